@@ -1,0 +1,59 @@
+# The one place where commands are defined; README, CONTRIBUTING and .ci/run use these targets.
+PYTHON ?= python3
+WORKERS ?= 2
+BIN := .venv/bin
+PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+       $(BIN)/python -m pip install --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint types format docs bench clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+venv: .venv/.dev ## make .venv with everything that tests and documentation need
+
+demo: .venv/.core ## train the small example and write its report
+	$(BIN)/unseam demo
+
+test: .venv/.dev ## run tests and doctests, warnings as errors
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --benchmark-disable
+
+lint: .venv/.dev types ## check style, format, types and import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+
+types: .venv/.dev ## check types
+	$(BIN)/mypy
+
+format: .venv/.dev ## rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: .venv/.dev ## build the documentation, warnings as errors
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+bench: .venv/.core ## measure speed (minutes to hours, by hardware)
+	$(BIN)/python -m benchmarks
+
+clean: ## remove everything that make has made
+	rm -rf .venv build dist docs/_build docs/api/generated docs/jupyter_execute .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Two stages of one environment: .core runs the package, .dev also checks and documents it.
+.venv/.core: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) -e .
+	@touch $@
+
+.venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) -e '.[test,docs]'
+	@touch .venv/.core $@
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "unseam needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1);" \
+	       "name another one, for example: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv

@@ -1,0 +1,1 @@
+"""Benchmarks that compare two ways of doing the same work in one run."""

@@ -1,0 +1,77 @@
+"""Members trained as one stack against the same trainings one after another in a plain eager loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from benchmarks.timing import seconds_per_call
+from unseam import data, objectives
+from unseam.data import World
+from unseam.training import Trial, learner, stack_trials, training_steps
+
+__all__ = ["eager_seconds", "ensembles"]
+
+NETS = {
+    "rolinek2019 non-linear": Trial(
+        world="nonlinear",
+        likelihood="gaussian",
+        latent=2,
+        encoder_widths=(60, 40, 20),
+        decoder_widths=(60, 40, 20),
+        encoder_activation="tanh",
+        decoder_activation="tanh",
+        beta=1e-3,
+        batch_size=100,
+    ),
+    "sikka2019 deep": Trial(
+        world="mixture",
+        likelihood="gaussian",
+        latent=10,
+        encoder_widths=(256, 200, 200),
+        decoder_widths=(200, 200, 256),
+        encoder_activation="tanh",
+        decoder_activation="tanh",
+        batch_size=100,
+    ),
+}
+MEMBERS = {"cpu": (1, 8, 64), "cuda": (1, 64, 100, 1000, 3000)}
+
+
+def ensembles(device: torch.device) -> Iterator[dict[str, Any]]:
+    """One row a net and a number of members: member-steps a second, and how many times the eager loop's."""
+    for name, trial in NETS.items():
+        world = data.place(data.load(trial.world), device)
+        eager = 1.0 / eager_seconds(trial, world, device, calls=200)
+        yield {"net": name, "members": "one after another, eager", "member-steps/s": eager, "ratio": 1.0}
+        for members in MEMBERS[device.type]:
+            rate = members / _stacked(trial, world, device, members)
+            yield {"net": name, "members": members, "member-steps/s": rate, "ratio": rate / eager}
+
+
+def eager_seconds(trial: Trial, world: World, device: torch.device, *, calls: int) -> float:
+    """Seconds a step of the loop that everybody writes: random batch, loss, backward, ``torch.optim``."""
+    model = learner(trial, world.shape, size=len(world)).model.to(device)
+    optimiser = torch.optim.Adam(model.parameters(), lr=trial.learning_rate)
+    generator = torch.Generator(device=device).manual_seed(trial.seed)
+
+    def step() -> None:
+        index = torch.randint(len(world), (trial.batch_size,), device=device, generator=generator)
+        noise = torch.randn(trial.batch_size, trial.latent, device=device, generator=generator)
+        optimiser.zero_grad()
+        objectives.beta_elbo(model, world.images(index), noise, beta=trial.beta).loss.backward()
+        optimiser.step()
+
+    return seconds_per_call(step, device=device, calls=calls, warm_up=max(2, calls // 10))
+
+
+def _stacked(trial: Trial, world: World, device: torch.device, members: int) -> float:
+    """Seconds a step of the visible loop, everything included: drawing, updates, records."""
+    every = 100 if members < 1000 or device.type == "cuda" else 10
+    trials = [dataclasses.replace(trial, seed=seed, steps=10 * every) for seed in range(members)]
+    stack = stack_trials(trials, world.shape, size=len(world), device=device)
+    records = training_steps(stack, world, every=every)
+    return seconds_per_call(lambda: next(records), device=device, calls=1, repeats=5, warm_up=2) / every

@@ -1,0 +1,49 @@
+"""Why variational autoencoders disentangle: worlds, models, objectives and ensembles to measure it with."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unseam import data, geometry, models, objectives, training
+    from unseam.training import Ensemble, load, save, train
+    from unseam.trial import Trial
+
+__all__ = [
+    "Ensemble",
+    "Trial",
+    "__version__",
+    "data",
+    "geometry",
+    "load",
+    "models",
+    "objectives",
+    "save",
+    "train",
+    "training",
+]
+
+__version__ = "0.1.0"
+
+# Nothing is imported before it is asked for: `import unseam` costs no torch.
+_ROOMS = frozenset({"data", "geometry", "models", "objectives", "training"})
+_HOMES = {
+    "Ensemble": "unseam.training",
+    "Trial": "unseam.trial",
+    "load": "unseam.training",
+    "save": "unseam.training",
+    "train": "unseam.training",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return importlib.import_module(f"unseam.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'unseam' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,145 @@
+"""Reading arrays out of npz, HDF5 and tensor files in blocks, without running anything they hold."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from unseam.data.files import DamagedFileError
+
+__all__ = ["hdf5_blocks", "npz_array", "npz_blocks", "tensor_array"]
+
+BLOCK = 16 << 20
+"""Bytes read at once."""
+
+
+def npz_blocks(path: Path, name: str, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Consecutive rows of the byte array ``name`` in an npz file, which must have the given shape.
+
+    Args:
+        path: the npz file.
+        name: name of the array; no other is opened.
+        shape: shape that the array must have.
+    """
+    rows = max(1, BLOCK // max(1, int(np.prod(shape[1:]))))
+    with _member(path, name) as file:
+        found, dtype = _header(file, path, name)
+        _check(path, name, (found, dtype), (shape, np.dtype(np.uint8)))
+        for start in range(0, shape[0], rows):
+            part = (min(rows, shape[0] - start), *shape[1:])
+            yield np.frombuffer(_read(file, int(np.prod(part)), path), np.uint8).reshape(part)
+        # The checksum of a zip member is compared when its end is read.
+        file.read(1)
+
+
+def npz_array(path: Path, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """The whole integer array ``name`` of an npz file, which must have the given shape."""
+    with _member(path, name) as file:
+        found, dtype = _header(file, path, name)
+        if dtype.kind not in "iu":
+            raise DamagedFileError(f"{path}: array {name!r} must hold integers, got {dtype}")
+        _check(path, name, (found, dtype), (shape, dtype))
+        content = _read(file, int(np.prod(shape)) * dtype.itemsize, path)
+        file.read(1)
+        return np.frombuffer(content, dtype).reshape(shape)
+
+
+def hdf5_blocks(path: Path, name: str, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Consecutive rows of the dataset ``name`` in an HDF5 file, which must have the given shape."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            if name not in file:
+                raise DamagedFileError(_names(path, name, sorted(file)))
+            data = file[name]
+            _check(path, name, (data.shape, data.dtype), (shape, data.dtype))
+            rows = max(1, BLOCK // max(1, data.dtype.itemsize * int(np.prod(shape[1:]))))
+            for start in range(0, shape[0], rows):
+                yield data[start : start + rows]
+    except OSError as error:
+        raise DamagedFileError(_broken(path, error)) from error
+
+
+def tensor_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """A byte tensor saved by torch, or by NumPy where the file ends in .npy, which must have the given shape."""
+    import torch
+
+    try:
+        if path.suffix == ".npy":
+            array: object = np.load(path, mmap_mode="r", allow_pickle=False)
+        else:
+            array = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever the reader stumbles on, the file is not the tensor
+        raise DamagedFileError(_broken(path, error)) from error
+    if isinstance(array, torch.Tensor):
+        array = array.numpy()
+    if not isinstance(array, np.ndarray):
+        raise DamagedFileError(f"{path}: expected one tensor of shape {shape}, got {type(array).__name__}")
+    _check(path, "tensor", (array.shape, array.dtype), (shape, np.dtype(np.uint8)))
+    return array
+
+
+@contextmanager
+def _member(path: Path, name: str) -> Iterator[IO[bytes]]:
+    """One array of an npz file, opened for reading, with damage reported as such."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.namelist()
+            if f"{name}.npy" not in members:
+                raise DamagedFileError(_names(path, name, sorted(m.removesuffix(".npy") for m in members)))
+            with archive.open(f"{name}.npy") as file:
+                yield file
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
+        raise DamagedFileError(_broken(path, error)) from error
+
+
+def _header(file: IO[bytes], path: Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type of an array from the head of its npy stream."""
+    try:
+        if np.lib.format.read_magic(file) == (1, 0):
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        else:
+            shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
+    except ValueError as error:
+        raise DamagedFileError(_broken(path, error)) from error
+    if fortran:
+        raise DamagedFileError(f"{path}: array {name!r} must be stored in C order, got Fortran order")
+    return shape, dtype
+
+
+def _read(file: IO[bytes], count: int, path: Path) -> bytes:
+    content = file.read(count)
+    if len(content) != count:
+        raise DamagedFileError(_broken(path, EOFError(f"{count - len(content)} bytes are missing")))
+    return content
+
+
+def _check(
+    path: Path,
+    name: str,
+    found: tuple[tuple[int, ...], np.dtype],
+    wanted: tuple[tuple[int, ...], np.dtype],
+) -> None:
+    if found != wanted:
+        raise DamagedFileError(
+            f"{path}: array {name!r} must be {wanted[1]} of shape {wanted[0]}, "
+            f"got {found[1]} of shape {found[0]}; is this the published file?"
+        )
+
+
+def _names(path: Path, name: str, found: list[str]) -> str:
+    return (
+        f"{path} must hold an array {name!r}, got {', '.join(found) or 'none'}; is this the published file?"
+    )
+
+
+def _broken(path: Path, error: Exception) -> str:
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return f"{path} is damaged or cut short ({reason}); fetch it anew"

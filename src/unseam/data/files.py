@@ -1,0 +1,161 @@
+"""Finding published files, and turning large ones once into memory maps."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+__all__ = [
+    "DamagedFileError",
+    "DiskFullError",
+    "MissingFileError",
+    "as_memory_map",
+    "home",
+    "locate",
+    "writing",
+]
+
+
+class MissingFileError(FileNotFoundError):
+    """A published file is not where it was looked for."""
+
+
+class DamagedFileError(ValueError):
+    """A file is not what was published: cut short, changed, or something else altogether."""
+
+
+class DiskFullError(OSError):
+    """There is no room for a file that has to be written."""
+
+
+def home() -> Path:
+    """Folder where fetched files and conversions are kept: ``unseam`` in the user's cache folder.
+
+    >>> home().name
+    'unseam'
+    """
+    import pooch
+
+    return Path(pooch.os_cache("unseam"))
+
+
+def locate(name: str, filenames: tuple[str, ...], root: str | Path | None, *, hint: str = "") -> Path:
+    """Path of a published file.
+
+    Args:
+        name: world that the file belongs to. filenames: names it may have, the published one first. root:
+            the file itself, or a folder that holds it directly or in a folder of the world's name; by
+            default
+            the cache folder.
+        hint: what else to say to someone who does not have it.
+
+    >>> locate("mnist", ("nothing.gz",), "/nowhere")
+    Traceback (most recent call last):
+    unseam.data.files.MissingFileError: world 'mnist' needs the file nothing.gz, and /nowhere does not exist; ...
+    """
+    folder = home() if root is None else Path(root).expanduser()
+    if folder.is_file():
+        return folder
+    places = [folder, folder / name, folder / name.replace("_", "-")]
+    for place in places:
+        for filename in filenames:
+            if (place / filename).is_file():
+                return place / filename
+    state = "does not hold it" if folder.is_dir() else "does not exist"
+    advice = hint or f"fetch it with `unseam data fetch {name}` or pass root= with the file or its folder"
+    raise MissingFileError(f"world {name!r} needs the file {filenames[0]}, and {folder} {state}; {advice}")
+
+
+def as_memory_map(source: Path, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> np.ndarray:
+    """Items of a file as a byte memory map, converted on first use.
+
+    The conversion lies beside the source, or in the cache folder where that cannot be written, under a name
+    that changes with the source's size and date. It appears whole or not at all.
+
+    Args:
+        source: the published file.
+        shape: shape (item, *shape) of the result.
+        blocks: consecutive items as bytes; read only when there is no conversion yet.
+    """
+    stat = source.stat()
+    mark = hashlib.sha256(f"{stat.st_size}:{stat.st_mtime_ns}:{shape}".encode()).hexdigest()[:12]
+    name = f"{source.name}.{mark}.npy"
+    folders = [source.parent, home()]
+    for folder in folders:
+        found = _open(folder / name, shape)
+        if found is not None:
+            return found
+    target = _room(folders, int(np.prod(shape)), source) / name
+    with writing(target) as temporary, temporary.open("wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in blocks:
+            file.write(np.ascontiguousarray(block, dtype=np.uint8).data)
+    result = _open(target, shape)
+    if result is None:
+        raise DamagedFileError(f"{source} does not hold items of shape {shape}; fetch it anew")
+    return result
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[Path]:
+    """A temporary name beside ``target`` that becomes ``target`` when the block ends well, and else vanishes.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with writing(Path(folder) / "a.txt") as temporary:
+    ...         _ = temporary.write_text("whole")
+    ...     (Path(folder) / "a.txt").read_text()
+    'whole'
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise DiskFullError(
+                f"the disk of {target.parent} became full while writing {target.name}"
+            ) from error
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _open(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
+    """A conversion as a memory map, or ``None`` where there is none that is whole."""
+    if not path.is_file():
+        return None
+    try:
+        table: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError):
+        return None
+    return table if table.shape == shape and table.dtype == np.uint8 else None
+
+
+def _room(folders: list[Path], needed: int, source: Path) -> Path:
+    """The first folder that can be written and has room for so many bytes."""
+    free = []
+    for folder in folders:
+        existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        if not os.access(existing, os.W_OK):
+            free.append(f"{folder} cannot be written")
+            continue
+        room = shutil.disk_usage(existing).free
+        if room > needed:
+            return folder
+        free.append(f"{folder} has {room / 1e9:.1f} GB free")
+    raise DiskFullError(
+        f"{source.name} needs {needed / 1e9:.1f} GB for its memory map, but {' and '.join(free)}; "
+        "make room, or move the file to a larger disk and pass root="
+    )

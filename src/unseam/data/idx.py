@@ -1,0 +1,84 @@
+"""The idx format of MNIST and Fashion-MNIST, gzipped or not."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from unseam.data.files import DamagedFileError, locate
+
+__all__ = ["read_idx", "read_part", "unpack"]
+
+_PREFIX = {"train": "train", "test": "t10k"}
+
+
+def read_part(name: str, part: str, root: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """Images (item, height, width) and labels (item,) of one part of a data set.
+
+    Args:
+        name: ``mnist`` or ``fashion_mnist``.
+        part: ``train`` or ``test``.
+        root: folder of the files; by default the cache folder.
+    """
+    if root is not None and Path(root).expanduser().is_file():
+        raise ValueError(f"root must be the folder of the four idx files of {name!r}, got the file {root}")
+    images_path = locate(name, idx_names(part, "images", 3), root)
+    labels_path = locate(name, idx_names(part, "labels", 1), root)
+    images, labels = read_idx(images_path), read_idx(labels_path)
+    if images.ndim != 3 or images.shape[1:] != (28, 28):
+        raise DamagedFileError(f"{images_path} must hold images (item, 28, 28), got shape {images.shape}")
+    if labels.shape != images.shape[:1]:
+        raise DamagedFileError(
+            f"{labels_path} must hold one label for each of {len(images)} images, got {labels.shape}"
+        )
+    if labels.max() > 9:
+        raise DamagedFileError(f"{labels_path} must hold labels from 0 to 9, got {labels.max()}")
+    return images, labels
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """Array of bytes in an idx file: two zero bytes, 8 for bytes, the number of axes, sizes, content.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "two"
+    >>> _ = path.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]))
+    >>> read_idx(path).tolist()
+    [7, 9]
+    """
+    content = unpack(path)
+    axes = content[3] if len(content) > 3 else 0
+    head = 4 + 4 * axes
+    if content[:3] != b"\x00\x00\x08" or not axes or len(content) < head:
+        raise DamagedFileError(f"{path} must be an idx file of bytes, but it starts with {content[:4].hex()}")
+    shape = tuple(int(size) for size in np.frombuffer(content, ">u4", axes, 4))
+    if len(content) != head + int(np.prod(shape)) or 0 in shape:
+        raise DamagedFileError(
+            f"{path} is damaged or cut short: shape {shape} needs {int(np.prod(shape))} bytes, "
+            f"got {len(content) - head}; fetch it anew"
+        )
+    return np.frombuffer(content, np.uint8, offset=head).reshape(shape).copy()
+
+
+def unpack(path: Path) -> bytes:
+    """Content of a file, unpacked where it is gzipped."""
+    content = path.read_bytes()
+    if content[:2] != b"\x1f\x8b":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DamagedFileError(f"{path} is damaged or cut short ({error}); fetch it anew") from error
+
+
+def idx_names(part: str, kind: str, axes: int) -> tuple[str, ...]:
+    """Names under which a file is found: published, unpacked, and with the dot that some copies have."""
+    stem = f"{_PREFIX[part]}-{kind}"
+    return (
+        f"{stem}-idx{axes}-ubyte.gz",
+        f"{stem}-idx{axes}-ubyte",
+        f"{stem}.idx{axes}-ubyte.gz",
+        f"{stem}.idx{axes}-ubyte",
+    )

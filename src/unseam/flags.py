@@ -1,0 +1,129 @@
+"""Command-line flags made from the fields of a trial."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from unseam.trial import Trial
+
+__all__ = ["TrialFlags", "trial_command"]
+
+
+@dataclass(frozen=True)
+class TrialFlags:
+    """The trial that the flags of a command describe.
+
+    >>> TrialFlags(Trial(world="linear")).trials(["seed=0,1", "beta=1,4"])[3].describe()
+    "Trial(world='linear', beta=4.0, seed=1)"
+    """
+
+    trial: Trial
+
+    def trials(self, vary: Sequence[str]) -> list[Trial]:
+        """The grid of trials that the ``field=a,b,c`` of ``vary`` ask for, the last one fastest."""
+        axes = [_axis(entry) for entry in vary]
+        names = [name for name, _ in axes]
+        if len(set(names)) < len(names):
+            raise ValueError(f"--vary must name a field once, got {', '.join(names)}")
+        grid = itertools.product(*(values for _, values in axes))
+        return [dataclasses.replace(self.trial, **dict(zip(names, point, strict=True))) for point in grid]
+
+    def folder(self, trials: Sequence[Trial]) -> Path:
+        """A folder named after what is trained, the same for the same trials."""
+        text = json.dumps([trial.to_dict() for trial in trials], sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        return Path("runs") / f"{trials[0].world}-{trials[0].objective}-{digest}"
+
+
+def trial_command(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter ``flags`` becomes one flag a field of :class:`Trial`.
+
+    >>> def show(flags: TrialFlags) -> None: ...
+    >>> "beta" in inspect.signature(trial_command(show)).parameters
+    True
+    """
+    own = [p for name, p in inspect.signature(command, eval_str=True).parameters.items() if name != "flags"]
+    hints = get_type_hints(Trial)
+    made = [_parameter(item, hints[item.name]) for item in dataclasses.fields(Trial)]
+
+    @functools.wraps(command)
+    def wrapped(**given: Any) -> None:
+        fields = {item.name: _value(item.name, given.pop(item.name)) for item in dataclasses.fields(Trial)}
+        command(TrialFlags(Trial(**fields)), **given)
+
+    parameters = [*made, *own]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapped
+
+
+def _parameter(item: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
+    """One flag: text for sequences, the field's own type otherwise."""
+    flag = "--world-option" if item.name == "world_options" else f"--{item.name.replace('_', '-')}"
+    text = item.metadata["help"]
+    default: Any = item.default
+    if item.name == "world_options":
+        annotation: Any = Annotated[list[str] | None, typer.Option(flag, help=f"{text}; repeat for more")]
+        default = None
+    elif get_origin(hint) is tuple:
+        annotation = Annotated[str, typer.Option(flag, help=f"{text}; separated by commas")]
+        default = ",".join(map(str, default))
+    else:
+        annotation = Annotated[hint, typer.Option(flag, help=text)]
+    return inspect.Parameter(
+        item.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation
+    )
+
+
+def _value(name: str, given: Any) -> Any:
+    """The field's value from what a flag gave."""
+    if name == "world_options":
+        return tuple(_pair(entry, "--world-option") for entry in given or ())
+    hint = get_type_hints(Trial)[name]
+    if get_origin(hint) is tuple and isinstance(given, str):
+        kind = get_args(hint)[0]
+        return tuple(_number(kind, part, name) for part in given.split(",") if part.strip())
+    return given
+
+
+def _axis(entry: str) -> tuple[str, list[Any]]:
+    """Field and values of ``field=a,b,c``; values of a field that is a sequence are separated by semicolons."""
+    name, separator, text = entry.partition("=")
+    name = name.strip().replace("-", "_")
+    hints = get_type_hints(Trial)
+    if not separator or name not in hints or name == "world_options":
+        raise ValueError(f"--vary must be field=a,b,c with a field of a trial, got {entry!r}")
+    hint = hints[name]
+    if get_origin(hint) is tuple:
+        return name, [_value(name, part) for part in text.split(";")]
+    kind = next((one for one in (int, float) if hint is one or one in get_args(hint)), str)
+    return name, [_number(kind, part, name) for part in text.split(",")]
+
+
+def _pair(entry: str, flag: str) -> tuple[str, Any]:
+    """Name and JSON value of ``name=value``; what is no JSON is text."""
+    name, separator, text = entry.partition("=")
+    if not separator or not name:
+        raise ValueError(f"{flag} must be name=value, got {entry!r}")
+    try:
+        return name, json.loads(text)
+    except json.JSONDecodeError:
+        return name, text
+
+
+def _number(kind: Any, text: str, name: str) -> Any:
+    try:
+        return kind(text.strip())
+    except ValueError:
+        raise ValueError(f"{name} must be given as {kind.__name__}, got {text.strip()!r}") from None

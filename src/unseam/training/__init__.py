@@ -1,0 +1,40 @@
+"""Training of stacked ensembles: trials, the loop, checkpoints."""
+
+from unseam.training.checkpoint import load, save
+from unseam.training.ensemble import Ensemble
+from unseam.training.learner import Learner, learner
+from unseam.training.loop import Record, training_index, training_steps
+from unseam.training.optimisers import adagrad, adam, sgd
+from unseam.training.provenance import provenance
+from unseam.training.run import DivergenceWarning, train
+from unseam.training.stack import Stack, group, stack_trials
+from unseam.training.step import make_step, precision, update
+from unseam.training.streams import minibatches, normals, uniforms
+from unseam.trial import Trial
+
+__all__ = [
+    "DivergenceWarning",
+    "Ensemble",
+    "Learner",
+    "Record",
+    "Stack",
+    "Trial",
+    "adagrad",
+    "adam",
+    "group",
+    "learner",
+    "load",
+    "make_step",
+    "minibatches",
+    "normals",
+    "precision",
+    "provenance",
+    "save",
+    "sgd",
+    "stack_trials",
+    "train",
+    "training_index",
+    "training_steps",
+    "uniforms",
+    "update",
+]

@@ -1,0 +1,206 @@
+"""Save and load runs, and resume them where they stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from unseam.training.ensemble import Ensemble
+from unseam.training.files import (
+    read_json,
+    read_table,
+    read_tensors,
+    write_json,
+    write_table,
+    write_tensors,
+)
+from unseam.training.stack import Stack, group, stack_trials
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["load", "restore", "save", "write_checkpoint", "write_run"]
+
+FORMAT = 1
+
+
+def save(ensemble: Ensemble, path: str | Path) -> None:
+    """Write an ensemble as a run folder: ``run.json``, ``weights.safetensors``, ``history.parquet``.
+
+    >>> import tempfile, unseam
+    >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)
+    >>> ensemble = unseam.train(trial, world=unseam.data.load("linear", size=10))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(ensemble, folder)
+    ...     load(folder).trials == ensemble.trials
+    True
+    """
+    write_run(Path(path), ensemble.trials, ensemble.shape, ensemble.stacks, ensemble.about)
+    write_table(Path(path) / "history.parquet", ensemble.history)
+
+
+def load(path: str | Path, *, device: torch.device | str = "cpu") -> Ensemble:
+    """Read an ensemble from its run folder; nothing in it can run code.
+
+    Args:
+        path: folder that :func:`save` or a training wrote.
+        device: where the members shall live.
+
+    >>> load("absent")
+    Traceback (most recent call last):
+    FileNotFoundError: absent holds no run.json; is it the folder of a run?
+    """
+    folder = Path(path)
+    record = _read_run(folder)
+    trials = tuple(Trial.from_dict(entry) for entry in record["trials"])
+    shape, size = tuple(record["shape"]), tuple(record["sizes"])
+    tensors = read_tensors(folder / "weights.safetensors")
+    positions = tuple(map(tuple, group(trials)))
+    stacks = []
+    for number, members in enumerate(positions):
+        stack = stack_trials([trials[i] for i in members], shape, size=size[number], device=device)
+        _fill(stack, _part(tensors, number), folder / "weights.safetensors")
+        stack.step = record["steps"][number]
+        stack.stopped_at.copy_(torch.tensor([record["stopped"].get(str(i), -1) for i in members]))
+        stack.alive.copy_(stack.stopped_at < 0)
+        stacks.append(stack)
+    about = {
+        key: record[key] for key in record if key not in ("trials", "shape", "sizes", "steps", "stopped")
+    }
+    return Ensemble(trials, shape, tuple(stacks), positions, read_table(folder / "history.parquet"), about)
+
+
+def write_run(
+    folder: Path,
+    trials: Sequence[Trial],
+    shape: tuple[int, ...],
+    stacks: Sequence[Stack],
+    about: Mapping[str, Any],
+) -> None:
+    """Write weights and then ``run.json``.
+
+    >>> write_run.__name__
+    'write_run'
+    """
+    named = {
+        f"{number}/{name}": value
+        for number, stack in enumerate(stacks)
+        for name, value in (*stack.parameters.items(), *stack.buffers.items())
+    }
+    write_tensors(folder / "weights.safetensors", named, note={"format": str(FORMAT)})
+    stopped = {
+        str(position): int(step)
+        for members, stack in zip(group(trials), stacks, strict=True)
+        for position, step in zip(members, stack.stopped_at.tolist(), strict=True)
+        if step >= 0
+    }
+    record = dict(about) | {
+        "format": FORMAT,
+        "shape": list(shape),
+        "sizes": [stack.template.size for stack in stacks],
+        "steps": [stack.step for stack in stacks],
+        "complete": all(stack.step >= stack.trials[0].steps for stack in stacks),
+        "stopped": stopped,
+        "trials": [trial.to_dict() for trial in trials],
+    }
+    write_json(folder / "run.json", record)
+
+
+def write_checkpoint(
+    folder: Path,
+    trials: Sequence[Trial],
+    shape: tuple[int, ...],
+    stacks: Sequence[Stack],
+    history: pd.DataFrame,
+    about: Mapping[str, Any],
+) -> None:
+    """Write a run with everything that is needed to go on from here.
+
+    ``optimizer.safetensors`` alone decides where a resumed run starts: it holds parameters, buffers, optimiser
+    state and step together and is renamed last, so that a process killed between two files leaves a state that
+    belongs together.
+
+    >>> write_checkpoint.__name__
+    'write_checkpoint'
+    """
+    write_table(folder / "history.parquet", history)
+    write_run(folder, trials, shape, stacks, about)
+    named = {
+        f"{number}/{name}": value
+        for number, stack in enumerate(stacks)
+        for name, value in _state(stack).items()
+    }
+    write_tensors(folder / "optimizer.safetensors", named, note={"format": str(FORMAT)})
+
+
+def restore(folder: Path, trials: Sequence[Trial], stacks: Sequence[Stack]) -> pd.DataFrame | None:
+    """Put freshly made stacks where the run in ``folder`` stopped; its history up to there, if there is any.
+
+    >>> restore(Path("absent"), [], []) is None
+    True
+    """
+    if not (folder / "run.json").exists() and not (folder / "optimizer.safetensors").exists():
+        return None
+    record = _read_run(folder)
+    held = [Trial.from_dict(entry) for entry in record["trials"]]
+    if held != list(trials):
+        changed = next((i for i, (a, b) in enumerate(zip(held, trials, strict=False)) if a != b), len(held))
+        raise ValueError(
+            f"{folder} holds a run of other trials (first difference at member {changed}); resume it with the "
+            f"trials it was started with, or choose another folder"
+        )
+    path = folder / "optimizer.safetensors"
+    if not path.exists():
+        return None
+    tensors = read_tensors(path)
+    for number, stack in enumerate(stacks):
+        part = _part(tensors, number)
+        _fill(stack, part, path)
+        for name, value in {**stack.state, "alive": stack.alive, "stopped_at": stack.stopped_at}.items():
+            if f"state/{name}" in part:
+                value.copy_(part[f"state/{name}"])
+        stack.step = int(part["state/step"])
+        stack.clock.fill_(stack.step)
+    history = read_table(folder / "history.parquet")
+    reached = {member: s.step for members, s in zip(group(trials), stacks, strict=True) for member in members}
+    return history[history["step"] <= history["member"].map(reached)].reset_index(drop=True)
+
+
+def _read_run(folder: Path) -> dict[str, Any]:
+    record = read_json(folder / "run.json")
+    missing = [key for key in ("trials", "shape", "sizes", "steps", "stopped") if key not in record]
+    if missing or record.get("format") != FORMAT:
+        what = (
+            f"lacks {missing[0]!r}" if missing else f"has format {record.get('format')!r}, expected {FORMAT}"
+        )
+        raise ValueError(f"{folder / 'run.json'} {what}; it was not written by this version")
+    return record
+
+
+def _state(stack: Stack) -> dict[str, Tensor]:
+    """All that a stack needs to go on; the optimiser's part only while there is something left to do."""
+    named = {**stack.parameters, **stack.buffers}
+    if stack.step < stack.trials[0].steps:
+        named |= {f"state/{name}": value for name, value in stack.state.items()}
+    named |= {"state/alive": stack.alive, "state/stopped_at": stack.stopped_at}
+    return named | {"state/step": torch.tensor(stack.step)}
+
+
+def _part(tensors: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
+    prefix = f"{number}/"
+    return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _fill(stack: Stack, part: Mapping[str, Tensor], path: Path) -> None:
+    """Copy saved parameters and buffers into a stack of the same shapes."""
+    with torch.no_grad():
+        for name, value in {**stack.parameters, **stack.buffers}.items():
+            if name not in part or part[name].shape != value.shape:
+                came = "nothing" if name not in part else str(tuple(part[name].shape))
+                raise ValueError(f"{path} must hold {name!r} of shape {tuple(value.shape)}, got {came}")
+            value.copy_(part[name])

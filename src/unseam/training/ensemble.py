@@ -1,0 +1,186 @@
+"""Ensemble: trained members, together or one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, vmap
+
+from unseam.models import VAE, Encoding
+from unseam.training.learner import learner
+from unseam.training.stack import Stack
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+__all__ = ["Ensemble"]
+
+# Values that one evaluation may produce at once, over all members: 512 MiB as float32.
+AT_ONCE = 1 << 27
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Members trained by :func:`unseam.train`, in the order of their trials.
+
+    ``ensemble[i]`` is an ordinary ``nn.Module`` on the CPU or the ensemble's device; ``encode``, ``decode`` and
+    ``reconstruct`` run all members at once, with ``member`` as the first axis. Measurements are made in evaluation
+    mode and in full precision.
+
+    >>> import unseam
+    >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)
+    >>> ensemble = unseam.train([trial, trial], world=unseam.data.load("linear", size=10))
+    >>> ensemble.encode(torch.zeros(5, 3)).mean.shape
+    torch.Size([2, 5, 2])
+    """
+
+    trials: tuple[Trial, ...]
+    shape: tuple[int, ...]
+    stacks: tuple[Stack, ...] = field(repr=False)
+    positions: tuple[tuple[int, ...], ...] = field(repr=False)
+    history: pd.DataFrame = field(repr=False, compare=False)
+    about: dict[str, Any] = field(repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    def __iter__(self) -> Iterator[VAE]:
+        return (self[member] for member in range(len(self)))
+
+    @overload
+    def __getitem__(self, member: int) -> VAE: ...
+    @overload
+    def __getitem__(self, member: slice) -> list[VAE]: ...
+    def __getitem__(self, member: int | slice) -> VAE | list[VAE]:
+        """One member as an ordinary module, in evaluation mode."""
+        if isinstance(member, slice):
+            return [self[position] for position in range(*member.indices(len(self)))]
+        stack, row = self._find(member)
+        module = learner(stack.trials[row], self.shape, size=stack.template.size).to(stack.device)
+        module.load_state_dict(stack.member_state(row))
+        return module.model.eval()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the members live."""
+        return self.stacks[0].device
+
+    @property
+    def stopped(self) -> dict[int, int]:
+        """Members that diverged, with the step at which each stopped."""
+        return {
+            position: int(step)
+            for stack, positions in zip(self.stacks, self.positions, strict=True)
+            for position, step in zip(positions, stack.stopped_at.tolist(), strict=True)
+            if step >= 0
+        }
+
+    def encode(self, x: Tensor | np.ndarray) -> Encoding:
+        """Posterior mean (member, batch, latent) and variance (or covariance) of every member.
+
+        Args:
+            x: (batch, *shape), the same items for every member.
+        """
+        x = self._check(x, self.shape, "x")
+        return Encoding(*self._gather("encode", x, width=self._latent()))
+
+    def decode(self, z: Tensor | np.ndarray) -> Tensor:
+        """The likelihood's parameter (member, batch, *data) of every member.
+
+        Args:
+            z: (batch, latent), or (member, batch, latent) with points of its own for each member.
+        """
+        z = torch.as_tensor(z)
+        own = z.ndim == 3
+        if own and len(z) != len(self):
+            raise ValueError(f"z must hold points for {len(self)} members, got shape {tuple(z.shape)}")
+        points = self._check(z.flatten(0, 1) if own else z, (self._latent(),), "z")
+        points = points.unflatten(0, z.shape[:2]) if own else points
+        return self._gather("decode", points, width=_numel(self.shape), own=own)[0]
+
+    def reconstruct(self, x: Tensor | np.ndarray) -> Tensor:
+        """Mean of p(x | z) at the posterior mean (member, batch, *shape) of every member."""
+        x = self._check(x, self.shape, "x")
+        return self._gather("reconstruct", x, width=_numel(self.shape))[0]
+
+    def _find(self, member: int) -> tuple[Stack, int]:
+        wanted = member + len(self) if member < 0 else member
+        for stack, positions in zip(self.stacks, self.positions, strict=True):
+            if wanted in positions:
+                return stack, positions.index(wanted)
+        raise IndexError(f"member {member} is not among the ensemble's {len(self)}")
+
+    def _latent(self) -> int:
+        latents = {trial.latent for trial in self.trials}
+        if len(latents) > 1:
+            raise ValueError(
+                f"members must share their number of latents to be run at once, got {sorted(latents)}"
+            )
+        return latents.pop()
+
+    def _check(self, value: Tensor | np.ndarray, shape: tuple[int, ...], name: str) -> Tensor:
+        value = torch.as_tensor(value)
+        if tuple(value.shape[1:]) != shape or not len(value):
+            expected = ", ".join(("batch", *map(str, shape)))
+            raise ValueError(
+                f"{name} must have shape ({expected}) and hold something, got {tuple(value.shape)}"
+            )
+        if not value.dtype.is_floating_point:
+            raise ValueError(f"{name} must hold floating point numbers, got {value.dtype}")
+        return value.to(self.device, self.stacks[0].flat.dtype)
+
+    def _gather(self, method: str, given: Tensor, *, width: int, own: bool = False) -> tuple[Tensor, ...]:
+        """Run a method of all members on all points, a bounded number of values at a time."""
+        rows = max(1, AT_ONCE // (len(self) * max(width, _numel(self.shape))))
+        parts = []
+        for stack, positions in zip(self.stacks, self.positions, strict=True):
+            mine = given[list(positions)] if own else given
+            chunks = [_run(stack, method, part, own=own) for part in mine.split(rows, dim=1 if own else 0)]
+            parts.append([torch.cat(pieces, dim=1) for pieces in zip(*chunks, strict=True)])
+        order = torch.tensor([p for positions in self.positions for p in positions]).argsort().to(self.device)
+        return tuple(torch.cat(_alike(pieces))[order] for pieces in zip(*parts, strict=True))
+
+
+def _run(stack: Stack, method: str, given: Tensor, *, own: bool) -> tuple[Tensor, ...]:
+    """One method of every member of a stack; in evaluation mode, without gradients."""
+    stack.template.eval()
+
+    def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], given: Tensor) -> Any:
+        return functional_call(_Method(stack.template.model, method), (parameters, buffers), (given,))
+
+    strip = len("model.")
+    parameters, buffers = (
+        {f"module.{name[strip:]}": value for name, value in named.items() if name.startswith("model.")}
+        for named in (stack.parameters, stack.buffers)
+    )
+    with torch.no_grad():
+        result = vmap(one, in_dims=(0, 0, 0 if own else None))(parameters, buffers, given)
+    return tuple(result) if isinstance(result, tuple) else (result,)
+
+
+class _Method(torch.nn.Module):
+    """A method of a module as the forward of another, for ``functional_call``."""
+
+    def __init__(self, module: VAE, method: str) -> None:
+        super().__init__()
+        self.module, self.method = module, method
+
+    def forward(self, given: Tensor) -> Any:
+        return getattr(self.module, self.method)(given)
+
+
+def _alike(pieces: tuple[Tensor, ...]) -> list[Tensor]:
+    """Variances as covariances where any member has a covariance."""
+    if len({piece.ndim for piece in pieces}) == 1:
+        return list(pieces)
+    return [piece.diag_embed() if piece.ndim == 3 else piece for piece in pieces]
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    return int(torch.Size(shape).numel())

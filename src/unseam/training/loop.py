@@ -1,0 +1,104 @@
+"""The training loop: a generator of records over one stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from unseam.data import World, split
+from unseam.training.stack import Stack
+from unseam.training.step import make_step, precision
+from unseam.training.streams import minibatches, normals, uniforms
+from unseam.trial import Trial
+
+__all__ = ["Record", "training_index", "training_steps"]
+
+# Random numbers are drawn for as many steps at once as keep a draw below this many values (8 MiB of hashed words):
+# many steps share the cost of a few dozen small operations.
+DRAW = 1 << 20
+
+
+class Record(NamedTuple):
+    """Where a stack stands: the step reached, and each term's mean since the last record, (member,) each.
+
+    >>> Record(10, {"loss": torch.zeros(2)}, torch.ones(2, dtype=torch.bool)).step
+    10
+    """
+
+    step: int
+    terms: dict[str, Tensor]
+    alive: Tensor
+
+
+def training_steps(stack: Stack, world: World, *, every: int = 100) -> Iterator[Record]:
+    """Train every member to the end of its trial, yielding a record each ``every`` steps.
+
+    Noise and minibatches of a member are a function of its seed and the step, so the trajectory is the same
+    wherever it is interrupted and whoever else is in the stack. Checkpoints, logs and plots are the caller's, and
+    the stack is consistent whenever a record is out.
+
+    Args:
+        stack: the members; starts from ``stack.step``.
+        world: on the stack's device (see :func:`unseam.data.place`).
+        every: steps between records; the last record comes at the last step.
+
+    >>> from unseam.data import load
+    >>> from unseam.training import Trial, stack_trials
+    >>> world = load("linear", size=100)
+    >>> trial = Trial(world="linear", likelihood="gaussian", latent=2, steps=20, batch_size=10)
+    >>> [record.step for record in training_steps(stack_trials([trial], (3,), size=100), world, every=8)]
+    [8, 16, 20]
+    """
+    trial = stack.trials[0]
+    subset = training_index(trial, len(world))
+    subset = None if subset is None else subset.to(stack.device)
+    size = len(world) if subset is None else len(subset)
+    advance = make_step(stack, world)
+    totals: dict[str, Tensor] = {}
+    counted = 0
+    stack.runner.train()
+    while stack.step < trial.steps:
+        horizon = min(trial.steps, stack.step + every - stack.step % every)
+        stop = min(horizon, stack.step + _steps_at_once(stack))
+        steps = torch.arange(stack.step, stop, device=stack.device)
+        index = minibatches(stack.seeds, steps, trial.batch_size, size)
+        index = index if subset is None else subset[index]
+        shape = (trial.batch_size, trial.latent)
+        noise = normals(stack.seeds, steps, shape).to(stack.flat.dtype)
+        keys = uniforms(stack.seeds, steps, shape) if stack.template.needs_keys else None
+        with precision(trial.precision):
+            for turn in range(len(steps)):
+                terms = advance(index[turn], noise[turn], None if keys is None else keys[turn])
+                for name, value in terms._asdict().items():
+                    totals[name] = totals[name].add_(value) if name in totals else value.clone()
+        counted += len(steps)
+        stack.step = stop
+        if stop == horizon:
+            yield Record(stop, {name: value / counted for name, value in totals.items()}, stack.alive.clone())
+            totals, counted = {}, 0
+
+
+def training_index(trial: Trial, items: int) -> Tensor | None:
+    """Which of ``items`` a trial trains on, or ``None`` for all; the other parts are for validation and test.
+
+    The split is 1 : ½(1 − f) : ½(1 − f) of a permutation seeded by ``split_seed`` (rolinek2019 Suppl. 8 with
+    f = 0.8).
+
+    >>> len(training_index(Trial(train_fraction=0.8), 1000))
+    800
+    """
+    if trial.train_fraction == 1.0:
+        return None
+    rest = (1.0 - trial.train_fraction) / 2
+    part = split(items, (trial.train_fraction, rest, rest), seed=trial.split_seed)[0]
+    if not len(part):
+        raise ValueError(f"train_fraction {trial.train_fraction} leaves nothing of {items} items to train on")
+    return part
+
+
+def _steps_at_once(stack: Stack) -> int:
+    trial = stack.trials[0]
+    return max(1, DRAW // (len(stack) * trial.batch_size * (trial.latent + 1)))

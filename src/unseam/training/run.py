@@ -1,0 +1,211 @@
+"""Train any number of trials: group them into stacks, run the loop, keep checkpoints."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from unseam.data import World, place
+from unseam.data import load as load_world
+from unseam.training.checkpoint import restore, write_checkpoint
+from unseam.training.ensemble import Ensemble
+from unseam.training.loop import Record, training_index, training_steps
+from unseam.training.progress import choose
+from unseam.training.provenance import provenance
+from unseam.training.stack import Stack, group, stack_trials
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["DivergenceWarning", "train"]
+
+CHECKED = 256
+
+
+class DivergenceWarning(UserWarning):
+    """A member's loss or gradient was no longer finite, so it stopped.
+
+    >>> issubclass(DivergenceWarning, UserWarning)
+    True
+    """
+
+
+def train(
+    trials: Trial | Sequence[Trial],
+    *,
+    world: World | None = None,
+    device: torch.device | str | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    every: int = 100,
+    checkpoint_seconds: float = 30.0,
+    progress: bool | None = None,
+) -> Ensemble:
+    """Train one trial or many; those that share shapes train as one stack.
+
+    Args:
+        trials: what to train. The result of each depends on its own trial alone.
+        world: the data, instead of the world that each trial names.
+        device: where to train; CUDA when there is one.
+        out: folder of the run, where checkpoints go; nothing is written without it.
+        resume: go on with the run in ``out`` where it stopped (or start it, when there is none).
+        every: steps between two rows of the history; checkpoints fall on such steps.
+        checkpoint_seconds: least time between two checkpoints.
+        progress: ``True`` to tell how it goes, ``False`` not to; by default only on a terminal.
+
+    Returns:
+        The members in the order of their trials. A member that diverged keeps its last finite weights, is named
+        in a :class:`DivergenceWarning` and listed in ``ensemble.stopped``.
+
+    >>> import unseam
+    >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, steps=4, batch_size=8)
+    >>> len(unseam.train(trial, world=unseam.data.load("linear", size=20)))
+    1
+    """
+    chosen = _check(trials, every)
+    place_on = torch.device(
+        device if device is not None else ("cuda" if torch.cuda.is_available() else "cpu")
+    )
+    folder = _folder(out, resume)
+    positions = group(chosen)
+    worlds = _worlds(chosen, positions, world, place_on)
+    stacks = [
+        _stack([chosen[i] for i in members], its, place_on)
+        for members, its in zip(positions, worlds, strict=True)
+    ]
+    about = provenance(place_on) | {"worlds": [_describe(its) for its in worlds]}
+    shape = worlds[0].shape
+    rows: list[pd.DataFrame] = []
+    if folder is not None and resume and (earlier := restore(folder, chosen, stacks)) is not None:
+        rows.append(earlier)
+
+    def checkpoint() -> None:
+        if folder is not None:
+            write_checkpoint(folder, chosen, shape, stacks, _history(rows), about)
+
+    total, last = sum(stack.trials[0].steps for stack in stacks), time.monotonic()
+    with choose(progress) as telling, _interruptible(folder is not None) as interrupted:
+        checkpoint()
+        for members, stack, its in zip(positions, stacks, worlds, strict=True):
+            for record in training_steps(stack, its, every=every):
+                rows.append(_rows(members, record))
+                telling.record(stack, record, sum(one.step for one in stacks), total)
+                if interrupted() or time.monotonic() - last >= checkpoint_seconds:
+                    checkpoint()
+                    last = time.monotonic()
+                if interrupted():
+                    raise KeyboardInterrupt(f"stopped at step {record.step}; {folder} can be resumed")
+        checkpoint()
+    ensemble = Ensemble(chosen, shape, tuple(stacks), tuple(map(tuple, positions)), _history(rows), about)
+    for member, step in ensemble.stopped.items():
+        text = f"member {member} stopped at step {step}, where it was no longer finite: {chosen[member].describe()}"
+        warnings.warn(text, DivergenceWarning, stacklevel=2)
+    return ensemble
+
+
+def _check(trials: Trial | Sequence[Trial], every: int) -> tuple[Trial, ...]:
+    chosen = (trials,) if isinstance(trials, Trial) else tuple(trials)
+    if not chosen:
+        raise ValueError("trials must hold at least one trial, got none")
+    for trial in chosen:
+        if not isinstance(trial, Trial):
+            raise ValueError(f"trials must hold Trial values, got {type(trial).__name__}")
+    if every < 1:
+        raise ValueError(f"every must be at least 1, got {every}")
+    return chosen
+
+
+def _folder(out: str | Path | None, resume: bool) -> Path | None:
+    if out is None:
+        if resume:
+            raise ValueError("resume needs out, the folder of the run to go on with")
+        return None
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"out must be a folder, but {folder} is a file")
+    if not resume and (folder / "run.json").exists():
+        raise ValueError(
+            f"{folder} holds a run already; pass resume=True to go on with it, or another folder"
+        )
+    return folder
+
+
+def _worlds(
+    trials: Sequence[Trial], positions: Sequence[Sequence[int]], world: World | None, device: torch.device
+) -> list[World]:
+    """The world of each stack, loaded once each and placed on the device."""
+    if world is not None:
+        return [place(world, device)] * len(positions)
+    placed: dict[tuple[object, ...], World] = {}
+    for members in positions:
+        trial = trials[members[0]]
+        key = (trial.world, trial.world_options)
+        if key not in placed:
+            options: dict[str, Any] = dict(trial.world_options)
+            placed[key] = place(load_world(trial.world, **options), device)
+    found = [placed[trials[m[0]].world, trials[m[0]].world_options] for m in positions]
+    if len({one.shape for one in found}) > 1:
+        raise ValueError(
+            f"all worlds of one call must have items of one shape, got {sorted({one.shape for one in found})}; "
+            f"train them in separate calls"
+        )
+    return found
+
+
+def _stack(trials: Sequence[Trial], world: World, device: torch.device) -> Stack:
+    index = training_index(trials[0], len(world))
+    size = len(world) if index is None else len(index)
+    stack = stack_trials(trials, world.shape, size=size, device=device)
+    first = torch.arange(min(CHECKED, len(world)), device=world.device)
+    stack.template.model.likelihood.check(world.images(first))
+    return stack
+
+
+def _describe(world: World) -> dict[str, Any]:
+    return {"name": world.name, "items": len(world), "twin_of": world.twin_of, "options": dict(world.options)}
+
+
+def _rows(members: Sequence[int], record: Record) -> pd.DataFrame:
+    import pandas as pd
+
+    terms = {name: value.double().cpu().numpy() for name, value in record.terms.items()}
+    return pd.DataFrame({"member": members, "step": record.step, "alive": record.alive.cpu().numpy()} | terms)
+
+
+def _history(rows: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
+    empty = pd.DataFrame({"member": [], "step": [], "alive": []}).astype(
+        {"member": int, "step": int, "alive": bool}
+    )
+    held = [part for part in rows if len(part)]
+    return pd.concat(held, ignore_index=True) if held else empty
+
+
+@contextmanager
+def _interruptible(resumable: bool) -> Iterator[Any]:
+    """Make the first Ctrl-C wait for the next record, so that the run can be kept; the second stops at once."""
+    pressed = threading.Event()
+    if not resumable or threading.current_thread() is not threading.main_thread():
+        yield pressed.is_set
+        return
+
+    def press(number: int, frame: Any) -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt("stopped at once; the last checkpoint is kept")
+        pressed.set()
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield pressed.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)

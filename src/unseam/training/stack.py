@@ -1,0 +1,216 @@
+"""Stack: the parameters, buffers and optimiser state of many members, one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from unseam.models import stacked
+from unseam.training.learner import Learner, learner, weight_names
+from unseam.training.optimisers import Update, adagrad, adam, optimiser_state, sgd
+from unseam.trial import Trial
+
+__all__ = ["Block", "Stack", "group", "stack_trials"]
+
+# FactorVAE's discriminator has decay rates of its own (Kim & Mnih 2018, Suppl. A).
+DISCRIMINATOR_BETAS = (0.5, 0.9)
+JACOBIAN_OBJECTIVES = ("deterministic_elbo", "orthogonal_elbo")
+
+
+class Block(NamedTuple):
+    """Columns of the flat parameters that one optimiser updates.
+
+    >>> Block(0, 10, sgd(), torch.tensor([[0.1]])).stop
+    10
+    """
+
+    start: int
+    stop: int
+    update: Update
+    rate: Tensor
+
+
+@dataclass
+class Stack:
+    """Members that share every shape, trained together.
+
+    All parameters of a member lie in one row of ``flat`` (member, parameter), so that an optimiser is a handful of
+    operations on one tensor however many layers there are; ``parameters`` are views of it. ``template`` is what a
+    member is; ``runner`` computes the same in the way that is fast for a training step on this device.
+
+    >>> stack = stack_trials([Trial(world="linear", likelihood="gaussian", latent=2, seed=s) for s in range(3)],
+    ...                      (3,), size=100)
+    >>> stack.flat.shape[0], stack.parameters["model.decoder.layers.0.weight"].shape[0]
+    (3, 3)
+    """
+
+    trials: tuple[Trial, ...]
+    template: Learner
+    runner: nn.Module
+    flat: Tensor
+    parameters: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+    state: dict[str, Tensor]
+    blocks: tuple[Block, ...]
+    weights: dict[str, Tensor]
+    seeds: Tensor
+    alive: Tensor
+    stopped_at: Tensor
+    step: int = 0
+    clock: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the members live."""
+        return self.flat.device
+
+    def terms(self, x: Tensor, noise: Tensor, keys: Tensor | None) -> NamedTuple:
+        """Every member's objective on its own minibatch: named terms, each (member,).
+
+        Args:
+            x: (member, batch, *shape).
+            noise: (member, batch, latent).
+            keys: (member, batch, latent) uniforms, for objectives that permute latents.
+        """
+
+        def one(
+            parameters: dict[str, Tensor],
+            buffers: dict[str, Tensor],
+            weights: Mapping[str, Tensor],
+            x: Tensor,
+            noise: Tensor,
+            keys: Tensor | None,
+        ) -> NamedTuple:
+            given = (x, noise, keys, self.clock, weights)
+            terms: NamedTuple = functional_call(self.runner, (parameters, buffers), given)
+            return terms
+
+        members = vmap(one, in_dims=(0, 0, 0, 0, 0, None if keys is None else 0))
+        terms: NamedTuple = members(self.parameters, self.buffers, self.weights, x, noise, keys)
+        return terms
+
+    def member_state(self, member: int) -> dict[str, Tensor]:
+        """State dict of one member's learner, copied."""
+        named = {**self.parameters, **self.buffers}
+        return {name: value[member].detach().clone() for name, value in named.items()}
+
+
+def group(trials: Sequence[Trial]) -> list[list[int]]:
+    """Positions of the trials that share a stack, in order of first appearance.
+
+    >>> group([Trial(seed=0), Trial(latent=3), Trial(seed=1)])
+    [[0, 2], [1]]
+    """
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for position, trial in enumerate(trials):
+        groups.setdefault(trial.stack_key(), []).append(position)
+    return list(groups.values())
+
+
+def stack_trials(
+    trials: Sequence[Trial],
+    shape: tuple[int, ...],
+    *,
+    size: int,
+    device: torch.device | str = "cpu",
+    products: bool | None = None,
+) -> Stack:
+    """A fresh stack of trials that differ in member fields only.
+
+    Args:
+        trials: the members.
+        shape: of one item of the data.
+        size: number of training items.
+        device: where to train.
+        products: run convolutions as batched matrix products (see :func:`unseam.models.stacked`); by default on CUDA,
+            unless the objective takes the decoder's Jacobian, which needs forward mode.
+
+    >>> stack_trials([Trial(latent=2)], (1, 4, 4), size=10).template.model.posterior.latent
+    2
+    """
+    if not trials:
+        raise ValueError("trials must hold at least one trial, got none")
+    if any(not trial.stacks_with(trials[0]) for trial in trials):
+        raise ValueError(
+            "trials must differ in member fields only (seed and scalar weights) to share a stack"
+        )
+    template = learner(trials[0], shape, size=size)
+    named = dict(template.named_parameters())
+    dtype = next(iter(named.values())).dtype
+    flat = torch.empty(len(trials), sum(value.numel() for value in named.values()), dtype=dtype)
+    rows: list[dict[str, Tensor]] = []
+    for row, trial in zip(flat, trials, strict=True):
+        member = learner(trial, shape, size=size)
+        torch.cat([value.detach().flatten() for value in member.parameters()], out=row)
+        rows.append({name: value.clone() for name, value in member.named_buffers()})
+    flat, template = flat.to(device), template.to(device)
+    if products is None:
+        products = flat.device.type == "cuda" and trials[0].objective not in JACOBIAN_OBJECTIVES
+    buffers = {name: torch.stack([row[name] for row in rows]).to(device) for name in rows[0]}
+    return Stack(
+        trials=tuple(trials),
+        template=template,
+        runner=stacked(template) if products else template,
+        flat=flat,
+        parameters=_views(flat, named),
+        buffers=buffers,
+        state=optimiser_state(trials[0].optimiser, flat),
+        blocks=_blocks(trials, template, device, dtype),
+        weights=_weights(trials, device, dtype),
+        seeds=torch.tensor([trial.seed for trial in trials], device=device),
+        alive=torch.ones(len(trials), dtype=torch.bool, device=device),
+        stopped_at=torch.full((len(trials),), -1, device=device),
+        clock=torch.zeros((), dtype=torch.float64, device=device),
+    )
+
+
+def _views(flat: Tensor, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Leaves that share the memory of ``flat``, shaped as the module's parameters with members first."""
+    views, start = {}, 0
+    for name, value in named.items():
+        columns = flat[:, start : start + value.numel()]
+        views[name] = columns.view(len(flat), *value.shape).detach().requires_grad_()
+        start += value.numel()
+    return views
+
+
+def _weights(trials: Sequence[Trial], device: torch.device | str, dtype: torch.dtype) -> dict[str, Tensor]:
+    return {
+        name: torch.tensor([float(getattr(trial, name)) for trial in trials], dtype=dtype, device=device)
+        for name in weight_names(trials[0].objective)
+    }
+
+
+def _blocks(
+    trials: Sequence[Trial], template: Learner, device: torch.device | str, dtype: torch.dtype
+) -> tuple[Block, ...]:
+    """Who updates which columns: one block, and one more for FactorVAE's discriminator."""
+
+    def rates(name: str) -> Tensor:
+        return torch.tensor([[getattr(trial, name)] for trial in trials], dtype=dtype, device=device)
+
+    split = sum(value.numel() for value in template.model.parameters())
+    main = Block(0, split, _update(trials[0]), rates("learning_rate"))
+    if template.discriminator is None:
+        return (main,)
+    extra = sum(value.numel() for value in template.discriminator.parameters())
+    update = adam(betas=DISCRIMINATOR_BETAS) if trials[0].optimiser == "adam" else _update(trials[0])
+    return (main, Block(split, split + extra, update, rates("discriminator_rate")))
+
+
+def _update(trial: Trial) -> Update:
+    match trial.optimiser:
+        case "adam":
+            return adam(betas=trial.adam_betas, epsilon=1e-8 if trial.epsilon is None else trial.epsilon)
+        case "adagrad":
+            return adagrad(epsilon=1e-10 if trial.epsilon is None else trial.epsilon)
+        case _:
+            return sgd(momentum=trial.momentum)

@@ -1,0 +1,152 @@
+"""One update of every member of a stack; on CUDA captured once and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from unseam.data import ArrayWorld, World
+from unseam.training.stack import Stack
+
+__all__ = ["Step", "make_step", "precision", "update"]
+
+# (index (member, batch), noise (member, batch, latent), keys or None) -> the objective's terms, each (member,)
+Step = Callable[[Tensor, Tensor, Tensor | None], NamedTuple]
+
+WARM_UP = 3
+
+
+def update(stack: Stack, x: Tensor, noise: Tensor, keys: Tensor | None) -> NamedTuple:
+    """One update of every member, in place; returns each member's terms before the update.
+
+    A member whose loss or gradient is not finite stops there: its parameters keep their last finite values and
+    every other member goes on as if it were not in the stack.
+
+    Args:
+        stack: the members; ``flat``, ``state``, ``alive``, ``stopped_at`` and ``clock`` change.
+        x: (member, batch, *shape).
+        noise: (member, batch, latent).
+        keys: (member, batch, latent) or ``None``.
+
+    >>> from unseam.training import Trial, stack_trials
+    >>> stack = stack_trials([Trial(world="linear", likelihood="gaussian", latent=2)], (3,), size=4)
+    >>> update(stack, torch.ones(1, 4, 3), torch.zeros(1, 4, 2), None).loss.shape
+    torch.Size([1])
+    """
+    with _autocast(stack):
+        terms = stack.terms(x, noise, keys)
+    loss: Tensor = terms.loss  # type: ignore[attr-defined]
+    gradients = torch.autograd.grad(loss.sum(), list(stack.parameters.values()), materialize_grads=True)
+    with torch.no_grad():
+        gradient = torch.cat([value.reshape(len(stack), -1) for value in gradients], dim=1)
+        stack.clock.add_(1)
+        sound = stack.alive & loss.isfinite() & gradient.abs().amax(dim=1).isfinite()
+        stack.stopped_at.copy_(torch.where(stack.alive & ~sound, stack.clock.long(), stack.stopped_at))
+        stack.alive.copy_(sound)
+        gradient.masked_fill_(~sound[:, None], 0.0)
+        for start, stop, apply, rate in stack.blocks:
+            state = {name: value[:, start:stop] for name, value in stack.state.items()}
+            apply(
+                stack.flat[:, start:stop], gradient[:, start:stop], state, rate * sound[:, None], stack.clock
+            )
+        return type(terms)(*(value.detach() for value in terms))
+
+
+def make_step(stack: Stack, world: World) -> Step:
+    """The update as a function of indices and noise, captured as a CUDA graph where the stack is on CUDA.
+
+    The graph includes drawing the items, unless the world is streamed from the host.
+
+    >>> from unseam.data import load
+    >>> from unseam.training import Trial, stack_trials
+    >>> world = load("linear", size=8)
+    >>> stack = stack_trials([Trial(world="linear", likelihood="gaussian", latent=2)], world.shape, size=8)
+    >>> make_step(stack, world)(torch.arange(8)[None], torch.zeros(1, 8, 2), None)._fields
+    ('loss', 'reconstruction', 'kl')
+    """
+
+    def items(index: Tensor) -> Tensor:
+        drawn = world.images(index.flatten()).unflatten(0, index.shape)
+        return drawn.to(stack.flat.dtype)
+
+    def eager(index: Tensor, noise: Tensor, keys: Tensor | None) -> NamedTuple:
+        return update(stack, items(index), noise, keys)
+
+    if stack.device.type != "cuda":
+        return eager
+    streamed = isinstance(world, ArrayWorld) and not world.resident
+    if not streamed:
+        return _Captured(stack, eager)
+    captured = _Captured(stack, lambda x, noise, keys: update(stack, x, noise, keys))
+    return lambda index, noise, keys: captured(items(index), noise, keys)
+
+
+@contextmanager
+def precision(name: str) -> Iterator[None]:
+    """Arithmetic of float32 products on CUDA inside the block: TF32 unless ``name`` asks for more.
+
+    >>> with precision("tf32"):
+    ...     torch.backends.cuda.matmul.fp32_precision
+    'tf32'
+    """
+    switches: tuple[Any, ...] = (torch.backends.cuda.matmul, getattr(torch.backends.cudnn, "conv"))  # noqa: B009
+    before = [switch.fp32_precision for switch in switches]
+    benchmark = torch.backends.cudnn.benchmark
+    try:
+        for switch in switches:
+            switch.fp32_precision = "tf32" if name in ("tf32", "bf16") else "ieee"
+        torch.backends.cudnn.benchmark = True
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.fp32_precision = value
+        torch.backends.cudnn.benchmark = benchmark
+
+
+class _Captured:
+    """A step captured on its first call: three eager warm-ups are undone, then one capture, then replays."""
+
+    def __init__(self, stack: Stack, step: Step) -> None:
+        self.stack, self.step = stack, step
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, first: Tensor, noise: Tensor, keys: Tensor | None) -> NamedTuple:
+        if self.graph is None:
+            self._capture(first, noise, keys)
+        for static, given in zip(self.given, (first, noise, keys), strict=True):
+            if static is not None and given is not None:
+                static.copy_(given)
+        assert self.graph is not None
+        self.graph.replay()
+        return self.terms
+
+    def _capture(self, first: Tensor, noise: Tensor, keys: Tensor | None) -> None:
+        self.given = (first.clone(), noise.clone(), None if keys is None else keys.clone())
+        kept = [value.detach().clone() for value in self._mutable()]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                self.step(*self.given)
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.terms = self.step(*self.given)
+        with torch.no_grad():
+            for value, before in zip(self._mutable(), kept, strict=True):
+                value.copy_(before)
+
+    def _mutable(self) -> list[Tensor]:
+        stack = self.stack
+        tensors = [stack.flat, *stack.state.values(), *stack.buffers.values()]
+        return [*tensors, stack.alive, stack.stopped_at, stack.clock]
+
+
+def _autocast(stack: Stack) -> torch.autocast | nullcontext[None]:
+    if stack.trials[0].precision == "bf16":
+        return torch.autocast(stack.device.type, dtype=torch.bfloat16)
+    return nullcontext()

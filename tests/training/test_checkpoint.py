@@ -1,0 +1,199 @@
+"""Runs on disk: round trips, resuming after any kind of stop, damaged files."""
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import unseam
+from unseam.training import Trial, files
+
+TRIAL = Trial(
+    world="nonlinear",
+    world_options={"size": 300},
+    likelihood="gaussian",
+    latent=2,
+    encoder_widths=(8,),
+    decoder_widths=(8,),
+    batch_size=16,
+    steps=400,
+)
+TRIALS = [
+    TRIAL,
+    dataclasses.replace(TRIAL, seed=1, beta=0.1),
+    dataclasses.replace(TRIAL, latent=3, steps=200),
+]
+SCRIPT = """
+import sys, unseam
+from unseam.training import Trial
+import json, pathlib
+trials = [Trial.from_dict(entry) for entry in json.loads(pathlib.Path(sys.argv[1]).read_text())]
+print("ready", flush=True)
+try:
+    unseam.train(trials, out=sys.argv[2], resume=True, every=10, checkpoint_seconds=0.0, device="cpu")
+except KeyboardInterrupt as stopped:
+    print(stopped)
+    sys.exit(130)
+"""
+
+
+def weights(path):
+    return files.read_tensors(Path(path) / "weights.safetensors")
+
+
+def start(tmp_path, trials):
+    spec = tmp_path / "trials.json"
+    spec.write_text(json.dumps([trial.to_dict() for trial in trials]))
+    command = [sys.executable, "-c", SCRIPT, str(spec), str(tmp_path / "run")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_save_and_load(tmp_path):
+    ensemble = unseam.train(TRIALS, every=50)
+    unseam.save(ensemble, tmp_path)
+    again = unseam.load(tmp_path)
+    x = unseam.data.load("nonlinear", size=5).images(torch.arange(5))
+    assert again.trials == ensemble.trials
+    assert again.history.equals(ensemble.history)
+    assert again.about["versions"] == ensemble.about["versions"]
+    for one, other in zip(ensemble, again, strict=True):
+        assert torch.equal(one.reconstruct(x), other.reconstruct(x))
+
+
+def test_run_folder_holds_what_it_says(tmp_path):
+    unseam.train(TRIALS, out=tmp_path / "run")
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {"run.json", "weights.safetensors", "optimizer.safetensors", "history.parquet"}
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["complete"] is True
+    assert record["steps"] == [400, 200]
+    assert {"versions", "hardware", "revision", "created", "worlds"} <= set(record)
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_killed_runs_resume_to_the_same_bits(tmp_path, attempt):
+    """Killed at random moments, mostly while files are being written, as every tenth step is a checkpoint."""
+    whole = unseam.train(TRIALS, out=tmp_path / "whole", every=10)
+    wait = random.Random(attempt)
+    for _ in range(3):
+        process = start(tmp_path, TRIALS)
+        time.sleep(wait.uniform(0.0, 0.6))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    resumed = unseam.train(TRIALS, out=tmp_path / "run", resume=True, every=10)
+    left, right = weights(tmp_path / "whole"), weights(tmp_path / "run")
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    assert resumed.history.equals(whole.history)
+    assert not list((tmp_path / "run").glob("*.part"))
+
+
+def test_interrupt_leaves_a_resumable_run(tmp_path):
+    process = start(tmp_path, [dataclasses.replace(TRIAL, steps=100_000)])
+    run = tmp_path / "run" / "optimizer.safetensors"
+    while not run.exists():
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert "can be resumed" in process.stdout.read()
+    process.stdout.close()
+    step = json.loads((tmp_path / "run" / "run.json").read_text())["steps"][0]
+    assert 0 < step < 100_000
+    assert int(files.read_tensors(run)["0/state/step"]) == step
+
+
+def test_a_finished_run_resumes_to_itself(tmp_path):
+    first = unseam.train(TRIAL, out=tmp_path, every=100)
+    before = weights(tmp_path)
+    again = unseam.train(TRIAL, out=tmp_path, resume=True, every=100)
+    assert all(torch.equal(before[name], value) for name, value in weights(tmp_path).items())
+    assert again.history.equals(first.history)
+
+
+def test_divergence_survives_a_round_trip(tmp_path):
+    wild = dataclasses.replace(TRIAL, optimiser="sgd", learning_rate=1e6, steps=20)
+    with pytest.warns(unseam.training.DivergenceWarning):
+        ensemble = unseam.train(wild, out=tmp_path)
+    assert unseam.load(tmp_path).stopped == ensemble.stopped != {}
+
+
+def test_an_existing_run_is_not_overwritten(tmp_path):
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    with pytest.raises(ValueError, match="holds a run already; pass resume=True"):
+        unseam.train(TRIAL, out=tmp_path)
+
+
+def test_other_trials_are_not_resumed(tmp_path):
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    with pytest.raises(ValueError, match="holds a run of other trials .first difference at member 0"):
+        unseam.train(TRIAL, out=tmp_path, resume=True)
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(ValueError, match="out must be a folder, but .* is a file"):
+        unseam.train(TRIAL, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["run.json", "weights.safetensors", "history.parquet"])
+def test_truncated_files(tmp_path, name):
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    path = tmp_path / name
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(ValueError, match=f"{name} is .*damaged"):
+        unseam.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["run.json", "weights.safetensors", "history.parquet"])
+def test_missing_files(tmp_path, name):
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"holds no {name}; is it the folder of a run"):
+        unseam.load(tmp_path)
+
+
+def test_other_formats_are_refused(tmp_path):
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(record | {"format": 99}))
+    with pytest.raises(ValueError, match="has format 99, expected 1"):
+        unseam.load(tmp_path)
+
+
+def test_weights_of_another_shape_are_refused(tmp_path):
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    held = weights(tmp_path)
+    name = next(iter(held))
+    files.write_tensors(tmp_path / "weights.safetensors", held | {name: torch.zeros(1)}, note={})
+    with pytest.raises(ValueError, match="must hold .* of shape .*, got .1,."):
+        unseam.load(tmp_path)
+
+
+def test_a_full_disk_keeps_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    files.write_json(path, {"a": 1})
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        OSError, match="could not write .*No space left on device.*What was there before is untouched"
+    ):
+        files.write_json(path, {"a": 2})
+    assert files.read_json(path) == {"a": 1}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]

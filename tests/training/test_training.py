@@ -1,0 +1,198 @@
+"""The stacked loop: independence of members, agreement with an eager loop, divergence, every objective."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import unseam
+from unseam.training import (
+    DivergenceWarning,
+    Trial,
+    learner,
+    make_step,
+    minibatches,
+    normals,
+    stack_trials,
+    training_index,
+    training_steps,
+)
+
+SMALL = Trial(
+    world="nonlinear",
+    likelihood="gaussian",
+    latent=2,
+    encoder_widths=(12,),
+    decoder_widths=(12,),
+    beta=1e-3,
+    batch_size=16,
+    steps=200,
+)
+OBJECTIVES = [
+    "beta_elbo", "annealed_capacity", "beta_tcvae", "factor_vae", "dip_vae_i", "dip_vae_ii", "autoencoder",
+    "deterministic_elbo", "orthogonal_elbo",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world():
+    return unseam.data.load("nonlinear", size=500)
+
+
+def trained(trials, world):
+    stack = stack_trials(trials, world.shape, size=len(world))
+    for _ in training_steps(stack, world):
+        pass
+    return stack
+
+
+@pytest.mark.parametrize("objective", ["beta_elbo", "beta_tcvae"])
+def test_a_member_does_not_depend_on_its_stack(objective, world):
+    trial = dataclasses.replace(SMALL, objective=objective, seed=5, beta=0.01)
+    others = [dataclasses.replace(SMALL, objective=objective, seed=s, beta=0.1 * s) for s in range(31)]
+    alone, together = trained([trial], world), trained([*others[:11], trial, *others[11:]], world)
+    torch.testing.assert_close(together.flat[11], alone.flat[0], rtol=0, atol=1e-5)
+
+
+def test_a_diverging_member_leaves_the_others_untouched(world):
+    calm = [dataclasses.replace(SMALL, seed=s, optimiser="sgd", learning_rate=1e-3) for s in range(3)]
+    wild = dataclasses.replace(calm[0], seed=9, learning_rate=1e6)
+    with pytest.warns(DivergenceWarning, match=r"member 1 stopped at step \d+.*learning_rate=1000000.0"):
+        mixed = unseam.train([calm[0], wild, *calm[1:]], world=world)
+    kept = unseam.train(calm, world=world)
+    assert list(mixed.stopped) == [1]
+    assert 1 <= mixed.stopped[1] <= 200
+    assert mixed.stacks[0].flat.isfinite().all()
+    torch.testing.assert_close(mixed.stacks[0].flat[[0, 2, 3]], kept.stacks[0].flat, rtol=0, atol=1e-6)
+
+
+def test_stack_follows_an_eager_loop(world):
+    """Same weights as an ordinary module trained by ``torch.optim`` on the same batches and noise."""
+    trial = dataclasses.replace(SMALL, seed=3, precision="float64", steps=30)
+    stack = trained([trial], world)
+    member = learner(trial, world.shape, size=len(world))
+    optimiser = torch.optim.Adam(member.parameters(), lr=trial.learning_rate)
+    seeds, steps = torch.tensor([3]), torch.arange(30)
+    index = minibatches(seeds, steps, trial.batch_size, len(world))[:, 0]
+    noise = normals(seeds, steps, (trial.batch_size, trial.latent))[:, 0].double()
+    for turn in range(30):
+        optimiser.zero_grad()
+        x = world.images(index[turn]).double()
+        member(x, noise[turn], None, torch.tensor(0.0), {"beta": trial.beta}).loss.backward()
+        optimiser.step()
+    for name, value in member.named_parameters():
+        torch.testing.assert_close(stack.parameters[name][0], value, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adagrad", "sgd"])
+def test_optimisers_lower_the_loss(optimiser, world):
+    trial = dataclasses.replace(SMALL, optimiser=optimiser, learning_rate=1e-2, steps=100)
+    history = unseam.train(trial, world=world, every=10).history
+    assert history["loss"].iloc[-1] < history["loss"].iloc[0]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_trains_members_with_weights_of_their_own(objective, world):
+    posterior = "point" if objective == "autoencoder" else "diagonal"
+    trial = dataclasses.replace(SMALL, objective=objective, posterior=posterior, steps=20, beta=1.0)
+    trials = [trial, dataclasses.replace(trial, beta=0.0, gamma=0.0, lambda_od=0.0, orthogonality=0.0)]
+    ensemble = unseam.train(trials, world=world, every=5)
+    assert ensemble.stopped == {}
+    assert ensemble.history["loss"].notna().all()
+    flat = ensemble.stacks[0].flat
+    assert torch.equal(flat[0], flat[1]) == (objective == "autoencoder")
+
+
+@pytest.mark.parametrize("posterior", ["diagonal", "full", "point"])
+@pytest.mark.parametrize(
+    "likelihood",
+    ["gaussian", "gaussian_learned", "gaussian_pixel", "bernoulli", "binomial", "continuous_bernoulli"],
+)
+def test_every_posterior_and_likelihood_trains(posterior, likelihood):
+    world = unseam.data.load("sprites", resolution=16, scales=2, orientations=2, positions=4)
+    trial = Trial(
+        posterior=posterior,
+        likelihood=likelihood,
+        latent=3,
+        encoder_widths=(8,),
+        decoder_widths=(8,),
+        steps=5,
+    )
+    ensemble = unseam.train(trial, world=world)
+    assert ensemble.stopped == {}
+    assert ensemble.reconstruct(world.images(torch.arange(3))).shape == (1, 3, 1, 16, 16)
+
+
+@pytest.mark.parametrize("architecture", ["study", "bhowal_faces", "bhowal_shapes"])
+def test_convolutional_members_do_not_depend_on_their_stack(architecture):
+    world = unseam.data.load("sprites", scales=2, orientations=2, positions=4)
+    trial = Trial(architecture=architecture, latent=3, batch_size=4, steps=3, seed=2, precision="float64")
+    alone, together = trained([trial], world), trained([dataclasses.replace(trial, seed=1), trial], world)
+    torch.testing.assert_close(together.flat[1], alone.flat[0], rtol=0, atol=1e-9)
+    for name, value in alone.buffers.items():
+        torch.testing.assert_close(together.buffers[name][1], value[0], rtol=0, atol=1e-9)
+    fresh = stack_trials([trial], world.shape, size=len(world)).buffers
+    moved = [name for name in fresh if not torch.equal(fresh[name], alone.buffers[name])]
+    assert bool(moved) == (architecture != "study")
+
+
+def test_bf16_follows_full_precision(world):
+    full, half = (
+        trained([dataclasses.replace(SMALL, precision=p, steps=20)], world) for p in ("float32", "bf16")
+    )
+    assert half.flat.dtype == torch.float32
+    assert not torch.equal(half.flat, full.flat)
+    torch.testing.assert_close(half.flat, full.flat, rtol=0, atol=0.02)
+
+
+def test_only_the_training_part_is_seen(world):
+    trial = dataclasses.replace(SMALL, train_fraction=0.5, split_seed=3, steps=20)
+    part = training_index(trial, len(world))
+    seen = []
+    stack = stack_trials([trial], world.shape, size=len(part))
+    watched = unseam.data.load("nonlinear", size=500)
+    images = watched.images
+    watched.images = lambda index: (seen.append(index), images(index))[1]
+    for _ in training_steps(stack, watched):
+        pass
+    assert set(torch.cat(seen).tolist()) == set(part.tolist())
+
+
+def test_training_leaves_the_global_generator_alone(world):
+    before = torch.random.get_rng_state()
+    trained([dataclasses.replace(SMALL, steps=3)], world)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_precision_is_restored(world):
+    before = torch.backends.cuda.matmul.fp32_precision
+    trained([dataclasses.replace(SMALL, steps=3)], world)
+    assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+def test_step_on_given_indices(world):
+    stack = stack_trials([SMALL], world.shape, size=len(world))
+    before = stack.flat.clone()
+    make_step(stack, world)(torch.arange(16)[None], torch.zeros(1, 16, 2), None)
+    assert not torch.equal(before, stack.flat)
+
+
+@pytest.mark.parametrize(
+    ("trials", "options", "message"),
+    [
+        ([], {}, "trials must hold at least one trial, got none"),
+        (["beta"], {}, "trials must hold Trial values, got str"),
+        ([SMALL], {"every": 0}, "every must be at least 1, got 0"),
+        ([SMALL], {"resume": True}, "resume needs out"),
+        ([dataclasses.replace(SMALL, train_fraction=1e-9)], {}, "leaves nothing of 500 items"),
+        ([dataclasses.replace(SMALL, likelihood="bernoulli")], {}, r"(?i)bernoulli"),
+        (
+            [Trial(world="nonlinear", likelihood="gaussian", architecture="study")],
+            {},
+            "study needs 64x64 pictures",
+        ),
+    ],
+)
+def test_bad_input(trials, options, message, world):
+    with pytest.raises(ValueError, match=message):
+        unseam.train(trials, world=world, **options)
