@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
+import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from unseam.flags import TrialFlags, trial_command
 
+if TYPE_CHECKING:
+    from unseam.data import FileState, Listing
+    from unseam.training import Ensemble
+
 __all__ = ["app", "main"]
+
+# typer has no public name for what its bad-usage errors have in common
+UsageError: Any = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
     name="unseam",
@@ -38,12 +48,25 @@ def main() -> None:
     """Run a command; an error is one line on standard error, a traceback only with ``--debug``."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # an encoding without β is no reason to stop
+    command = typer.main.get_command(app)
     try:
-        app(args=arguments, standalone_mode=True)
+        # not command(), which would swallow what Ctrl-C has to say
+        with command.make_context("unseam", arguments) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as leave:
+        sys.exit(leave.exit_code)
+    except BrokenPipeError:
+        # the reader has left; what is still buffered must not raise again when Python closes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except (Exception, KeyboardInterrupt) as error:
         if debug:
             raise
-        print(f"unseam: {_said(error)}", file=sys.stderr)
+        print(_said(error), file=sys.stderr)
         sys.exit(_status(error))
 
 
@@ -103,22 +126,14 @@ def train(
 
     trials = flags.trials(vary or [])
     folder = out if out is not None else flags.folder(trials)
+    _check_target(folder, resume, device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)
         ensemble = run(trials, out=folder, resume=resume, device=device, every=every, progress=True)
-    last = ensemble.history.groupby("member").last()
-    members = [
-        {"member": i, "stopped": ensemble.stopped.get(i)}
-        | {str(name): value for name, value in last.loc[i].drop("alive").dropna().items()}
-        for i in range(len(ensemble))
-    ]
+    members = _members(ensemble)
     if as_json:
-        trials_out = [trial.to_dict() for trial in trials]
-        print(
-            json.dumps(
-                {"run": str(folder), "about": ensemble.about, "members": members, "trials": trials_out}
-            )
-        )
+        listed = [trial.to_dict() for trial in trials]
+        _json({"run": str(folder), "about": ensemble.about, "members": members, "trials": listed})
     else:
         _table(members, title=f"{len(ensemble)} member(s) of {folder}")
     for member, step in ensemble.stopped.items():
@@ -135,16 +150,16 @@ def data_list(root: Root = None, as_json: Json = False) -> None:
     from unseam.data.fetch import listing
 
     published = listing(root)
-    made = [name for name in names() if name not in {line.name for line in published}]
-    rows = [{"world": name, "source": "made here", "here": True, "note": ""} for name in made]
-    for line in published:
-        source = f"published file, checksum {line.checksum}"
-        name = line.name if line.variant is None else f"{line.name} ({line.variant})"
-        rows.append({"world": name, "source": source, "here": line.present, "note": line.note})
+    read = {line.name for line in published}
+    rows = [_made(name) for name in names() if name not in read] + [_published(line) for line in published]
     if as_json:
-        print(json.dumps(rows, indent=1))
-    else:
-        _table(rows, title="worlds")
+        _json(rows)
+        return
+    for row in rows:
+        sizes = (row["factors"] or {}).items()
+        row["factors"] = ", ".join(f"{name} {size}" if size else name for name, size in sizes)
+        row["shape"] = "×".join(map(str, row["shape"] or ()))
+    _table(rows, title="worlds (a factor without a number of values is continuous)")
 
 
 @data_app.command("fetch")
@@ -164,13 +179,73 @@ def data_verify(name: str, root: Root = None, variant: Variant = None, as_json: 
         raise typer.Exit(1)
 
 
-def _states(states: Any, as_json: bool) -> bool:
+def _check_target(folder: Path, resume: bool, device: str | None) -> None:
+    """What the trainer would refuse as well, in the words of the command line."""
+    import torch
+
+    if not resume and (folder / "run.json").exists():
+        raise ValueError(
+            f"{folder} holds a run already; add --resume to go on with it, or --out another folder"
+        )
+    try:
+        kind = torch.device(device or "cpu").type
+    except RuntimeError:
+        raise ValueError(f"--device must be cpu, cuda or cuda:N, got {device!r}") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"--device {device} needs a CUDA device, and torch finds none here")
+
+
+def _members(ensemble: Ensemble) -> list[dict[str, Any]]:
+    """The last row of each member's history; a term that it does not have, or not as a finite number, is None."""
+    history = ensemble.history.drop(columns="alive")
+    last = history.drop_duplicates("member", keep="last").set_index("member").to_dict("index")
+    return [
+        {"member": member, "stopped": ensemble.stopped.get(member)}
+        | {str(name): value if math.isfinite(value) else None for name, value in last[member].items()}
+        for member in range(len(ensemble))
+    ]
+
+
+def _made(name: str) -> dict[str, Any]:
+    from unseam.data import load
+
+    world = load(name)
+    return {
+        "world": name,
+        "source": f"rendered here, twin of {world.twin_of}" if world.twin_of else "made here",
+        "here": True,
+        "items": len(world),
+        "shape": list(world.shape),
+        "factors": dict(zip(world.factor_names, world.factor_sizes, strict=True)),
+        "note": "",
+    }
+
+
+def _published(line: Listing) -> dict[str, Any]:
+    size = f"{line.size / 1e6:.0f} MB" if line.size else ""
+    checksum = "" if line.checksum == "none" else f"checksum {line.checksum}"
+    return {
+        "world": line.name if line.variant is None else f"{line.name} ({line.variant})",
+        "source": "published file",
+        "here": line.present,
+        "items": None,
+        "shape": None,
+        "factors": None,
+        "note": ", ".join(filter(None, (size, checksum, line.note))),
+    }
+
+
+def _states(states: tuple[FileState, ...], as_json: bool) -> bool:
     rows = [{"file": s.filename, "state": s.state, "path": str(s.path), "detail": s.detail} for s in states]
     if as_json:
-        print(json.dumps(rows, indent=1))
+        _json(rows)
     else:
         _table(rows, title="files")
     return all(state.good for state in states)
+
+
+def _json(value: object) -> None:
+    print(json.dumps(value, indent=1, allow_nan=False))
 
 
 def _table(rows: list[dict[str, Any]], *, title: str) -> None:
@@ -182,8 +257,9 @@ def _table(rows: list[dict[str, Any]], *, title: str) -> None:
     for head in rows[0]:
         table.add_column(head, overflow="fold")
     for row in rows:
-        table.add_row(*(_shown(row.get(head)) for head in rows[0]))
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+        table.add_row(*(_shown(value) for value in row.values()))
+    width = None if sys.stdout.isatty() else 140
+    Console(width=width, markup=False, emoji=False, highlight=False).print(table)
 
 
 def _shown(value: object) -> str:
@@ -195,15 +271,22 @@ def _shown(value: object) -> str:
 
 
 def _said(error: BaseException) -> str:
+    """An error as one line; the help of a command that was called without any argument as it is."""
+    if isinstance(error, UsageError):
+        text = error.format_message()
+        path = error.ctx.command_path if error.ctx is not None else "unseam"
+        return text if "\n" in text else f"unseam: {text.rstrip('.')}; see {path} --help"
     text = " ".join(str(error).split())
     if isinstance(error, KeyboardInterrupt):
-        return text or "stopped"
-    return text or type(error).__name__
+        return f"unseam: {text or 'stopped'}"
+    if isinstance(error, ValueError | OSError) and text:
+        return f"unseam: {text}"
+    return f"unseam: {type(error).__name__}: {text or 'no message'} (--debug shows where)"
 
 
 def _status(error: BaseException) -> int:
     """130 for Ctrl-C, 2 for what the user asked for, 1 for what went wrong on the way."""
-    codes: tuple[tuple[type[BaseException], int], ...] = ((KeyboardInterrupt, 130), (ValueError, 2))
+    codes: tuple[tuple[Any, int], ...] = ((KeyboardInterrupt, 130), ((ValueError, UsageError), 2))
     return next((code for kind, code in codes if isinstance(error, kind)), 1)
 
 

@@ -19,6 +19,8 @@ from unseam.trial import Trial
 
 __all__ = ["TrialFlags", "trial_command"]
 
+WORDS = {int: "a whole number", float: "a number", str: "text"}
+
 
 @dataclass(frozen=True)
 class TrialFlags:
@@ -70,7 +72,7 @@ def trial_command(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameter(item: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
     """One flag: text for sequences, the field's own type otherwise."""
-    flag = "--world-option" if item.name == "world_options" else f"--{item.name.replace('_', '-')}"
+    flag = _flag(item.name)
     text = item.metadata["help"]
     default: Any = item.default
     if item.name == "world_options":
@@ -79,8 +81,11 @@ def _parameter(item: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
     elif get_origin(hint) is tuple:
         annotation = Annotated[str, typer.Option(flag, help=f"{text}; separated by commas")]
         default = ",".join(map(str, default))
-    else:
+    elif (kind := _kind(hint)) is str:
         annotation = Annotated[hint, typer.Option(flag, help=text)]
+    else:
+        option = typer.Option(flag, help=text, parser=_parser(kind), metavar=f"<{kind.__name__}>")
+        annotation = Annotated[hint, option]
     return inspect.Parameter(
         item.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation
     )
@@ -89,11 +94,11 @@ def _parameter(item: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
 def _value(name: str, given: Any) -> Any:
     """The field's value from what a flag gave."""
     if name == "world_options":
-        return tuple(_pair(entry, "--world-option") for entry in given or ())
+        return _pairs(given or ())
     hint = get_type_hints(Trial)[name]
     if get_origin(hint) is tuple and isinstance(given, str):
         kind = get_args(hint)[0]
-        return tuple(_number(kind, part, name) for part in given.split(",") if part.strip())
+        return tuple(_number(kind, part, _flag(name)) for part in given.split(",") if part.strip())
     return given
 
 
@@ -107,23 +112,55 @@ def _axis(entry: str) -> tuple[str, list[Any]]:
     hint = hints[name]
     if get_origin(hint) is tuple:
         return name, [_value(name, part) for part in text.split(";")]
-    kind = next((one for one in (int, float) if hint is one or one in get_args(hint)), str)
-    return name, [_number(kind, part, name) for part in text.split(",")]
+    return name, [_number(_kind(hint), part, f"--vary {name}") for part in text.split(",")]
 
 
-def _pair(entry: str, flag: str) -> tuple[str, Any]:
+def _pairs(entries: Sequence[str]) -> tuple[tuple[str, Any], ...]:
+    """Names and values of ``name=value``, each name once."""
+    pairs = [_pair(entry) for entry in entries]
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--world-option must name an option once, got {', '.join(names)}")
+    return tuple(pairs)
+
+
+def _pair(entry: str) -> tuple[str, Any]:
     """Name and JSON value of ``name=value``; what is no JSON is text."""
     name, separator, text = entry.partition("=")
     if not separator or not name:
-        raise ValueError(f"{flag} must be name=value, got {entry!r}")
+        raise ValueError(f"--world-option must be name=value, got {entry!r}")
     try:
-        return name, json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError:
         return name, text
+    if not isinstance(value, str | int | float | bool):
+        raise ValueError(f"--world-option {name} must be one number, text, true or false, got {text}")
+    return name, value
 
 
-def _number(kind: Any, text: str, name: str) -> Any:
+def _flag(name: str) -> str:
+    return "--world-option" if name == "world_options" else f"--{name.replace('_', '-')}"
+
+
+def _kind(hint: Any) -> type:
+    """Whether one value of a field is a whole number, a number or text."""
+    return next((one for one in (int, float) if hint is one or one in get_args(hint)), str)
+
+
+def _parser(kind: type) -> Callable[[str], Any]:
+    """A reader of one flag that says what came where typer would not."""
+
+    def parse(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise typer.BadParameter(f"must be {WORDS[kind]}, got {text!r}") from None
+
+    return parse
+
+
+def _number(kind: type, text: str, name: str) -> Any:
     try:
         return kind(text.strip())
     except ValueError:
-        raise ValueError(f"{name} must be given as {kind.__name__}, got {text.strip()!r}") from None
+        raise ValueError(f"{name} must be given as {WORDS[kind]}, got {text.strip()!r}") from None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "clear_parts",
     "read_json",
     "read_table",
     "read_tensors",
@@ -49,6 +50,19 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def clear_parts(folder: Path) -> None:
+    """Remove the temporary files that a killed process left in a run's folder.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     (Path(folder) / ".run.json.x.part").touch()
+    ...     clear_parts(Path(folder))
+    ...     os.listdir(folder)
+    []
+    """
+    for part in folder.glob(".*.part"):
+        part.unlink(missing_ok=True)
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from unseam.data import World, place
+from unseam.data import ArrayWorld, World, place
 from unseam.data import load as load_world
 from unseam.training.checkpoint import restore, write_checkpoint
 from unseam.training.ensemble import Ensemble
+from unseam.training.files import clear_parts
 from unseam.training.loop import Record, training_index, training_steps
 from unseam.training.progress import choose
 from unseam.training.provenance import provenance
@@ -143,22 +144,34 @@ def _worlds(
     trials: Sequence[Trial], positions: Sequence[Sequence[int]], world: World | None, device: torch.device
 ) -> list[World]:
     """The world of each stack, loaded once each and placed on the device."""
-    if world is not None:
-        return [place(world, device)] * len(positions)
+    keys = [
+        ("",) if world is not None else (trials[m[0]].world, trials[m[0]].world_options) for m in positions
+    ]
     placed: dict[tuple[object, ...], World] = {}
-    for members in positions:
-        trial = trials[members[0]]
-        key = (trial.world, trial.world_options)
+    for key, members in zip(keys, positions, strict=True):
         if key not in placed:
+            trial = trials[members[0]]
             options: dict[str, Any] = dict(trial.world_options)
-            placed[key] = place(load_world(trial.world, **options), device)
-    found = [placed[trials[m[0]].world, trials[m[0]].world_options] for m in positions]
+            its = load_world(trial.world, **options) if world is None else world
+            drawn = sum(
+                len(m) * trials[m[0]].steps * trials[m[0]].batch_size
+                for other, m in zip(keys, positions, strict=True)
+                if other == key
+            )
+            placed[key] = _place(its, device, drawn)
+    found = [placed[key] for key in keys]
     if len({one.shape for one in found}) > 1:
         raise ValueError(
             f"all worlds of one call must have items of one shape, got {sorted({one.shape for one in found})}; "
             f"train them in separate calls"
         )
     return found
+
+
+def _place(world: World, device: torch.device, drawn: int) -> World:
+    """The world on the device; one that is rendered stays so on the host if few of its items will be drawn."""
+    seldom = device.type == "cpu" and not isinstance(world, ArrayWorld) and drawn < 2 * len(world)
+    return place(world, device, budget=0 if seldom else None)
 
 
 def _stack(trials: Sequence[Trial], world: World, device: torch.device) -> Stack:

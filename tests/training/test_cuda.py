@@ -1,0 +1,115 @@
+"""On an accelerator: capture, streaming and batched products give what the plain way on the host gives."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import unseam
+from unseam.data import ArrayWorld, place
+from unseam.training import Trial, make_step, stack_trials, training_steps, update
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+SMALL = Trial(
+    world="nonlinear",
+    likelihood="gaussian",
+    latent=2,
+    encoder_widths=(12,),
+    decoder_widths=(12,),
+    beta=1e-3,
+    batch_size=16,
+    steps=100,
+    precision="float32",
+)
+OBJECTIVES = [
+    "beta_elbo", "annealed_capacity", "beta_tcvae", "factor_vae", "dip_vae_i", "dip_vae_ii", "deterministic_elbo",
+    "orthogonal_elbo",
+]  # fmt: skip
+
+
+def trained(trials, world, device, **options):
+    stack = stack_trials(trials, world.shape, size=len(world), device=device, **options)
+    for _ in training_steps(stack, place(world, device)):
+        pass
+    return stack
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_captured_training_follows_the_host(objective):
+    world = unseam.data.load("nonlinear", size=500)
+    trials = [dataclasses.replace(SMALL, objective=objective, seed=seed, steps=30) for seed in range(3)]
+    here, there = trained(trials, world, "cpu"), trained(trials, world, "cuda")
+    torch.testing.assert_close(there.flat.cpu(), here.flat, rtol=0, atol=1e-4)
+
+
+def test_capture_leaves_no_trace_of_its_warm_up():
+    world = place(unseam.data.load("nonlinear", size=500), "cuda")
+    captured, eager = (stack_trials([SMALL], world.shape, size=500, device="cuda") for _ in range(2))
+    index, noise = torch.arange(16, device="cuda")[None], torch.zeros(1, 16, 2, device="cuda")
+    step = make_step(captured, world)
+    for _ in range(3):
+        step(index, noise, None)
+        update(eager, world.images(index[0])[None], noise, None)
+    torch.testing.assert_close(captured.flat, eager.flat, rtol=0, atol=1e-6)
+    assert float(captured.clock) == float(eager.clock) == 3
+
+
+def test_streamed_world_trains_the_same():
+    world = unseam.data.load("nonlinear", size=500)
+    table = world.images(torch.arange(500)).numpy()
+    streamed = ArrayWorld(
+        np.ascontiguousarray(table),
+        world.factors,
+        name="streamed",
+        factor_names=world.factor_names,
+        factor_sizes=world.factor_sizes,
+        device="cuda",
+    )
+    assert not streamed.resident
+    whole = trained([SMALL], world, "cuda")
+    stack = stack_trials([SMALL], world.shape, size=500, device="cuda")
+    for _ in training_steps(stack, streamed):
+        pass
+    torch.testing.assert_close(stack.flat, whole.flat, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("architecture", ["study", "bhowal_faces", "bhowal_shapes"])
+def test_batched_products_train_as_grouped_convolutions(architecture):
+    world = unseam.data.load("sprites", scales=2, orientations=2, positions=4)
+    trial = Trial(architecture=architecture, latent=3, batch_size=8, steps=5, precision="float64")
+    trials = [dataclasses.replace(trial, seed=seed) for seed in range(2)]
+    ours, theirs = (trained(trials, world, "cuda", products=products) for products in (True, False))
+    torch.testing.assert_close(ours.flat, theirs.flat, rtol=0, atol=1e-8)
+    for name, value in ours.buffers.items():
+        torch.testing.assert_close(value, theirs.buffers[name], rtol=0, atol=1e-8)
+
+
+def test_divergence_inside_a_captured_step():
+    world = unseam.data.load("nonlinear", size=500)
+    calm = dataclasses.replace(SMALL, optimiser="sgd", learning_rate=1e-3)
+    wild = dataclasses.replace(calm, learning_rate=1e6)
+    stack = trained([calm, wild], world, "cuda")
+    assert stack.stopped_at.tolist()[0] == -1
+    assert stack.stopped_at.tolist()[1] > 0
+    assert stack.flat.isfinite().all()
+
+
+def test_bf16_and_tf32_stay_near_full_precision():
+    world = unseam.data.load("nonlinear", size=500)
+    full, tf32, bf16 = (
+        trained([dataclasses.replace(SMALL, precision=name)], world, "cuda").flat
+        for name in ("float32", "tf32", "bf16")
+    )
+    assert not torch.equal(full, bf16)
+    torch.testing.assert_close(tf32, full, rtol=0, atol=0.01)
+    torch.testing.assert_close(bf16, full, rtol=0, atol=0.1)
+
+
+def test_measurements_are_in_full_precision():
+    ensemble = unseam.train(SMALL, world=unseam.data.load("nonlinear", size=500), device="cuda")
+    assert torch.backends.cuda.matmul.fp32_precision != "tf32"
+    x = torch.rand(64, 6)
+    host = ensemble[0].cpu().double().encode(x.double()).mean
+    torch.testing.assert_close(ensemble.encode(x).mean[0].cpu().double(), host, rtol=1e-5, atol=1e-6)
