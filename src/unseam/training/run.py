@@ -137,6 +137,7 @@ def _folder(out: str | Path | None, resume: bool) -> Path | None:
         raise ValueError(
             f"{folder} holds a run already; pass resume=True to go on with it, or another folder"
         )
+    clear_parts(folder)
     return folder
 
 
