@@ -6,7 +6,6 @@ import copy
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 __all__ = [
@@ -226,7 +225,7 @@ def _fold(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     stride, reach, outputs = geometry.stride, geometry.reach, weight.shape[2]
     product = torch.bmm(x.flatten(1, 3), weight.permute(0, 1, 3, 4, 2).flatten(2))
     spread = product.view(*x.shape[:4], reach, stride, reach, stride, outputs)
-    padded = _pad_sides(spread, reach - 1)
+    padded = _pad(spread, reach - 1)
     y = _canvas(x, outputs, geometry)
     for (row, up, i), (column, left, j) in _residues(stride, geometry.padding):
         seen = [
@@ -279,16 +278,12 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _pad(x: Tensor, by: int) -> Tensor:
-    """Zeros around the pictures (…, height, width, channel), contiguous."""
-    return F.pad(x, (0, 0, by, by, by, by)) if by else x.contiguous()
-
-
-def _pad_sides(x: Tensor, by: int) -> Tensor:
-    """Zeros around axes 2 and 3."""
+    """Zeros around axes 2 and 3, contiguous."""
     if not by:
-        return x
+        return x.contiguous()
     padded = x.new_zeros(*x.shape[:2], x.shape[2] + 2 * by, x.shape[3] + 2 * by, *x.shape[4:])
-    padded[:, :, by:-by, by:-by] = x
+    inside, given = padded[:, :, by:-by, by:-by], x if x.is_contiguous() else x.contiguous()
+    _wide(inside).copy_(_wide(given))
     return padded
 
 
