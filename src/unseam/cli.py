@@ -196,11 +196,15 @@ def _check_target(folder: Path, resume: bool, device: str | None) -> None:
 
 
 def _members(ensemble: Ensemble) -> list[dict[str, Any]]:
-    """The last row of each member's history; a term that it does not have, or not as a finite number, is None."""
+    """What tells members apart, and the last row of each history; a term that is missing or not finite is None."""
+    trials = [trial.to_dict() for trial in ensemble.trials]
+    varied = [name for name, value in trials[0].items() if any(trial[name] != value for trial in trials)]
     history = ensemble.history.drop(columns="alive")
     last = history.drop_duplicates("member", keep="last").set_index("member").to_dict("index")
     return [
-        {"member": member, "stopped": ensemble.stopped.get(member)}
+        {"member": member}
+        | {name: trials[member][name] for name in varied}
+        | {"stopped": ensemble.stopped.get(member)}
         | {str(name): value if math.isfinite(value) else None for name, value in last[member].items()}
         for member in range(len(ensemble))
     ]
@@ -253,11 +257,12 @@ def _table(rows: list[dict[str, Any]], *, title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table()
     for head in rows[0]:
         table.add_column(head, overflow="fold")
     for row in rows:
         table.add_row(*(_shown(value) for value in row.values()))
+    print(title)
     width = None if sys.stdout.isatty() else 140
     Console(width=width, markup=False, emoji=False, highlight=False).print(table)
 

@@ -79,7 +79,7 @@ def _parameter(item: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
         annotation: Any = Annotated[list[str] | None, typer.Option(flag, help=f"{text}; repeat for more")]
         default = None
     elif get_origin(hint) is tuple:
-        annotation = Annotated[str, typer.Option(flag, help=f"{text}; separated by commas")]
+        annotation = Annotated[str, typer.Option(flag, help=f"{text}; separated by commas", metavar="<list>")]
         default = ",".join(map(str, default))
     elif (kind := _kind(hint)) is str:
         annotation = Annotated[hint, typer.Option(flag, help=text)]
@@ -97,8 +97,12 @@ def _value(name: str, given: Any) -> Any:
         return _pairs(given or ())
     hint = get_type_hints(Trial)[name]
     if get_origin(hint) is tuple and isinstance(given, str):
-        kind = get_args(hint)[0]
-        return tuple(_number(kind, part, _flag(name)) for part in given.split(",") if part.strip())
+        kinds = get_args(hint)
+        given = "" if given.strip() == "none" else given
+        values = tuple(_number(kinds[0], part, _flag(name)) for part in given.split(",") if part.strip())
+        if Ellipsis not in kinds and len(values) != len(kinds):
+            raise ValueError(f"{_flag(name)} must hold {len(kinds)} values, got {given!r}")
+        return values
     return given
 
 
@@ -133,8 +137,11 @@ def _pair(entry: str) -> tuple[str, Any]:
         value = json.loads(text)
     except json.JSONDecodeError:
         return name, text
-    if not isinstance(value, str | int | float | bool):
-        raise ValueError(f"--world-option {name} must be one number, text, true or false, got {text}")
+    items = value if isinstance(value, list) else [value]
+    if not items or not all(isinstance(item, str | int | float) for item in items):
+        raise ValueError(
+            f"--world-option {name} must be a number, a text, true, false or a list of them, got {text}"
+        )
     return name, value
 
 

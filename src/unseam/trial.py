@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 __all__ = ["MEMBER_FIELDS", "Trial"]
 
-Option = str | int | float | bool
+Option = str | int | float | bool | tuple[str | int | float, ...]
 
 # What members of one stack may differ in; all other fields decide shapes, code paths or data.
 MEMBER_FIELDS = frozenset({
@@ -94,7 +94,8 @@ class Trial:
     def __post_init__(self) -> None:
         options = self.world_options
         pairs = options.items() if isinstance(options, Mapping) else ((key, value) for key, value in options)
-        object.__setattr__(self, "world_options", tuple(sorted(pairs)))
+        kept = ((key, tuple(value) if isinstance(value, list) else value) for key, value in pairs)
+        object.__setattr__(self, "world_options", tuple(sorted(kept)))
         for name in ("encoder_widths", "decoder_widths", "adam_betas"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_choices(self)

@@ -104,11 +104,10 @@ class Lines:
         if done < total and time.monotonic() - self.last < self.seconds:
             return
         self.last = time.monotonic()
-        left = (total - done) / rate if rate else float("nan")
-        print(
-            f"step {done} of {total}, {rate * len(stack):,.0f} member-steps/s, {left:.0f} s left, {_terms(record)}",
-            file=sys.stderr,
+        pace = (
+            f"{rate * len(stack):,.0f} member-steps/s, {(total - done) / rate:.0f} s left, " if rate else ""
         )
+        print(f"step {done} of {total}, {pace}{_terms(record)}", file=sys.stderr)
 
 
 def choose(wanted: bool | None) -> Progress:

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from unseam import __version__
+
 __all__ = ["provenance"]
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pyarrow", "safetensors")
@@ -25,7 +27,7 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
     """
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"unseam": _version("unseam"), "python": platform.python_version()}
+        "versions": {"unseam": __version__, "python": platform.python_version()}
         | {name: _version(name) for name in PACKAGES},
         "hardware": _hardware(torch.device(device)),
         "revision": _revision(),
