@@ -12,6 +12,7 @@ import torch
 
 from benchmarks.convolution import convolution
 from benchmarks.ensembles import ensembles
+from benchmarks.geometry import geometry
 from benchmarks.rendering import rendering
 from unseam.training import provenance
 
@@ -20,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[torch.device], Iterator[dict[str, Any]]]] = {
     "ensembles": ensembles,
     "convolution": convolution,
     "rendering": rendering,
+    "geometry": geometry,
 }
 
 

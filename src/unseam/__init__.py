@@ -6,16 +6,20 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from unseam import data, geometry, models, objectives, training
+    from unseam import data, geometry, inspection, models, objectives, training
+    from unseam.inspection import Inspection, inspect
     from unseam.training import Ensemble, load, save, train
     from unseam.trial import Trial
 
 __all__ = [
     "Ensemble",
+    "Inspection",
     "Trial",
     "__version__",
     "data",
     "geometry",
+    "inspect",
+    "inspection",
     "load",
     "models",
     "objectives",
@@ -27,9 +31,11 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Nothing is imported before it is asked for: `import unseam` costs no torch.
-_ROOMS = frozenset({"data", "geometry", "models", "objectives", "training"})
+_ROOMS = frozenset({"data", "geometry", "inspection", "models", "objectives", "training"})
 _HOMES = {
     "Ensemble": "unseam.training",
+    "Inspection": "unseam.inspection",
+    "inspect": "unseam.inspection",
     "Trial": "unseam.trial",
     "load": "unseam.training",
     "save": "unseam.training",

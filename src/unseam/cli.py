@@ -16,6 +16,7 @@ from unseam.flags import TrialFlags, trial_command
 
 if TYPE_CHECKING:
     from unseam.data import FileState, Listing
+    from unseam.targets import Inspected
     from unseam.training import Ensemble
 
 __all__ = ["app", "main"]
@@ -87,7 +88,7 @@ def options(
 def demo(
     out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/demo"),
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each of the three models.")] = 3,
-    steps: Annotated[int, typer.Option(min=1, help="Updates of each model.")] = 3000,
+    steps: Annotated[int, typer.Option(min=1, help="Updates of each model.")] = 4000,
     as_json: Json = False,
 ) -> None:
     """Train a β-VAE, its full-covariance control and an autoencoder; write a page that shows what each learned."""
@@ -141,6 +142,62 @@ def train(
         print(f"unseam: {text}", file=sys.stderr)
     if ensemble.stopped:
         raise typer.Exit(1)
+
+
+@app.command("inspect")
+def inspect_command(
+    target: Annotated[
+        str, typer.Argument(help="Folder of a run, or package.module:function of your own decoder.")
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Your decoder: points (batch, latent), or data where --encoder is given."),
+    ] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Your decoder: package.module:function, x -> (mean, variance).")
+    ] = None,
+    beta: Annotated[float, typer.Option(help="Your decoder: weight of the KL term in training.")] = 1.0,
+    latents: Annotated[
+        int | None,
+        typer.Option(min=2, help="Your decoder: sample so many latents, where there are thousands."),
+    ] = None,
+    member: Annotated[list[int] | None, typer.Option(help="Run: only this member; repeat for more.")] = None,
+    root: Annotated[
+        str | None, typer.Option(help="Run: file or folder of its data, where it has moved.")
+    ] = None,
+    points: Annotated[int, typer.Option(min=2, help="Number of points to measure at.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of points, baselines and probes.")] = 0,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder of the figures; by default `inspection` in the run.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what a decoder does to its latents: who lives, how orthogonal, does the posterior agree, what to do."""
+    from unseam.targets import inspect_own, inspect_run
+
+    if Path(target).is_dir() or ":" not in target:
+        if data is not None or encoder is not None or latents is not None:
+            raise ValueError(
+                "--data, --encoder and --latents are for a decoder of your own; a run has its own data"
+            )
+        folder: Path | None = figures or Path(target) / "inspection"
+        every = list(inspect_run(Path(target), points=points, members=member or None, seed=seed, root=root))
+    else:
+        if data is None:
+            raise ValueError("--data must name the file of points (or, with --encoder, of data)")
+        folder = figures
+        every = [
+            inspect_own(target, data, encoder=encoder, points=points, latents=latents, beta=beta, seed=seed)
+        ]
+    drawn = [] if folder is None else [path for one in every for path in _draw(one, folder)]
+    if as_json:
+        _json({"inspected": [{"name": one.name} | one.found.to_dict() for one in every], "figures": drawn})
+        return
+    for one in every:
+        print(f"{one.name}\n{one.found.summary()}\n")
+    _table([_geometry(one) for one in every], title="geometry")
+    if drawn:
+        print(f"{len(drawn)} figures in {folder}")
 
 
 @data_app.command("list")
@@ -237,6 +294,39 @@ def _published(line: Listing) -> dict[str, Any]:
         "factors": None,
         "note": ", ".join(filter(None, (size, checksum, line.note))),
     }
+
+
+def _geometry(one: Inspected) -> dict[str, Any]:
+    """One row of the table of inspected decoders."""
+    found = one.found
+    error, chance = found.precision_error, found.random_dto
+    return {
+        "decoder": one.name,
+        "alive": None if found.active is None else f"{int(found.active.sum())}/{found.latent}",
+        "DtO": found.dto,
+        "DtO alive": found.dto_active,
+        "chance": None if chance is None else chance.haar,
+        "|cos|": found.cosine,
+        "Hadamard gap": found.hadamard_gap,
+        "ΔKL": found.delta_kl,
+        "Eq. 7 diag": None if error is None else error.diagonal,
+        "Eq. 7 off": None if error is None else error.off_diagonal,
+        "degenerate": found.degenerate_fraction,
+    }
+
+
+def _draw(one: Inspected, folder: Path) -> list[str]:
+    """Write the figures of one inspection as SVG."""
+    from unseam.report import geometry_figures, write_svg
+
+    found = one.found
+    if found.pullback is None or found.right_vectors is None or found.active is None:
+        return []
+    made = geometry_figures(
+        found.pullback, found.right_vectors, found.active, found.variance, beta=found.beta
+    )
+    label = "-".join(one.name.replace(":", " ").replace("(", " ").replace(",", " ").split()[:2])
+    return [str(write_svg(figure, folder / f"{label}-{name}.svg")) for name, figure in made.items()]
 
 
 def _states(states: tuple[FileState, ...], as_json: bool) -> bool:

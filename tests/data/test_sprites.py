@@ -381,3 +381,20 @@ def test_malformed_pose(change, message):
         pose[place] = replacement
     with pytest.raises(ValueError, match=message):
         render_sprites(*pose)
+
+
+def test_soft_world_is_rendered_softly_and_rounded_to_bytes():
+    world = Sprites(resolution=24, shapes=("ellipse",), scales=3, orientations=1, positions=4, span=0.5, softness=1.0)
+    images = world.images(torch.arange(len(world)))
+    assert torch.equal((images * 255).round() / 255, images)
+    assert ((images > 0.1) & (images < 0.9)).any()
+    scale, x, y = (world.factors[:, j].float() for j in range(3))
+    pose = (0.5 + 0.25 * scale, 0 * x, 0.25 + x / 6, 0.25 + y / 6)
+    drawn = render_sprites(torch.ones(len(world), dtype=torch.int64), *pose, resolution=24, softness=1.0)
+    assert (drawn - images).abs().max() <= 0.5 / 255 + 1e-5
+
+
+@pytest.mark.parametrize("span", [0.0, -1.0, 1.5])
+def test_span_is_a_fraction(span):
+    with pytest.raises(ValueError, match="span must lie in"):
+        Sprites(span=span)

@@ -9,6 +9,7 @@ from torch.func import functional_call, jacfwd, stack_module_state, vmap
 
 from unseam.models import (
     MLP,
+    BatchNorm,
     activation,
     faces_decoder,
     faces_encoder,
@@ -91,8 +92,8 @@ def sizes(network):
             kind = "conv" if isinstance(layer, nn.Conv2d) else "deconv"
             geometry = (layer.kernel_size[0], layer.stride[0], layer.padding[0])
             rows.append((kind, layer.in_channels, layer.out_channels, *geometry))
-        elif isinstance(layer, nn.BatchNorm2d):
-            rows.append(("norm", layer.num_features))
+        elif isinstance(layer, BatchNorm):
+            rows.append(("norm", len(layer.weight)))
     return rows
 
 
@@ -209,7 +210,7 @@ def test_hidden_layers_end_in_relu_and_outputs_do_not():
                 layer for layer in network if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d)
             ]
             assert sum(isinstance(layer, nn.ReLU) for layer in network) == len(weighted) - 1
-            assert not isinstance(network[-1], nn.ReLU | nn.BatchNorm2d)
+            assert not isinstance(network[-1], nn.ReLU | BatchNorm)
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -248,7 +249,7 @@ def test_a_member_of_a_stack_is_the_member_alone(name, half, training, generator
         inputs = torch.randn(3, 4, 2, generator=generator, dtype=torch.float64)
     for member in members:
         for layer in member:
-            if isinstance(layer, nn.BatchNorm2d):  # statistics unlike the fresh ones, and unlike each other
+            if isinstance(layer, BatchNorm):  # statistics unlike the fresh ones, and unlike each other
                 layer.running_mean.uniform_(-0.1, 0.1, generator=generator)
                 layer.running_var.uniform_(0.5, 2.0, generator=generator)
         member.train(training)

@@ -39,9 +39,11 @@ def trained(trials, world, device, **options):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_captured_training_follows_the_host(objective):
     world = unseam.data.load("nonlinear", size=500)
-    trials = [dataclasses.replace(SMALL, objective=objective, seed=seed, steps=30) for seed in range(3)]
+    trial = dataclasses.replace(SMALL, objective=objective, steps=30, precision="float64")
+    trials = [dataclasses.replace(trial, seed=seed) for seed in range(3)]
     here, there = trained(trials, world, "cpu"), trained(trials, world, "cuda")
-    torch.testing.assert_close(there.flat.cpu(), here.flat, rtol=0, atol=1e-4)
+    # noise is drawn in float32, whose logarithms and cosines differ between devices in the last digit
+    torch.testing.assert_close(there.flat.cpu(), here.flat, rtol=0, atol=1e-5)
 
 
 def test_capture_leaves_no_trace_of_its_warm_up():

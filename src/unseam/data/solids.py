@@ -304,7 +304,13 @@ def _root(discriminant: Tensor, step: Tensor, softness: float | None) -> Tensor:
     """
     if softness is None:
         return discriminant.clamp(min=0).sqrt()
-    return ((discriminant + _norm(discriminant, _map(softness * step))) / 2).sqrt()
+    edge = _map(softness * step)
+    norm = _norm(discriminant, edge)
+    # (D + √(D² + e²)) / 2, written for D < 0 without the difference of two nearly equal numbers
+    square = torch.where(
+        discriminant > 0, discriminant + norm, edge * edge / (norm - discriminant.clamp(max=0))
+    )
+    return (square / 2).clamp(min=torch.finfo(square.dtype).tiny).sqrt()
 
 
 def _shading(frame: _Frame, along: Tensor, beside: Tensor, lift: Tensor) -> tuple[Tensor, Tensor]:

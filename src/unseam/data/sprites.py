@@ -46,6 +46,8 @@ class Sprites(World):
         scales: number of scales.
         orientations: number of orientations.
         positions: number of positions along x, and along y.
+        span: fraction of dSprites' range that positions cover, around the middle.
+        softness: width of the edges in pixels, values then rounded to k/255; ``None`` for the hard edges of dSprites.
         device: where items come out.
 
     >>> world = Sprites()
@@ -69,11 +71,15 @@ class Sprites(World):
         scales: int = 6,
         orientations: int = 40,
         positions: int = 32,
+        span: float = 1.0,
+        softness: float | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         """Set the grid; nothing is drawn before it is asked for."""
-        check_rendering(resolution)
-        places = spread("positions", positions, 0.0, 1.0, alone=0.5)
+        check_rendering(resolution, softness)
+        if not 0.0 < span <= 1.0:
+            raise ValueError(f"span must lie in (0, 1], got {span}")
+        places = spread("positions", positions, (1.0 - span) / 2, (1.0 + span) / 2, alone=0.5)
         values = {
             "shape": codes(shapes, SHAPES),
             "scale": spread("scales", scales, 0.5, 1.0, alone=1.0),
@@ -90,7 +96,10 @@ class Sprites(World):
             "scales": scales,
             "orientations": orientations,
             "positions": positions,
+            "span": span,
+            "softness": softness,
         }
+        self._softness = softness
         self.device = torch.device(device)
         self._values = tuple(value.to(self.device) for value in values.values())
         self._factors: Tensor | None = None
@@ -100,11 +109,13 @@ class Sprites(World):
         return prod(self.factor_sizes)
 
     def images(self, index: Tensor) -> Tensor:
-        """Images at ``index`` (batch,), float32 (batch, 1, resolution, resolution) of 0 and 1."""
+        """Images at ``index`` (batch,), float32 (batch, 1, resolution, resolution) in [0, 1]."""
         index = check_index(index, len(self)).to(self.device)
         positions = grid_factors(index, [len(value) for value in self._values]).unbind(-1)
         pose = [value[position] for value, position in zip(self._values, positions, strict=True)]
         resolution = self.shape[-1]
+        if self._softness is not None:
+            return torch.round(255 * _soft(*pose, resolution=resolution, softness=self._softness)) / 255
         # No sprite of the grid exceeds scale 1, so a window that holds that one holds them all.
         window = min(resolution, ceil(2 * REACH * resolution / 64) + 1)
         return _silhouette(*pose, resolution=resolution, window=window)
@@ -166,8 +177,22 @@ def render_sprites(
     shape, *pose = check_pose(shape, SHAPES, numbers)
     if softness is None:
         return _silhouette(shape, *pose, resolution=resolution, window=resolution)
-    u, v, _ = _frame(*pose, resolution=resolution, window=resolution)
-    pixel = (pose[0] * (resolution / 64))[:, None, None]
+    return _soft(shape, *pose, resolution=resolution, softness=softness)
+
+
+def _soft(
+    shape: Tensor,
+    scale: Tensor,
+    orientation: Tensor,
+    x: Tensor,
+    y: Tensor,
+    *,
+    resolution: int,
+    softness: float,
+) -> Tensor:
+    """Images with soft edges (batch, 1, resolution, resolution)."""
+    u, v, _ = _frame(scale, orientation, x, y, resolution=resolution, window=resolution)
+    pixel = (scale * (resolution / 64))[:, None, None]
     distance = _select(shape, _square_distance(u, v), _ellipse_distance(u, v), _heart_distance(u, v)) * pixel
     return torch.sigmoid(-distance / softness)[:, None]
 

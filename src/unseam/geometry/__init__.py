@@ -1,6 +1,90 @@
 """What a decoder does locally: its Jacobian, the metric it pulls back, how orthogonal its columns are."""
 
+from unseam.geometry.activity import Activity, DeltaKl, Polarisation, active_latents, delta_kl, polarisation
+from unseam.geometry.basis import (
+    LocalGeometry,
+    RightBasis,
+    degenerate_points,
+    jacobian_basis,
+    local_basis,
+    local_geometry,
+    restrict,
+    right_basis,
+)
+from unseam.geometry.dto import (
+    RandomDto,
+    distance_to_orthogonality,
+    haar_dto,
+    random_decoder_dto,
+    uniform_dto,
+)
+from unseam.geometry.hessian import (
+    Hessian,
+    LogLikelihood,
+    PosteriorHessian,
+    diagonal_share,
+    dropped_share,
+    likelihood_hessian,
+    posterior_hessian,
+)
 from unseam.geometry.jacobian import FisherWeighted, jacobian, pullback
+from unseam.geometry.local_fit import LocalFit, local_fit
+from unseam.geometry.od_score import OdDistances, od_distances, od_score
 from unseam.geometry.orthogonality import column_cosine, hadamard_gap
+from unseam.geometry.permutation import signed_permutation
+from unseam.geometry.precision import PrecisionError, VarianceNormLaw, precision_error, variance_norm_law
+from unseam.geometry.probes import Probes, probe
+from unseam.geometry.stochastic import Gap, Split, elbo_gap, reconstruction_split
+from unseam.geometry.stochastic_loss import StochasticMinimum, stochastic_minimum
 
-__all__ = ["FisherWeighted", "column_cosine", "hadamard_gap", "jacobian", "pullback"]
+__all__ = [
+    "LocalGeometry",
+    "local_geometry",
+    "FisherWeighted",
+    "column_cosine",
+    "hadamard_gap",
+    "jacobian",
+    "pullback",
+    "Activity",
+    "DeltaKl",
+    "Polarisation",
+    "active_latents",
+    "delta_kl",
+    "polarisation",
+    "Hessian",
+    "LogLikelihood",
+    "PosteriorHessian",
+    "diagonal_share",
+    "dropped_share",
+    "likelihood_hessian",
+    "posterior_hessian",
+    "LocalFit",
+    "local_fit",
+    "PrecisionError",
+    "VarianceNormLaw",
+    "precision_error",
+    "variance_norm_law",
+    "Probes",
+    "probe",
+    "Gap",
+    "Split",
+    "elbo_gap",
+    "reconstruction_split",
+    "RightBasis",
+    "right_basis",
+    "jacobian_basis",
+    "local_basis",
+    "restrict",
+    "degenerate_points",
+    "signed_permutation",
+    "RandomDto",
+    "distance_to_orthogonality",
+    "haar_dto",
+    "uniform_dto",
+    "random_decoder_dto",
+    "OdDistances",
+    "od_distances",
+    "od_score",
+    "StochasticMinimum",
+    "stochastic_minimum",
+]

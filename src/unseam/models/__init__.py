@@ -19,6 +19,7 @@ from unseam.models.likelihoods import (
     PixelGaussian,
 )
 from unseam.models.networks import MLP, activation
+from unseam.models.normalisation import BatchNorm
 from unseam.models.posteriors import AbstractPosterior, Diagonal, Full, Moments, Point
 from unseam.models.products import stacked
 from unseam.models.vae import VAE, Encoding, Pass
@@ -28,6 +29,7 @@ __all__ = [
     "VAE",
     "AbstractLikelihood",
     "AbstractPosterior",
+    "BatchNorm",
     "Bernoulli",
     "Binomial",
     "ContinuousBernoulli",

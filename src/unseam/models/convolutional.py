@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import nn
 
 from unseam.models.initialisation import blank
+from unseam.models.normalisation import BatchNorm
 
 __all__ = [
     "faces_decoder",
@@ -203,7 +204,7 @@ def _convolutions(
         shape = (channels, layer.channels, layer.kernel, layer.stride, layer.padding)
         modules.append(blank(kind, *shape, bias=not layer.norm))
         if layer.norm:
-            modules.append(blank(nn.BatchNorm2d, layer.channels))
+            modules.append(blank(BatchNorm, layer.channels))
         modules.append(nn.ReLU())
         channels = layer.channels
     return modules

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from unseam.models.likelihoods import AbstractLikelihood
+from unseam.models.normalisation import BatchNorm
 
 __all__ = ["SCHEMES", "blank", "initialise"]
 
 SCHEMES = ("torch", "glorot")
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_NORMS = (BatchNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _Module = TypeVar("_Module", bound=nn.Module)
 
 

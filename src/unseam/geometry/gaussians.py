@@ -1,0 +1,160 @@
+"""Gaussian posteriors as a mean with variances or a covariance: checks, displacements and KL terms."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["Gaussians", "displacement", "gaussians", "kl", "latent_kl", "marginal", "of_batch", "pairs"]
+
+
+class Gaussians(NamedTuple):
+    """A Gaussian for each point of a batch.
+
+    Attributes:
+        mean: (batch, latent).
+        variance: variances (batch, latent) or covariances (batch, latent, latent).
+        factor: standard deviations, or the lower Cholesky factors, in the shape of ``variance``.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    factor: Tensor
+
+
+def gaussians(mean: Tensor | NDArray[Any], variance: Tensor | NDArray[Any]) -> Gaussians:
+    """Posteriors from what an encoder returns, refused with a reason where they are none.
+
+    Args:
+        mean: means μ (batch, latent), floating and finite.
+        variance: variances σ² (batch, latent), or covariances Σ (batch, latent, latent), positive.
+
+    >>> gaussians(torch.zeros(1, 2), torch.tensor([[4.0, 9.0]])).factor
+    tensor([[2., 3.]])
+    """
+    mean, variance = torch.as_tensor(mean), torch.as_tensor(variance)
+    if mean.ndim != 2 or mean.numel() == 0:
+        raise ValueError(f"mean must have shape (batch, latent), neither zero, got shape {tuple(mean.shape)}")
+    _check_values("mean", mean)
+    if variance.shape not in (mean.shape, (*mean.shape, mean.shape[1])):
+        raise ValueError(
+            f"variance must have shape (batch, latent) or (batch, latent, latent) beside a mean of shape "
+            f"{tuple(mean.shape)}, got shape {tuple(variance.shape)}"
+        )
+    _check_values("variance", variance)
+    if (variance.dtype, variance.device) != (mean.dtype, mean.device):
+        raise ValueError(
+            f"variance must have the type and device of mean, {mean.dtype} on {mean.device}, "
+            f"got {variance.dtype} on {variance.device}"
+        )
+    return Gaussians(mean, variance, _factor(variance))
+
+
+def displacement(posterior: Gaussians, noise: Tensor) -> Tensor:
+    """ε = factor · noise, in the shape of the noise (..., batch, latent).
+
+    >>> displacement(gaussians(torch.zeros(1, 2), torch.tensor([[4.0, 9.0]])), torch.ones(1, 2))
+    tensor([[2., 3.]])
+    """
+    factor = posterior.factor
+    return factor * noise if factor.ndim == 2 else (factor @ noise.unsqueeze(-1)).squeeze(-1)
+
+
+def pairs(posterior: Gaussians, noise: Tensor | NDArray[Any]) -> Tensor:
+    """Displacements ε (sample, batch, latent) from standard normal noise, to be used with both signs.
+
+    Used as ±ε, a draw loses every term of odd order in ε, whose mean is zero, and its noise with it.
+
+    >>> pairs(gaussians(torch.zeros(1, 1), torch.full((1, 1), 4.0)), torch.ones(2, 1, 1)).flatten()
+    tensor([2., 2.])
+    """
+    noise = torch.as_tensor(noise)
+    if noise.ndim != 3 or noise.shape[1:] != posterior.mean.shape or len(noise) < 2:
+        raise ValueError(
+            f"noise must have shape (sample, batch, latent) with at least 2 samples beside a mean of shape "
+            f"{tuple(posterior.mean.shape)}, got shape {tuple(noise.shape)}"
+        )
+    _check_values("noise", noise)
+    return displacement(posterior, noise.to(posterior.mean))
+
+
+def marginal(variance: Tensor) -> Tensor:
+    """Variance of each latent on its own, (batch, latent): the diagonal of a covariance.
+
+    >>> marginal(torch.tensor([[[4.0, 1.0], [1.0, 9.0]]]))
+    tensor([[4., 9.]])
+    """
+    return variance.diagonal(dim1=-2, dim2=-1) if variance.ndim == 3 else variance
+
+
+def latent_kl(posterior: Gaussians) -> Tensor:
+    r"""KL divergence of each latent's own marginal from N(0, 1), in nats: (batch, latent).
+
+    .. math:: \tfrac12 (\mu_j^2 + \sigma_j^2 - \log \sigma_j^2 - 1)
+
+    the terms of rolinek2019 Eq. 4. Of a full covariance these leave out what the correlations cost.
+
+    >>> latent_kl(gaussians(torch.tensor([[2.0]]), torch.ones(1, 1)))
+    tensor([[2.]])
+    """
+    variance = marginal(posterior.variance)
+    return (posterior.mean.square() + variance - variance.log() - 1) / 2
+
+
+def kl(posterior: Gaussians) -> Tensor:
+    r"""KL divergence from N(0, I) in nats, summed over latents: (batch,).
+
+    .. math:: \tfrac12 (\lVert \mu \rVert^2 + \operatorname{tr} \Sigma - \log |\Sigma| - d)
+
+    rolinek2019 Eq. 4, and Eq. S77 for a full covariance.
+
+    >>> kl(gaussians(torch.tensor([[2.0, 0.0]]), torch.ones(1, 2)))
+    tensor([2.])
+    """
+    mean, variance, factor = posterior
+    if variance.ndim == 2:
+        return latent_kl(posterior).sum(1)
+    trace = marginal(variance).sum(1)
+    return (mean.square().sum(1) + trace - mean.shape[1]) / 2 - marginal(factor).log().sum(1)
+
+
+def of_batch(name: str, value: Tensor | NDArray[Any], batch: int, *, ndim: int = 2) -> Tensor:
+    """A floating, finite tensor with one entry for each point, or a ValueError that names it.
+
+    >>> of_batch("x", torch.zeros(3, 4), 3).shape
+    torch.Size([3, 4])
+    """
+    tensor = torch.as_tensor(value)
+    if tensor.ndim < ndim or len(tensor) != batch or tensor.numel() == 0:
+        raise ValueError(f"{name} must hold data for {batch} points, got shape {tuple(tensor.shape)}")
+    _check_values(name, tensor)
+    return tensor
+
+
+def _check_values(name: str, value: Tensor) -> None:
+    if not value.is_floating_point():
+        raise ValueError(f"{name} must be floating, got {value.dtype}")
+    if not bool(value.isfinite().all()):
+        raise ValueError(f"{name} must be finite, got NaN or infinite values")
+
+
+def _factor(variance: Tensor) -> Tensor:
+    if variance.ndim == 2:
+        if not bool((variance > 0).all()):
+            raise ValueError(
+                f"variance must be positive, got {float(variance.min()):g}: a point has no posterior to measure"
+            )
+        return variance.sqrt()
+    scale = marginal(variance).abs().amax()
+    if bool(((variance - variance.mT).abs().amax() > torch.finfo(variance.dtype).eps ** 0.5 * scale).any()):
+        raise ValueError("variance must hold symmetric covariances, got one that is not")
+    factor, info = torch.linalg.cholesky_ex(variance)
+    if bool(info.any()):
+        raise ValueError(
+            f"variance must hold positive definite covariances, got {int((info != 0).sum())} of "
+            f"{len(info)} that are not"
+        )
+    return factor

@@ -1,0 +1,241 @@
+"""The likelihood's Hessian in the latents, its Gauss-Newton part, and the term that is usually dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import grad, jvp, vmap
+
+from unseam.geometry.checks import check_decoder, check_points
+from unseam.geometry.gaussians import gaussians, of_batch, pairs
+from unseam.geometry.jacobian import pullback
+from unseam.geometry.memory import points_at_once
+
+__all__ = [
+    "Hessian",
+    "LogLikelihood",
+    "PosteriorHessian",
+    "diagonal_share",
+    "dropped_share",
+    "likelihood_hessian",
+    "posterior_hessian",
+]
+
+Decoder = Callable[[Tensor], Tensor]
+
+# Reverse mode keeps what every layer gave, not only the widest: room for about so many.
+_LAYERS = 8
+
+
+class LogLikelihood(Protocol):
+    """What is asked of a likelihood here: a log-density of data in the decoder's output, and its information."""
+
+    def log_prob(self, x: Tensor, output: Tensor) -> Tensor:
+        """log p(x|output) in nats, summed over data dimensions: (batch,)."""
+        ...
+
+    def fisher_weight(self, output: Tensor) -> Tensor:
+        """The diagonal A² of the Fisher information in the decoder's output, in the shape of ``output``."""
+        ...
+
+
+class Hessian(NamedTuple):
+    """Second derivatives of log p(x|z) in z, each (batch, latent, latent).
+
+    Attributes:
+        exact: H.
+        gauss_newton: -DᵀA²D, the part that the Jacobian gives.
+        residual: the rest, what allen2024 Eq. 6 argues away.
+    """
+
+    exact: Tensor
+    gauss_newton: Tensor
+    residual: Tensor
+
+
+class PosteriorHessian(NamedTuple):
+    """Means over the posterior of the second derivatives of log p(x|z), each (batch, latent, latent).
+
+    Attributes:
+        exact, gauss_newton, residual: as in :class:`Hessian`.
+        standard_error: of ``exact``, from the spread over samples.
+    """
+
+    exact: Tensor
+    gauss_newton: Tensor
+    residual: Tensor
+    standard_error: Tensor
+
+
+@torch.no_grad()
+def likelihood_hessian(
+    decoder: Decoder,
+    likelihood: LogLikelihood,
+    x: Tensor | NDArray[Any],
+    z: Tensor | NDArray[Any],
+    *,
+    chunk_size: int | None = None,
+) -> Hessian:
+    r"""Hessian of the log-likelihood in z, whole and in its two parts (allen2024 Eq. 6).
+
+    .. math:: H_z(x) = \nabla_z^2 \log p(x \mid d(z))
+        = -D^\top A^2 D + \textstyle\sum_i (x_i - \hat x_i) \nabla^2 d_i(z)
+
+    The exact Hessian by forward over reverse mode, for all points of a chunk at once; the residual is its
+    difference from the Gauss-Newton part. For a decoder that outputs natural parameters it is the sum above;
+    for other outputs the error is weighted accordingly, and for a variance per pixel it also holds the
+    difference of observed and expected information.
+
+    Args:
+        decoder: map d from (batch, latent) to the likelihood's parameter (batch, \*data).
+        likelihood: gives ``log_prob(x, output)`` and ``fisher_weight(output)``.
+        x: data (batch, \*data).
+        z: latent points (batch, latent).
+        chunk_size: points differentiated at once; by default what free memory allows.
+
+    Returns:
+        Sums over data dimensions, in nats per squared latent unit.
+
+    >>> class Normal:
+    ...     def log_prob(self, x, output):
+    ...         return -(x - output).square().sum(1) / 2
+    ...     def fisher_weight(self, output):
+    ...         return torch.ones_like(output)
+    >>> found = likelihood_hessian(lambda z: z**2, Normal(), torch.tensor([[3.0]]), torch.ones(1, 1))
+    >>> found.exact.item(), found.gauss_newton.item(), found.residual.item()
+    (0.0, -4.0, 4.0)
+    """
+    points = check_points(z)
+    data = of_batch("x", x, len(points))
+    gauss_newton = -pullback(decoder, points, likelihood=likelihood, chunk_size=chunk_size)
+    size = chunk_size or _points_at_once(decoder, points)
+    chunks = zip(data.split(size), points.split(size), strict=True)
+    exact = torch.cat([_second_derivatives(decoder, likelihood, *chunk) for chunk in chunks])
+    if not bool(exact.isfinite().all()):
+        raise ValueError(
+            "decoder and likelihood must have finite second derivatives, got NaN or infinite values"
+        )
+    return Hessian(exact, gauss_newton, exact - gauss_newton)
+
+
+@torch.no_grad()
+def posterior_hessian(
+    decoder: Decoder,
+    likelihood: LogLikelihood,
+    x: Tensor | NDArray[Any],
+    mean: Tensor | NDArray[Any],
+    variance: Tensor | NDArray[Any],
+    *,
+    noise: Tensor | NDArray[Any],
+    chunk_size: int | None = None,
+) -> PosteriorHessian:
+    r"""Hessian of the log-likelihood averaged over the posterior.
+
+    .. math:: E_{q(z|x)}\, \nabla_z^2 \log p(x \mid d(z))
+
+    The posterior of allen2024's post that is optimal without any expansion (Opper and Archambeau 2009) has
+    :math:`\Sigma_x^{-1} = I - E_q[H]/\beta`, so ``precision_error(variance, -hessian.exact, beta=beta)``
+    measures the distance to it. (The post's Eq. 1 lacks the inverse.)
+
+    Args:
+        decoder, likelihood, x, chunk_size: as for :func:`likelihood_hessian`.
+        mean: posterior means (batch, latent).
+        variance: σ² (batch, latent), or Σ (batch, latent, latent).
+        noise: standard normal draws (sample, batch, latent), each used with both signs.
+
+    Returns:
+        Means over samples; the standard error is over pairs of opposite samples.
+
+    >>> class Normal:
+    ...     def log_prob(self, x, output):
+    ...         return -(x - output).square().sum(1) / 2
+    ...     def fisher_weight(self, output):
+    ...         return torch.ones_like(output)
+    >>> noise = torch.randn(8, 1, 1, generator=torch.Generator().manual_seed(0))
+    >>> zero, one = torch.zeros(1, 1), torch.ones(1, 1)
+    >>> posterior_hessian(lambda z: 3 * z, Normal(), zero, zero, one, noise=noise).exact
+    tensor([[[-9.]]])
+    """
+    posterior = gaussians(mean, variance)
+    draws = []
+    for shift in pairs(posterior, noise):
+        found = [
+            likelihood_hessian(decoder, likelihood, x, z, chunk_size=chunk_size)
+            for z in (posterior.mean + shift, posterior.mean - shift)
+        ]
+        draws.append([(plus + minus) / 2 for plus, minus in zip(*found, strict=True)])
+    exact, gauss_newton, residual = (torch.stack(part) for part in zip(*draws, strict=True))
+    error = exact.std(0) / len(exact) ** 0.5
+    return PosteriorHessian(exact.mean(0), gauss_newton.mean(0), residual.mean(0), error)
+
+
+def diagonal_share(matrix: Tensor | NDArray[Any]) -> Tensor:
+    r"""Share of a matrix's squared entries that lie on its diagonal.
+
+    .. math:: \sum_i H_{ii}^2 / \lVert H \rVert_F^2
+
+    one exactly for the diagonal Hessian that allen2024 Theorems 4 and 5 call optimal, and for a zero matrix.
+
+    Args:
+        matrix: (..., latent, latent).
+
+    Returns:
+        The share (...), in [0, 1]; unchanged by scale and by permutation of the latents.
+
+    >>> diagonal_share(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor(0.3600)
+    """
+    matrix = torch.as_tensor(matrix)
+    if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2] or matrix.shape[-1] == 0:
+        raise ValueError(f"matrix must have shape (..., latent, latent), got shape {tuple(matrix.shape)}")
+    if not matrix.is_floating_point():
+        raise ValueError(f"matrix must be floating, got {matrix.dtype}")
+    # Entries are taken relative to the largest, lest their squares leave the range of the type.
+    largest = matrix.abs().amax((-2, -1), keepdim=True)
+    squares = (matrix / torch.where(largest == 0, 1.0, largest)).square()
+    whole = squares.sum((-2, -1))
+    return torch.where(whole == 0, 1.0, squares.diagonal(dim1=-2, dim2=-1).sum(-1) / whole)
+
+
+def dropped_share(hessian: Hessian | PosteriorHessian) -> Tensor:
+    r"""Size of the term that the Gauss-Newton Hessian drops, relative to the exact Hessian.
+
+    .. math:: \lVert H + D^\top A^2 D \rVert_F / \lVert H \rVert_F
+
+    Args:
+        hessian: from :func:`likelihood_hessian` or :func:`posterior_hessian`.
+
+    Returns:
+        The ratio of Frobenius norms (batch,); 0 where nothing is dropped, infinite where the dropped term
+        cancels the other one.
+
+    >>> dropped_share(Hessian(-4 * torch.eye(2), -3 * torch.eye(2), -torch.eye(2)))
+    tensor(0.2500)
+    """
+    dropped = torch.linalg.matrix_norm(hessian.residual)
+    return torch.where(dropped == 0, 0.0, dropped / torch.linalg.matrix_norm(hessian.exact))
+
+
+def _second_derivatives(decoder: Decoder, likelihood: LogLikelihood, x: Tensor, z: Tensor) -> Tensor:
+    def total(points: Tensor) -> Tensor:
+        return likelihood.log_prob(x, decoder(points)).sum()
+
+    def column(tangent: Tensor) -> Tensor:
+        _, found, *_ = jvp(grad(total), (z,), (tangent.expand_as(z),))
+        return found
+
+    basis = torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
+    try:
+        columns = vmap(column, out_dims=-1)(basis)
+    except RuntimeError:  # the pullback has warned of a decoder that vmap refuses
+        columns = torch.stack([column(tangent) for tangent in basis], dim=-1)
+    return (columns + columns.mT) / 2
+
+
+def _points_at_once(decoder: Decoder, z: Tensor) -> int:
+    glance = check_decoder(decoder, z)
+    return points_at_once(_LAYERS * (z.shape[1] + 1), glance.widest, z.dtype, z.device)

@@ -1,0 +1,263 @@
+"""A small local decoder fitted around each posterior mean: linear, or with one non-linearity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unseam.geometry.checks import check_decoder, check_output
+from unseam.geometry.gaussians import Gaussians, displacement, gaussians
+
+__all__ = ["LocalFit", "local_fit"]
+
+Decoder = Callable[[Tensor], Tensor]
+Form = Literal["linear", "nonlinear"]
+Solver = Literal["descent", "exact"]
+
+# Numbers that the targets of one chunk of points hold at most: what a processor's cache takes, and a GPU's work.
+_BUDGET = {"cpu": 2**20, "cuda": 2**27}
+_NORMAL_QUANTILE = 1.959963984540054  # of a two-sided 95 % interval
+
+
+class LocalFit(NamedTuple):
+    """Local decoders, one for each point, and how well they predict.
+
+    Attributes:
+        matrix: M_D (point, data, latent), in units of z.
+        bias: b (point, data).
+        train_error: mean squared norm of the error over the noises fitted, (point,).
+        error: the same over held-out noises, (point,).
+        interval: 95 % interval of ``error`` from the spread over held-out noises, (point, 2).
+        mean_error: ``error`` averaged over points, 0-d.
+        mean_interval: 95 % interval of ``mean_error`` from the spread over points, (2,); NaN for one point.
+        stochastic: held-out mean of ‖d(μ + ε) - d(μ)‖², (point,), what there is to predict.
+        predicted_stochastic: held-out mean of ‖f_D(M_D ε + b)‖², (point,).
+    """
+
+    matrix: Tensor
+    bias: Tensor
+    train_error: Tensor
+    error: Tensor
+    interval: Tensor
+    mean_error: Tensor
+    mean_interval: Tensor
+    stochastic: Tensor
+    predicted_stochastic: Tensor
+
+
+class _Budget(NamedTuple):
+    steps: int
+    learning_rate: float
+    momentum: float
+
+
+class _Design(NamedTuple):
+    """Standard normal noises with a column of ones (point, noise, latent + 1), and targets (point, noise, data)."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+@torch.no_grad()
+def local_fit(
+    decoder: Decoder,
+    mean: Tensor | NDArray[Any],
+    variance: Tensor | NDArray[Any],
+    *,
+    form: Form = "linear",
+    generator: torch.Generator,
+    noises: int = 32,
+    held_out: int = 32,
+    steps: int = 200,
+    learning_rate: float = 1.0,
+    momentum: float = 0.9,
+    solver: Solver = "descent",
+    chunk_size: int | None = None,
+) -> LocalFit:
+    r"""Local decoders f_D(M_D ε + b) fitted around all posterior means at once (bhowal2024 Eqs. 8, 11 and 12).
+
+    .. math:: \min_{M, b}\; \frac1K \sum_k \bigl\lVert d(\mu + \varepsilon_k) - d(\mu)
+        - f(M \varepsilon_k + b) \bigr\rVert^2, \qquad \varepsilon_k \sim N(0, \Sigma)
+
+    with f the identity or tanh. Both forms get the same noises (for generators in the same state), start (zero),
+    optimiser and budget: full-batch gradient descent with momentum on all points as one ensemble. The
+    unknown trained is M Σ^½, whose inputs are standard normal, and the step is relative to the largest
+    curvature of a point's own noises, so one ``learning_rate`` fits both forms and every scale of posterior.
+    tanh is bounded by 1: give a decoder of means, not of logits.
+
+    Args:
+        decoder: map d from (batch, latent) to (batch, \*data).
+        mean: posterior means μ (point, latent).
+        variance: σ² (point, latent), or Σ (point, latent, latent).
+        form: ``"linear"`` or ``"nonlinear"``.
+        generator: source of the noises; draws noises + held_out for each point.
+        noises: K, fitted.
+        held_out: further noises for ``error``, at least 2.
+        steps, learning_rate, momentum: the budget; a linear fit diverges from learning_rate = 2(1 + momentum).
+        solver: ``"exact"`` solves the linear form's least squares instead; it needs latent + 1 noises.
+        chunk_size: points fitted at once; by default as many as the device works on fastest, in bounded memory.
+
+    Returns:
+        Squared errors summed over data dimensions, mean over noises.
+
+    >>> fit = local_fit(lambda z: z @ torch.tensor([[3.0], [4.0]]), torch.zeros(1, 2), torch.ones(1, 2),
+    ...                 generator=torch.Generator().manual_seed(0))
+    >>> fit.matrix.round(decimals=3).tolist()
+    [[[3.0, 4.0]]]
+    """
+    posterior = gaussians(mean, variance)
+    _check_options(form, solver, noises, held_out, posterior.mean.shape[1])
+    budget = _checked_budget(_Budget(steps, learning_rate, momentum))
+    noise = torch.randn(
+        (noises + held_out, *posterior.mean.shape),
+        generator=generator,
+        dtype=posterior.mean.dtype,
+        device=generator.device,
+    ).to(posterior.mean.device)
+    size = _chunk(decoder, posterior.mean, max(noises, held_out), chunk_size)
+    parts = []
+    for start in range(0, len(posterior.mean), size):
+        chosen = slice(start, start + size)
+        part = Gaussians(*(value[chosen] for value in posterior))
+        train = _design(decoder, part, noise[:noises, chosen])
+        weights = _least_squares(train) if solver == "exact" else _descend(train, form, budget)
+        train_error = _squared_errors(weights, train, form)[0].mean(1)
+        held = _squared_errors(weights, _design(decoder, part, noise[noises:, chosen]), form)
+        parts.append((_in_units_of_z(weights[:, :-1], part), weights[:, -1], train_error, *held))
+    return _summarise(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def _design(decoder: Decoder, posterior: Gaussians, noise: Tensor) -> _Design:
+    """Inputs and targets of the fit; the decoder sees one noise of every point at a time."""
+    centre = _decoded(decoder, posterior.mean)
+    targets = [_decoded(decoder, posterior.mean + shift) - centre for shift in displacement(posterior, noise)]
+    inputs = torch.nn.functional.pad(noise.transpose(0, 1), (0, 1), value=1.0)
+    return _Design(inputs, torch.stack(targets, dim=1))
+
+
+def _descend(design: _Design, form: Form, budget: _Budget) -> Tensor:
+    """Heavy-ball descent on half the mean squared error from zero: weights (point, latent + 1, data)."""
+    inputs, targets = design
+    count = inputs.shape[1]
+    curvature = torch.linalg.eigvalsh(inputs.mT @ inputs / count)[:, -1]
+    rate = (budget.learning_rate / curvature / count)[:, None, None]
+    weights = targets.new_zeros(len(inputs), inputs.shape[2], targets.shape[2])
+    velocity = torch.zeros_like(weights)
+    slope = _linear_slope(design) if form == "linear" else _tanh_slope(design)
+    for _ in range(budget.steps):
+        velocity.mul_(budget.momentum).sub_(rate * slope(weights))
+        weights += velocity
+    if not bool(weights.isfinite().all()):
+        raise ValueError(
+            f"learning_rate must be small enough for the fit to converge, got {budget.learning_rate}"
+        )
+    return weights
+
+
+def _linear_slope(design: _Design) -> Callable[[Tensor], Tensor]:
+    """Gradient of half the summed squared error, from moments that one pass over the noises gives."""
+    gram, moments = design.inputs.mT @ design.inputs, design.inputs.mT @ design.targets
+    return lambda weights: gram @ weights - moments
+
+
+def _tanh_slope(design: _Design) -> Callable[[Tensor], Tensor]:
+    """The same for tanh, whose slope is 1 - tanh²."""
+
+    def slope(weights: Tensor) -> Tensor:
+        output = _predict(weights, design.inputs, "nonlinear")
+        error = output - design.targets
+        return design.inputs.mT @ error.addcmul_(error, output.square_(), value=-1)
+
+    return slope
+
+
+def _least_squares(design: _Design) -> Tensor:
+    return torch.linalg.lstsq(design.inputs, design.targets).solution
+
+
+def _predict(weights: Tensor, inputs: Tensor, form: Form) -> Tensor:
+    return inputs @ weights if form == "linear" else (inputs @ weights).tanh_()
+
+
+def _squared_errors(weights: Tensor, design: _Design, form: Form) -> tuple[Tensor, Tensor, Tensor]:
+    """Squared norms of the error, the target and the prediction, each (point, noise)."""
+    output = _predict(weights, design.inputs, form)
+    signal, predicted = design.targets.square().sum(2), output.square().sum(2)
+    return output.sub_(design.targets).square_().sum(2), signal, predicted
+
+
+def _in_units_of_z(whitened: Tensor, posterior: Gaussians) -> Tensor:
+    """M (point, data, latent) from M times the posterior's factor, given transposed (point, latent, data)."""
+    if posterior.factor.ndim == 2:
+        return (whitened / posterior.factor.unsqueeze(-1)).mT
+    return torch.linalg.solve_triangular(posterior.factor.mT, whitened, upper=True).mT
+
+
+def _summarise(
+    matrix: Tensor, bias: Tensor, train_error: Tensor, held: Tensor, signal: Tensor, predicted: Tensor
+) -> LocalFit:
+    error = held.mean(1)
+    return LocalFit(
+        matrix=matrix,
+        bias=bias,
+        train_error=train_error,
+        error=error,
+        interval=_interval(held),
+        mean_error=error.mean(),
+        mean_interval=_interval(error) if len(error) > 1 else torch.full_like(error[:1].expand(2), torch.nan),
+        stochastic=signal.mean(1),
+        predicted_stochastic=predicted.mean(1),
+    )
+
+
+def _interval(values: Tensor) -> Tensor:
+    """95 % normal interval of the mean over the last axis, (..., 2)."""
+    reach = _NORMAL_QUANTILE * values.std(-1) / values.shape[-1] ** 0.5
+    centre = values.mean(-1)
+    return torch.stack([centre - reach, centre + reach], dim=-1)
+
+
+def _decoded(decoder: Decoder, z: Tensor) -> Tensor:
+    output = decoder(z)
+    check_output(output, z)
+    if not bool(output.isfinite().all()):
+        raise ValueError(
+            "decoder must give finite outputs at the posterior's samples, got NaN or infinite values"
+        )
+    return output.flatten(1)
+
+
+def _chunk(decoder: Decoder, mean: Tensor, noises: int, chunk_size: int | None) -> int:
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"chunk_size must be at least 1 or None, got {chunk_size}")
+    glance = check_decoder(decoder, mean)
+    budget = _BUDGET.get(mean.device.type, _BUDGET["cpu"])
+    return chunk_size or max(1, budget // (noises * glance.output[0].numel()))
+
+
+def _check_options(form: str, solver: str, noises: int, held_out: int, latent: int) -> None:
+    if form not in get_args(Form):
+        raise ValueError(f"form must be 'linear' or 'nonlinear', got {form!r}")
+    if solver not in get_args(Solver):
+        raise ValueError(f"solver must be 'descent' or 'exact', got {solver!r}")
+    if solver == "exact" and form != "linear":
+        raise ValueError(f"solver 'exact' needs form 'linear', got {form!r}")
+    fewest = latent + 1 if solver == "exact" else 1
+    if noises < fewest:
+        raise ValueError(f"noises must be at least {fewest}, got {noises}")
+    if held_out < 2:
+        raise ValueError(f"held_out must be at least 2, got {held_out}")
+
+
+def _checked_budget(budget: _Budget) -> _Budget:
+    if budget.steps < 1:
+        raise ValueError(f"steps must be at least 1, got {budget.steps}")
+    if not budget.learning_rate > 0:
+        raise ValueError(f"learning_rate must be positive, got {budget.learning_rate}")
+    if not 0 <= budget.momentum < 1:
+        raise ValueError(f"momentum must lie in [0, 1), got {budget.momentum}")
+    return budget

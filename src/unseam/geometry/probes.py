@@ -1,0 +1,314 @@
+"""Orthogonality of decoders with thousands of latents, from sampled columns and random probes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import jvp, vjp
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from unseam.geometry.checks import check_decoder
+from unseam.geometry.jacobian import FisherWeighted
+
+__all__ = ["Probes", "probe"]
+
+Decoder = Callable[[Tensor], Tensor]
+
+
+class Probes(NamedTuple):
+    """Estimates with their standard errors, all 0-d, means over the points given.
+
+    Attributes:
+        cosine: mean |cos| over all pairs of distinct columns.
+        overlapping_cosine: the same over pairs whose receptive fields overlap; NaN if none was met.
+        separate_cosine: the same over pairs whose receptive fields do not; NaN if none was met.
+        random_cosine: mean |cos| over overlapping pairs after random signs for their shared data dimensions:
+            what columns of the same footprints would have by chance.
+        overlapping_fraction: share of the pairs whose receptive fields overlap.
+        off_diagonal_energy: Σ_{i≠j} G_ij² of the pullback G.
+        off_diagonal_share: the same over ‖G‖_F², zero for orthogonal columns.
+        square_norm: Σ_j ‖c_j‖², the trace of G.
+        dead_fraction: share of the columns that are exactly zero; their cosines count as zero.
+        latents: columns sampled at each point.
+        pairs: pairs sampled at each point.
+    """
+
+    cosine: Tensor
+    cosine_error: Tensor
+    overlapping_cosine: Tensor
+    overlapping_cosine_error: Tensor
+    separate_cosine: Tensor
+    separate_cosine_error: Tensor
+    random_cosine: Tensor
+    random_cosine_error: Tensor
+    overlapping_fraction: Tensor
+    overlapping_fraction_error: Tensor
+    off_diagonal_energy: Tensor
+    off_diagonal_energy_error: Tensor
+    off_diagonal_share: Tensor
+    off_diagonal_share_error: Tensor
+    square_norm: Tensor
+    square_norm_error: Tensor
+    dead_fraction: Tensor
+    latents: int
+    pairs: int
+
+
+class _Plan(NamedTuple):
+    partners: int
+    threshold: float
+
+
+class _Anchor(NamedTuple):
+    """Unbiased estimates from one sampled column, each for one other column drawn at random from all."""
+
+    cosine: Tensor
+    separate_cosine: Tensor
+    overlapping_cosine: Tensor
+    random_cosine: Tensor
+    overlapping: Tensor
+    weight: Tensor
+    off_diagonal: Tensor
+    energy: Tensor
+    square_norm: Tensor
+    dead: Tensor
+
+
+@torch.no_grad()
+def probe(
+    decoder: Decoder,
+    z: Tensor | NDArray[Any],
+    *,
+    latents: int,
+    generator: torch.Generator,
+    likelihood: FisherWeighted | None = None,
+    partners: int = 8,
+    footprint_threshold: float = 0.05,
+    chunk_size: int | None = None,
+) -> Probes:
+    r"""Cosines and off-diagonal energy of a decoder's columns without forming its Jacobian.
+
+    .. math:: c_j = W^{1/2} J e_j, \qquad
+        \frac{1}{D(D-1)} \sum_{i \ne j} \frac{|c_i^\top c_j|}{\lVert c_i \rVert \lVert c_j \rVert}, \qquad
+        \sum_{i \ne j} G_{ij}^2, \quad G = J^\top W J
+
+    (the column orthogonality of rolinek2019 Prop. 1). At each point, ``latents`` anchors i are drawn uniformly
+    with replacement. Forward mode gives an anchor's column, one reverse pass its whole row of G, hence
+    its off-diagonal energy exactly. Columns of far-apart spatial latents hardly overlap, so that almost every
+    pair is orthogonal for no deeper reason; pairs are therefore told apart by whether their footprints, the
+    data dimensions where :math:`|c_j|` exceeds ``footprint_threshold`` times its maximum, share one. To meet
+    those that do, a random probe v, normal on the anchor's footprint and zero elsewhere, is pulled back: its
+    j-th entry has variance :math:`\lVert c_j \rVert^2` restricted to the footprint. Partners j come in equal
+    parts from the uniform law and from one in proportion to the root of that entry's size, and are weighted
+    by the inverse of their probability (the weight is at most 2). The cosine takes the anchor's whole row with
+    a typical norm, from a probe r of random signs by :math:`E\lVert Jr \rVert^2 = \sum_j \lVert c_j \rVert^2`,
+    and lets the partners correct what that norm gets wrong.
+
+    Cosine, fraction, energy and norm are unbiased; the strata's cosines and the share are ratios of unbiased
+    estimates. Standard errors are over anchors, the points given being fixed; ratios by linearisation. They
+    are calibrated from some 30 anchors on; with fewer, skewed columns make them too small.
+
+    Args:
+        decoder: map d from (batch, \*latent) to (batch, \*data), with latents of any shape, e.g. (4, 64, 64).
+        z: latent points (batch, \*latent), D latents each.
+        latents: number of anchors at each point, at least 2.
+        generator: source of anchors, partners and probes.
+        likelihood: gives W by ``fisher_weight(output)``; ``None`` for the identity.
+        partners: number of partners of each anchor.
+        footprint_threshold: relative size from which an entry counts to a column's footprint, in (0, 1).
+        chunk_size: columns made at once; by default the anchor's partners together.
+
+    >>> matrix = torch.tensor([[3.0, 0.0, 0.0], [0.0, 2.0, 2.0], [0.0, 0.0, 0.0]])
+    >>> found = probe(lambda z: z @ matrix.T, torch.zeros(1, 3), latents=200,
+    ...               generator=torch.Generator().manual_seed(0))
+    >>> found.overlapping_cosine.item(), found.separate_cosine.item()
+    (1.0, 0.0)
+    """
+    points = _checked(z, latents, partners, footprint_threshold, chunk_size)
+    plan = _Plan(partners, footprint_threshold)
+    check_decoder(decoder, points, at_once=1)
+    # Forward mode has no rule for fused attention, which the decoders of latent diffusion use.
+    with sdpa_kernel(SDPBackend.MATH):
+        found = [
+            _visits(_Columns(decoder, point, likelihood, chunk_size or partners), latents, plan, generator)
+            for point in points
+        ]
+    samples = _Anchor(*(torch.stack(values) for values in zip(*found, strict=True)))
+    return _summarise(samples, points[0].numel(), latents, partners)
+
+
+class _Columns:
+    """Columns of W^½J at one point and products with its transpose."""
+
+    def __init__(
+        self, decoder: Decoder, point: Tensor, likelihood: FisherWeighted | None, at_once: int
+    ) -> None:
+        self.decoder, self.point, self.at_once = decoder, point.unsqueeze(0), at_once
+        output, self._pull, *_ = vjp(decoder, self.point)
+        if not bool(output.isfinite().all()):
+            raise ValueError("decoder must give finite outputs at z, got NaN or infinite values")
+        weight = torch.ones_like(output) if likelihood is None else likelihood.fisher_weight(output)
+        self.scale, self.shape = weight.detach().sqrt(), output.shape
+
+    def typical_norm(self, generator: torch.Generator) -> Tensor:
+        """Root mean square norm of the columns, estimated from one combination of all with random signs."""
+        signs = _signs(self.point, generator)
+        return self._along(self.point, signs).norm() / self.point.numel() ** 0.5
+
+    def of(self, latents: Tensor) -> Tensor:
+        """Columns (count, data) of these latents, by forward mode."""
+        return torch.cat([self._push(part) for part in latents.split(self.at_once)])
+
+    def transposed(self, vector: Tensor) -> Tensor:
+        """(W^½J)ᵀ vector, (latent,), by reverse mode."""
+        (pulled,) = self._pull(vector.view(self.shape) * self.scale)
+        return pulled.flatten()
+
+    def _push(self, latents: Tensor) -> Tensor:
+        tangents = self.point.new_zeros(len(latents), self.point.numel())
+        tangents.scatter_(1, latents.unsqueeze(1), 1.0)
+        shape = (len(latents), *self.point.shape[1:])
+        return self._along(self.point.expand(shape).clone(), tangents.view(shape)).flatten(1)
+
+    def _along(self, z: Tensor, tangents: Tensor) -> Tensor:
+        try:
+            _, pushed, *_ = jvp(self.decoder, (z,), (tangents,))
+        except RuntimeError as error:
+            raise ValueError(f"decoder cannot be differentiated in forward mode: {error}") from error
+        return pushed * self.scale
+
+
+def _visits(columns: _Columns, latents: int, plan: _Plan, generator: torch.Generator) -> _Anchor:
+    """What all anchors at one point have to tell, each value (anchor,)."""
+    size = columns.point.numel()
+    anchors = torch.randint(size, (latents,), generator=generator, device=generator.device).tolist()
+    norm = columns.typical_norm(generator)
+    drawn = [_visit(columns, anchor, norm, plan, generator) for anchor in anchors]
+    return _Anchor(*(torch.stack(values) for values in zip(*drawn, strict=True)))
+
+
+def _visit(columns: _Columns, anchor: int, norm: Tensor, plan: _Plan, generator: torch.Generator) -> _Anchor:
+    """Everything that one anchor has to tell."""
+    device = columns.point.device
+    column = columns.of(torch.tensor([anchor], device=device))[0]
+    row = columns.transposed(column)
+    footprint = _footprint(column, plan.threshold)
+    touch = columns.transposed(footprint * _normal(column, generator)).abs()
+
+    law = _partner_law(touch.sqrt(), anchor)
+    drawn = torch.multinomial(law.to(generator.device), plan.partners, replacement=True, generator=generator)
+    chosen = drawn.to(device)
+    weight = 1 / ((len(law) - 1) * law[chosen])
+    others = columns.of(chosen)
+    meets = (_footprint(others, plan.threshold) & footprint).any(1)
+    overlapping = weight * meets
+    products = _unit(others) * _unit(column)
+    cosine = products.sum(1).abs()
+    chance = (products * _signs(column, generator)).sum(1).abs()
+
+    guess = _guessed_cosines(row, column.norm() * norm, anchor)
+    energy = row.square().sum()
+    return _Anchor(
+        cosine=guess.sum() / (len(law) - 1) + (weight * (cosine - guess[chosen])).mean(),
+        separate_cosine=((weight - overlapping) * cosine).mean(),
+        overlapping_cosine=(overlapping * cosine).mean(),
+        random_cosine=(overlapping * chance).mean(),
+        overlapping=overlapping.mean(),
+        weight=weight.mean(),
+        off_diagonal=energy - row[anchor].square(),
+        energy=energy,
+        square_norm=column.square().sum(),
+        dead=(column == 0).all().to(column.dtype),
+    )
+
+
+def _partner_law(touch: Tensor, anchor: int) -> Tensor:
+    """Half uniform, half in proportion to the touch (latent,), over all latents but the anchor."""
+    uniform = torch.ones_like(touch)
+    uniform[anchor] = 0
+    near = touch * uniform
+    total = near.sum()
+    near = torch.where(total > 0, near / total, uniform / uniform.sum())
+    return (near + uniform / uniform.sum()) / 2
+
+
+def _guessed_cosines(row: Tensor, norms: Tensor, anchor: int) -> Tensor:
+    """|cos| with all latents if every column had the typical norm, zero with the anchor itself."""
+    guess = (row.abs() / torch.where(norms == 0, 1.0, norms)).clamp(max=1)
+    guess[anchor] = 0
+    return guess
+
+
+def _footprint(column: Tensor, threshold: float) -> Tensor:
+    size = column.abs()
+    largest = size.amax(-1, keepdim=True)
+    return (size > threshold * largest) & (largest > 0)
+
+
+def _unit(column: Tensor) -> Tensor:
+    norm = column.norm(dim=-1, keepdim=True)
+    return column / torch.where(norm == 0, 1.0, norm)
+
+
+def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
+    noise = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=generator.device)
+    return noise.to(like.device)
+
+
+def _signs(like: Tensor, generator: torch.Generator) -> Tensor:
+    bits = torch.randint(2, like.shape, generator=generator, device=generator.device)
+    return (2 * bits - 1).to(like)
+
+
+def _summarise(samples: _Anchor, dimension: int, latents: int, partners: int) -> Probes:
+    one = torch.ones_like(samples.weight)
+    cosine = _ratio(samples.cosine, one)
+    overlapping = _ratio(samples.overlapping_cosine, samples.overlapping)
+    separate = _ratio(samples.separate_cosine, samples.weight - samples.overlapping)
+    chance = _ratio(samples.random_cosine, samples.overlapping)
+    fraction = _ratio(samples.overlapping, one)
+    energy = _ratio(dimension * samples.off_diagonal, one)
+    share = _ratio(samples.off_diagonal, samples.energy)
+    norm = _ratio(dimension * samples.square_norm, one)
+    estimates = (*cosine, *overlapping, *separate, *chance, *fraction, *energy, *share, *norm)
+    return Probes(*estimates, samples.dead.mean(), latents, latents * partners)
+
+
+def _ratio(above: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
+    """Ratio of the means of two samples (point, anchor) and its standard error; NaN where ``below`` is zero.
+
+    To first order the ratio errs by the mean of (above - ratio · below) / mean(below), whose spread within
+    points gives the error: points are not drawn, anchors are.
+    """
+    ratio = above.mean() / below.mean()
+    residual = (above - ratio * below) / below.mean()
+    points, anchors = residual.shape
+    error = (residual.var(1).sum() / anchors).sqrt() / points
+    return ratio, error
+
+
+def _checked(
+    z: Tensor | NDArray[Any], latents: int, partners: int, threshold: float, chunk_size: int | None
+) -> Tensor:
+    points = torch.as_tensor(z)
+    if points.ndim < 2 or points.numel() == 0:
+        raise ValueError(f"z must have shape (batch, *latent), none zero, got shape {tuple(points.shape)}")
+    if points[0].numel() < 2:
+        raise ValueError("z must hold at least 2 latents to form a pair, got 1")
+    if not points.is_floating_point():
+        raise ValueError(f"z must be floating, got {points.dtype}")
+    if not bool(points.isfinite().all()):
+        raise ValueError("z must be finite, got NaN or infinite values")
+    if latents < 2:
+        raise ValueError(f"latents must be at least 2, got {latents}")
+    if partners < 1:
+        raise ValueError(f"partners must be at least 1, got {partners}")
+    if not 0 < threshold < 1:
+        raise ValueError(f"footprint_threshold must lie in (0, 1), got {threshold}")
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"chunk_size must be at least 1 or None, got {chunk_size}")
+    return points

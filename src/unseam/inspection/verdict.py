@@ -1,0 +1,144 @@
+"""The verdict on a decoder's geometry, in plain words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unseam.inspection.result import Inspection
+
+__all__ = ["verdict"]
+
+# Fractions of what random rotations have: words for how far DtO lies below chance.
+NEARLY, CLEARLY = 0.25, 0.75
+AGREES, ROUGHLY = 0.1, 0.3
+MANY_DEGENERATE = 0.1
+POLARISED = 0.03  # rolinek2019 §5.2
+
+
+def verdict(found: Inspection) -> list[str]:
+    """Sentences on who lives, how orthogonal the axes are, whether the posterior agrees, and what to do.
+
+    >>> import torch, unseam
+    >>> found = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2))
+    >>> verdict(found)[1].startswith("The axes are nearly orthogonal")
+    True
+    """
+    if found.probes is not None:
+        return [*_probed(found), "To do: nothing more can be said from sampled latents alone."]
+    advice = _advice(found)
+    lines = [_alive(found), _orthogonal(found), _degenerate(found), _regime(found), _posterior(found)]
+    return [line for line in lines if line] + [
+        f"To do: {'; '.join(advice)}." if advice else "To do: nothing."
+    ]
+
+
+def _alive(found: Inspection) -> str:
+    if found.active is None:
+        return ""
+    alive, dead = (mask.nonzero().flatten().tolist() for mask in (found.active, ~found.active))
+    text = (
+        f"{len(alive)} of {found.latent} latents are alive ({_listed(alive)})"
+        if alive
+        else "No latent is alive"
+    )
+    return f"{text}; {_listed(dead)} collapsed." if dead and alive else f"{text}."
+
+
+def _orthogonal(found: Inspection) -> str:
+    if found.dto_active is None or found.random_dto is None:
+        return "With fewer than two live latents, orthogonality says nothing."
+    ratio = found.dto_active / found.random_dto.haar
+    word = (
+        "nearly orthogonal"
+        if ratio < NEARLY
+        else "more orthogonal than chance"
+        if ratio < CLEARLY
+        else "no more orthogonal than chance"
+    )
+    fresh = found.random_dto.module
+    everyone = found.active is not None and bool(found.active.all())
+    module = "" if fresh is None or not everyone else f" and this decoder with fresh weights {fresh:.2f}"
+    return (
+        f"The axes are {word}: DtO {found.dto_active:.2f} over live latents, where random rotations have "
+        f"{found.random_dto.haar:.2f}{module}; mean |cos| between columns {found.cosine:.2f}, Hadamard gap "
+        f"{found.hadamard_gap:.2f} nats."
+    )
+
+
+def _degenerate(found: Inspection) -> str:
+    share = found.degenerate_fraction
+    if share is None or share < MANY_DEGENERATE:
+        return ""
+    return (
+        f"At {share:.0%} of the points two singular values nearly coincide: there the singular vectors, and so DtO, "
+        f"are arbitrary; read |cos| and the Hadamard gap instead."
+    )
+
+
+def _regime(found: Inspection) -> str:
+    if found.delta_kl is None or found.polarised is None:
+        return ""
+    mixed = found.polarised.mixed.nonzero().flatten().tolist()
+    word = "polarised" if found.delta_kl < POLARISED and not mixed else "not fully polarised"
+    extra = f"; {_listed(mixed)} neither active nor passive" if mixed else ""
+    return f"The regime is {word}: the polarised KL is off by {found.delta_kl:.1%}{extra}."
+
+
+def _posterior(found: Inspection) -> str:
+    error = found.precision_error
+    if error is None:
+        return ""
+    word = (
+        "agree"
+        if error.diagonal < AGREES
+        else "agree roughly"
+        if error.diagonal < ROUGHLY
+        else "do not agree"
+    )
+    return (
+        f"Posterior and decoder {word}: precisions differ from I + DᵀA²D/β by {error.diagonal:.0%} on the diagonal, "
+        f"and {error.off_diagonal:.0%} of that matrix lies off the diagonal."
+    )
+
+
+def _advice(found: Inspection) -> list[str]:
+    advice = []
+    alive = None if found.active is None else int(found.active.sum())
+    if alive == found.latent and found.latent > 1:
+        advice.append(
+            "every latent is used, so try more of them or a larger β to see whether some are redundant."
+        )
+    if alive is not None and alive < 2:
+        advice.append("lower β (or the likelihood's variance) until more latents live")
+    if (
+        found.dto_active is not None
+        and found.random_dto is not None
+        and found.dto_active >= CLEARLY * found.random_dto.haar
+    ):
+        advice.append("check that the posterior is diagonal and train longer or with a larger β")
+    if found.degenerate_fraction is not None and found.degenerate_fraction >= MANY_DEGENERATE:
+        advice.append("factors of equal strength cannot be told apart by orthogonality: expect them mixed")
+    if found.precision_error is not None and found.precision_error.diagonal >= ROUGHLY:
+        advice.append(
+            "check beta and likelihood given here against those of the training, then train longer."
+        )
+    return advice
+
+
+def _probed(found: Inspection) -> list[str]:
+    probes = found.probes
+    assert probes is not None
+    return [
+        f"{probes.latents} of {found.latent} latents were sampled at {found.points} points.",
+        f"Columns whose receptive fields overlap have mean |cos| {float(probes.overlapping_cosine):.3f} ± "
+        f"{float(probes.overlapping_cosine_error):.3f} (chance, for as many pixels: "
+        f"{float(probes.random_cosine):.3f}); over all pairs it is {float(probes.cosine):.3f} ± "
+        f"{float(probes.cosine_error):.3f}, as only {float(probes.overlapping_fraction):.0%} of pairs overlap.",
+        f"{float(probes.off_diagonal_share):.0%} ± {float(probes.off_diagonal_share_error):.0%} of the pullback's "
+        f"energy lies off its diagonal.",
+    ]
+
+
+def _listed(positions: list[int]) -> str:
+    return ", ".join(map(str, positions))

@@ -1,0 +1,192 @@
+"""What can be inspected from the command line: a run's members, or a decoder of the user's own."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from unseam.data import World, load, split
+from unseam.inspection import Inspection, inspect
+from unseam.training import Ensemble
+from unseam.training import load as load_run
+from unseam.trial import Trial
+
+__all__ = ["Inspected", "imported", "inspect_own", "inspect_run", "read_array", "unseen"]
+
+
+class Inspected(NamedTuple):
+    """One inspected decoder, with a name to show it by."""
+
+    name: str
+    found: Inspection
+
+
+def inspect_run(
+    path: Path,
+    *,
+    points: int = 1000,
+    members: list[int] | None = None,
+    seed: int = 0,
+    root: str | None = None,
+) -> Iterator[Inspected]:
+    """Inspect the members of a run at the posterior means of items of their world.
+
+    Items come from the part that was not trained on, where the trials held one out.
+
+    Args:
+        path: folder of the run.
+        points: number of items.
+        members: which members; all by default.
+        seed: of the choice of items and of the random baselines.
+        root: file or folder of the data, where the world is read from files that have moved since.
+    """
+    ensemble = load_run(path)
+    chosen = list(range(len(ensemble))) if members is None else members
+    worlds: dict[tuple[object, ...], World] = {}
+    for member in chosen:
+        model = ensemble[member]
+        trial = ensemble.trials[member % len(ensemble)]
+        key = (trial.world, trial.world_options)
+        if key not in worlds:
+            worlds[key] = _world(trial, root)
+        generator = torch.Generator().manual_seed(seed)
+        x = worlds[key].images(unseen(trial, len(worlds[key]), points, generator))
+        found = inspect(
+            model.decoder,
+            encoder=model.encode,
+            x=x.to(next(model.parameters()).dtype),
+            likelihood=model.likelihood,
+            beta=trial.beta,
+            generator=generator,
+        )
+        yield Inspected(_name(ensemble, member), found)
+
+
+def inspect_own(
+    name: str,
+    data: Path,
+    *,
+    encoder: str | None = None,
+    points: int = 1000,
+    latents: int | None = None,
+    beta: float = 1.0,
+    seed: int = 0,
+) -> Inspected:
+    """Inspect a decoder that can be imported, at points from a file.
+
+    Args:
+        name: ``package.module:function``: a decoder, or a function or class that makes one when called without
+            arguments.
+        data: file of points (batch, latent); of data (batch, *data) where an encoder is given.
+        encoder: ``package.module:function``, x -> (mean, variance).
+        points: number of rows to use, spread over the file.
+        latents: sample that many latents, for decoders with thousands.
+        beta: weight of the KL term in training.
+        seed: of baselines and probes.
+    """
+    decoder = _called(imported(name), name)
+    rows = read_array(data)
+    rows = rows[:: max(1, len(rows) // points)][:points]
+    given: dict[str, Any] = {"z": rows}
+    if encoder is not None:
+        given = {"encoder": _called(imported(encoder), encoder), "x": rows}
+    generator = torch.Generator().manual_seed(seed)
+    return Inspected(
+        name, inspect(decoder, **given, beta=beta, latents=latents or "all", generator=generator)
+    )
+
+
+def imported(name: str) -> Any:
+    """The object that ``package.module:attribute`` names; the current folder is searched too."""
+    module, separator, attribute = name.partition(":")
+    if not separator or not module or not attribute:
+        raise ValueError(f"a decoder of your own is named package.module:function, got {name!r}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"module {module!r} cannot be imported: {error}; run unseam from its folder"
+        ) from None
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"module {module!r} has no {attribute!r}")
+        found = getattr(found, part)
+    return found
+
+
+def read_array(path: Path) -> Tensor:
+    """Floating-point rows from ``.npy``, ``.npz`` or ``.safetensors`` with one array; nothing can run code."""
+    import numpy as np
+
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist; give a .npy, .npz or .safetensors file")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            arrays: dict[str, Any] = dict(load_file(path))
+        elif path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as held:
+                arrays = {key: torch.from_numpy(held[key]) for key in held.files}
+        elif path.suffix == ".npy":
+            arrays = {"": torch.from_numpy(np.load(path, allow_pickle=False))}
+        else:
+            raise ValueError(f"{path} must end in .npy, .npz or .safetensors")
+    except (OSError, EOFError) as error:
+        raise ValueError(f"{path} is truncated or damaged: {error}") from None
+    if len(arrays) != 1:
+        raise ValueError(f"{path} must hold one array, got {', '.join(sorted(arrays)) or 'none'}")
+    (rows,) = arrays.values()
+    if rows.ndim < 2 or not len(rows):
+        raise ValueError(f"{path} must hold rows (batch, ...), got shape {tuple(rows.shape)}")
+    return rows if rows.dtype.is_floating_point else rows.float()
+
+
+def unseen(trial: Trial, items: int, points: int, generator: torch.Generator) -> Tensor:
+    """Indices of items to measure on: of the test part where the trial held one out, else of all.
+
+    >>> index = unseen(Trial(train_fraction=0.8), 1000, 50, torch.Generator().manual_seed(0))
+    >>> len(index), len(set(index.tolist()) & set(split(1000, (0.8, 0.1, 0.1))[0].tolist()))
+    (50, 0)
+    """
+    held = torch.arange(items)
+    if trial.train_fraction < 1.0:
+        rest = (1.0 - trial.train_fraction) / 2
+        held = split(items, (trial.train_fraction, rest, rest), seed=trial.split_seed)[2]
+    if len(held) <= points:
+        return held
+    return held[torch.randperm(len(held), generator=generator)[:points]]
+
+
+def _world(trial: Trial, root: str | None) -> World:
+    options: dict[str, Any] = dict(trial.world_options)
+    return load(trial.world, **(options | ({} if root is None else {"root": root})))
+
+
+def _called(found: Any, name: str) -> Any:
+    """A decoder itself, or what a maker of one returns."""
+    if isinstance(found, torch.nn.Module):
+        return found
+    if (
+        isinstance(found, type)
+        or (getattr(found, "__code__", None) is not None
+        and not found.__code__.co_argcount)
+    ):
+        found = found()
+    if not callable(found):
+        raise ValueError(f"{name} must be a decoder or make one, got {type(found).__name__}")
+    return found
+
+
+def _name(ensemble: Ensemble, member: int) -> str:
+    trial = ensemble.trials[member]
+    return f"member {member} ({trial.posterior}, β {trial.beta:g}, seed {trial.seed})"

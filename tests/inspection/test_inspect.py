@@ -1,0 +1,212 @@
+"""Inspection of decoders whose geometry is known in closed form."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import unseam
+from unseam import geometry
+from unseam.models import Bernoulli, Gaussian, build, initialise
+
+GENERATOR = torch.Generator()
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def linear(values, angle=0.0):
+    """Decoder U S Rᵀ with orthonormal U (9 x d), singular values S and the first two latents turned by an angle."""
+    d = len(values)
+    u = torch.linalg.qr(draw(9, d, seed=1)).Q
+    turn = torch.eye(d, dtype=torch.float64)
+    if d > 1:
+        turn[:2, :2] = torch.tensor(
+            [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=torch.float64
+        )
+    matrix = u @ torch.diag(torch.tensor(values, dtype=torch.float64)) @ turn.T
+    return lambda z: z @ matrix.T
+
+
+def test_orthogonal_decoder():
+    found = unseam.inspect(linear([3.0, 2.0, 1.0]), draw(20, 3))
+    assert found.dto == pytest.approx(0, abs=1e-7)
+    assert found.dto_active == pytest.approx(0, abs=1e-7)
+    assert found.cosine == pytest.approx(0, abs=1e-12)
+    assert found.hadamard_gap == pytest.approx(0, abs=1e-12)
+    torch.testing.assert_close(found.singular_values[7], torch.tensor([3.0, 2.0, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(found.column_norms, torch.tensor([3.0, 2.0, 1.0], dtype=torch.float64))
+    assert found.degenerate_fraction == 0
+    assert "nearly orthogonal" in found.summary()
+
+
+@pytest.mark.parametrize("angle", [0.1, 0.4, math.pi / 4])
+def test_turned_decoder(angle):
+    found = unseam.inspect(linear([3.0, 1.0], angle), draw(5, 2))
+    # ‖V − P‖_F of a rotation by φ ≤ 45° from the nearest signed permutation is 2√(2(1 − cos φ)) / √2 = 2√(1 − cos φ)
+    assert found.dto == pytest.approx(2 * math.sqrt(1 - math.cos(angle)), rel=1e-9)
+    gram = torch.tensor(
+        [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]], dtype=torch.float64
+    )
+    gram = gram.T @ torch.diag(torch.tensor([9.0, 1.0], dtype=torch.float64)) @ gram
+    cosine = abs(gram[0, 1]) / (gram[0, 0] * gram[1, 1]).sqrt()
+    assert found.cosine == pytest.approx(float(cosine), rel=1e-9)
+    assert found.hadamard_gap == pytest.approx(float(-0.5 * torch.log(1 - cosine**2)), rel=1e-9)
+
+
+def test_dead_columns_are_dropped():
+    found = unseam.inspect(linear([3.0, 1.0, 1e-4], 0.3), draw(5, 3))
+    assert found.active.tolist() == [True, True, False]
+    two = unseam.inspect(linear([3.0, 1.0], 0.3), draw(5, 2))
+    assert found.dto_active == pytest.approx(two.dto, rel=1e-9)
+    assert found.cosine == pytest.approx(two.cosine, rel=1e-9)
+    assert found.random_dto.haar == pytest.approx(0.548, abs=0.03)
+    assert "2 of 3 latents are alive (0, 1); 2 collapsed." in found.summary()
+
+
+def test_active_can_be_given():
+    for active in (torch.tensor([True, False, True]), [0, 2], np.array([0, 2])):
+        found = unseam.inspect(linear([3.0, 2.0, 1.0], 0.3), draw(5, 3), active=active)
+        assert found.active.tolist() == [True, False, True]
+        assert found.cosine == pytest.approx(0, abs=1e-12)
+
+
+def optimal(values, beta, angle=0.0):
+    """A linear decoder with the posterior that Eq. 7 says is optimal at unit noise."""
+    decoder = linear(values, angle)
+    metric = geometry.pullback(decoder, draw(1, len(values)))[0]
+    covariance = torch.linalg.inv(torch.eye(len(values), dtype=torch.float64) + metric / beta)
+    return decoder, lambda x: (0.1 * x[:, : len(values)], covariance.expand(len(x), -1, -1))
+
+
+def test_posterior_at_its_optimum():
+    decoder, encoder = optimal([30.0, 10.0], 0.5, angle=0.3)
+    found = unseam.inspect(decoder, encoder=encoder, x=draw(40, 9), beta=0.5)
+    assert found.precision_error.relative == pytest.approx(0, abs=1e-9)
+    assert "Posterior and decoder agree" in found.summary()
+    wrong = unseam.inspect(decoder, encoder=encoder, x=draw(40, 9), beta=5.0)
+    assert wrong.precision_error.diagonal > 0.5
+    assert "check beta and likelihood given here" in wrong.summary()
+
+
+def test_polarised_posterior():
+    mean, variance = draw(200, 3), torch.full((200, 3), 1e-4, dtype=torch.float64)
+    mean[:, 2], variance[:, 2] = 0.0, 1.0
+    found = unseam.inspect(linear([100.0, 99.0 / 2, 0.0]), encoder=lambda x: (mean, variance), x=draw(200, 9))
+    assert found.active.tolist() == [True, True, False]
+    assert found.delta_kl < 0.01
+    assert found.polarised.passive.tolist() == [False, False, True]
+    assert "The regime is polarised" in found.summary()
+
+
+def test_autoencoder_has_no_posterior_to_judge():
+    found = unseam.inspect(
+        linear([3.0, 1.0]),
+        encoder=lambda x: (x[:, :2], torch.zeros(len(x), 2, dtype=torch.float64)),
+        x=draw(5, 9),
+    )
+    assert found.precision_error is None
+    assert found.delta_kl is None
+    assert found.active.tolist() == [True, True]
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Gaussian(variance=0.25)])
+def test_likelihood_weights_the_metric(likelihood):
+    matrix = draw(9, 2)
+    z = draw(6, 2, seed=3)
+    found = unseam.inspect(lambda z: z @ matrix.T, z, likelihood=likelihood)
+    weight = likelihood.fisher_weight(z @ matrix.T)
+    expected = torch.einsum("pi,bp,pj->bij", matrix, weight.double(), matrix)
+    torch.testing.assert_close(found.pullback, expected)
+
+
+def test_modules_get_a_baseline_of_their_own():
+    model = build((1, 8, 8), latent=3, likelihood="bernoulli", encoder_widths=(8,), decoder_widths=(8,))
+    initialise(model, generator=torch.Generator().manual_seed(0))
+    before = torch.random.get_rng_state()
+    x = torch.rand(30, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    found = unseam.inspect(
+        model.decoder, encoder=model.encode, x=x, likelihood=model.likelihood, active=[0, 1, 2]
+    )
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert 0 < found.random_dto.module < 2.5
+    assert unseam.inspect(linear([2.0, 1.0]), draw(3, 2)).random_dto.module is None
+
+
+def test_degenerate_points_are_told():
+    found = unseam.inspect(linear([1.0, 1.0], 0.3), draw(5, 2))
+    assert found.degenerate_fraction == 1.0
+    assert "At 100% of the points two singular values nearly coincide" in found.summary()
+
+
+def test_one_live_latent():
+    found = unseam.inspect(linear([1.0]), draw(5, 1))
+    assert found.random_dto is None
+    assert found.cosine is None
+    assert "orthogonality says nothing" in found.summary()
+
+
+def test_sampled_latents():
+    matrix = draw(40, 30)
+    full = geometry.column_cosine(geometry.pullback(lambda z: z @ matrix.T, draw(1, 30)))
+    found = unseam.inspect(lambda z: z @ matrix.T, draw(2, 30), latents=20)
+    assert abs(found.cosine - float(full)) < 5 * float(found.probes.cosine_error)
+    assert found.dto is None
+    assert found.active is None
+    assert "20 of 30 latents were sampled" in found.summary()
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_numbers_and_words_leave_as_json_and_html():
+    decoder, encoder = optimal([30.0, 10.0], 1.0)
+    found = unseam.inspect(decoder, encoder=encoder, x=draw(10, 9))
+    record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert record["active"] == [0, 1]
+    assert record["summary"] == found.summary()
+    page = found._repr_html_()
+    assert page.count("<tr>") == page.count("</tr>") == 10
+    assert "DtO, live latents" in page
+
+
+def test_same_generator_same_answer():
+    found = [
+        unseam.inspect(linear([2.0, 1.0], 0.2), draw(3, 2), generator=torch.Generator().manual_seed(5))
+        for _ in range(2)
+    ]
+    assert found[0].random_dto == found[1].random_dto
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "z must be given, or encoder and x"),
+        ({"encoder": lambda x: (x, x)}, "x must be given with encoder"),
+        (
+            {"encoder": lambda x: x, "x": torch.zeros(3, 2)},
+            r"encoder must return \(mean, variance\), got Tensor",
+        ),
+        ({"encoder": lambda x: (x, x[:1]), "x": torch.zeros(3, 2)}, "encoder must return a mean"),
+        ({"encoder": lambda x: (x, x), "x": torch.zeros(0, 2)}, r"x must have shape \(batch, \*data\)"),
+        ({"z": torch.zeros(3, 2), "latents": "some"}, 'latents must be "all" or a whole number'),
+        ({"z": torch.zeros(3, 2), "active": [0.5]}, "active must be 2 booleans or positions"),
+        ({"z": torch.zeros(3, 2), "active": [5]}, "active must be 2 booleans or positions"),
+        (
+            {"z": torch.zeros(3, 2), "encoder": lambda x: (x, x), "x": torch.zeros(4, 2)},
+            "must agree in shape",
+        ),
+        ({"z": torch.full((3, 2), math.nan)}, "(?i)nan|finite"),
+    ],
+)
+def test_bad_input(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        unseam.inspect(lambda z: 2 * z, **arguments)
+
+
+def test_dropout_in_training_mode_is_refused():
+    decoder = nn.Sequential(nn.Linear(2, 4), nn.Dropout(0.5), nn.Linear(4, 4))
+    with pytest.raises(ValueError, match="(?i)dropout"):
+        unseam.inspect(decoder, torch.zeros(3, 2))
