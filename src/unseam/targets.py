@@ -176,10 +176,8 @@ def _called(found: Any, name: str) -> Any:
     """A decoder itself, or what a maker of one returns."""
     if isinstance(found, torch.nn.Module):
         return found
-    if (
-        isinstance(found, type)
-        or (getattr(found, "__code__", None) is not None
-        and not found.__code__.co_argcount)
+    if isinstance(found, type) or (
+        getattr(found, "__code__", None) is not None and not found.__code__.co_argcount
     ):
         found = found()
     if not callable(found):

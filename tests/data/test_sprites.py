@@ -384,7 +384,9 @@ def test_malformed_pose(change, message):
 
 
 def test_soft_world_is_rendered_softly_and_rounded_to_bytes():
-    world = Sprites(resolution=24, shapes=("ellipse",), scales=3, orientations=1, positions=4, span=0.5, softness=1.0)
+    world = Sprites(
+        resolution=24, shapes=("ellipse",), scales=3, orientations=1, positions=4, span=0.5, softness=1.0
+    )
     images = world.images(torch.arange(len(world)))
     assert torch.equal((images * 255).round() / 255, images)
     assert ((images > 0.1) & (images < 0.9)).any()

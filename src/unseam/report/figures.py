@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +77,9 @@ def recovery_figure(
     return figure
 
 
-def gaps_figure(values: Mapping[str, Mapping[str, Sequence[float]]], chance: Mapping[str, float] | None = None) -> Figure:
+def gaps_figure(
+    values: Mapping[str, Mapping[str, Sequence[float]]], chance: Mapping[str, float] | None = None
+) -> Figure:
     """Numbers over seeds: a panel a quantity, a column of dots a model, with the mean as a line.
 
     Args:
@@ -90,8 +92,10 @@ def gaps_figure(values: Mapping[str, Mapping[str, Sequence[float]]], chance: Map
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(2.5 * len(values) + 0.3, 2.7), layout="constrained")
-    for axes, (quantity, models) in zip(figure.subplots(1, len(values), squeeze=False)[0], values.items(), strict=True):
+    figure = Figure(figsize=(2.5 * len(values) + 0.3, 2.8), layout="constrained")
+    for axes, (quantity, models) in zip(
+        figure.subplots(1, len(values), squeeze=False)[0], values.items(), strict=True
+    ):
         for place, (colour, numbers) in enumerate(zip(COLOURS, models.values(), strict=False)):
             shifts = np.linspace(-0.12, 0.12, len(numbers)) if len(numbers) > 1 else np.zeros(1)
             axes.plot(place + shifts, numbers, "o", color=colour, markersize=5, alpha=0.8)
@@ -100,7 +104,7 @@ def gaps_figure(values: Mapping[str, Mapping[str, Sequence[float]]], chance: Map
             axes.axhline(chance[quantity], color="#777777", linestyle="--", linewidth=1)
             axes.annotate("chance", (1, chance[quantity]), xycoords=("axes fraction", "data"), fontsize=7,
                           color="#777777", ha="right", va="bottom")  # fmt: skip
-        axes.set_xticks(range(len(models)), list(models), fontsize=8)
+        axes.set_xticks(range(len(models)), [name.replace(" ", "\n") for name in models], fontsize=8)
         axes.set(xlim=(-0.6, len(models) - 0.4))
         axes.set_ylim(bottom=0)
         axes.set_title(quantity, fontsize=9, loc="left")
@@ -124,8 +128,11 @@ def pictures_figure(
     from matplotlib.figure import Figure
 
     count = max(len(pictures) for pictures in rows.values())
-    figure = Figure(figsize=(0.62 * count + 1.1, 0.62 * len(rows) + (0.35 if columns else 0.1)), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.01, h_pad=0.01, wspace=0.02, hspace=0.02)  # type: ignore[union-attr]
+    figure = Figure(
+        figsize=(0.62 * count + 1.1, 0.62 * len(rows) + (0.35 if columns else 0.1)), layout="constrained"
+    )
+    layout: Any = figure.get_layout_engine()
+    layout.set(w_pad=0.01, h_pad=0.01, wspace=0.02, hspace=0.02)
     grid = figure.subplots(len(rows), count, squeeze=False)
     for line, (name, pictures) in zip(grid, rows.items(), strict=True):
         for axes in line:
@@ -141,7 +148,9 @@ def pictures_figure(
     return figure
 
 
-def curves_figure(history: pd.DataFrame, models: Mapping[str, Sequence[int]], *, term: str = "reconstruction") -> Figure:
+def curves_figure(
+    history: pd.DataFrame, models: Mapping[str, Sequence[int]], *, term: str = "reconstruction"
+) -> Figure:
     """A term of the objective along training: one line a member, one colour a model.
 
     Args:

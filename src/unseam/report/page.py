@@ -34,7 +34,9 @@ class Section(NamedTuple):
     table: tuple[Mapping[str, str], ...] = ()
 
 
-def write_page(path: Path, title: str, lead: str, sections: Sequence[Section], about: Mapping[str, Any]) -> Path:
+def write_page(
+    path: Path, title: str, lead: str, sections: Sequence[Section], about: Mapping[str, Any]
+) -> Path:
     """Write a page that opens from disk without a network.
 
     Args:

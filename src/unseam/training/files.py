@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,15 +29,14 @@ __all__ = [
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` make a temporary file beside ``path``, then rename it: readers see all of it or none.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_atomically(Path(folder) / "note", lambda path: path.touch())
     ...     sorted(os.listdir(folder))
     ['note']
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         write(temporary)
         with temporary.open("rb") as written:
@@ -55,6 +54,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 def clear_parts(folder: Path) -> None:
     """Remove the temporary files that a killed process left in a run's folder.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     (Path(folder) / ".run.json.x.part").touch()
     ...     clear_parts(Path(folder))
@@ -68,6 +68,7 @@ def clear_parts(folder: Path) -> None:
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Write a mapping as indented JSON.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_json(Path(folder) / "a.json", {"a": 1})
     ...     read_json(Path(folder) / "a.json")
@@ -99,6 +100,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, note: Mapping[st
     """Write named tensors as safetensors with string metadata.
 
     >>> import torch
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_tensors(Path(folder) / "w.safetensors", {"a": torch.ones(2)}, note={})
     ...     read_tensors(Path(folder) / "w.safetensors")
@@ -142,6 +144,7 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
     """Write a data frame as Parquet.
 
     >>> import pandas as pd
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_table(Path(folder) / "t.parquet", pd.DataFrame({"a": [1, 2]}))
     ...     read_table(Path(folder) / "t.parquet")["a"].tolist()
