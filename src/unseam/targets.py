@@ -104,7 +104,11 @@ def inspect_own(
 
 
 def imported(name: str) -> Any:
-    """The object that ``package.module:attribute`` names; the current folder is searched too."""
+    """The object that ``package.module:attribute`` names; the current folder is searched too.
+
+    >>> imported("torch.nn:Identity.__name__")
+    'Identity'
+    """
     module, separator, attribute = name.partition(":")
     if not separator or not module or not attribute:
         raise ValueError(f"a decoder of your own is named package.module:function, got {name!r}")
@@ -116,39 +120,44 @@ def imported(name: str) -> Any:
         raise ValueError(
             f"module {module!r} cannot be imported: {error}; run unseam from its folder"
         ) from None
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise ValueError(f"module {module!r} has no {attribute!r}")
-        found = getattr(found, part)
+    try:
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except AttributeError:
+        raise ValueError(f"module {module!r} has no {attribute!r}") from None
     return found
 
 
 def read_array(path: Path) -> Tensor:
     """Floating-point rows from ``.npy``, ``.npz`` or ``.safetensors`` with one array; nothing can run code."""
-    import numpy as np
-
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; give a .npy, .npz or .safetensors file")
+    if path.suffix not in (".npy", ".npz", ".safetensors"):
+        raise ValueError(f"{path} must end in .npy, .npz or .safetensors")
     try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            arrays: dict[str, Any] = dict(load_file(path))
-        elif path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as held:
-                arrays = {key: torch.from_numpy(held[key]) for key in held.files}
-        elif path.suffix == ".npy":
-            arrays = {"": torch.from_numpy(np.load(path, allow_pickle=False))}
-        else:
-            raise ValueError(f"{path} must end in .npy, .npz or .safetensors")
-    except (OSError, EOFError) as error:
-        raise ValueError(f"{path} is truncated or damaged: {error}") from None
+        arrays = _arrays(path)
+    except Exception as error:
+        # each format has errors of its own for a file that stops early or is another format
+        raise ValueError(f"{path} is truncated or damaged, or holds objects: {error}") from None
     if len(arrays) != 1:
         raise ValueError(f"{path} must hold one array, got {', '.join(sorted(arrays)) or 'none'}")
     (rows,) = arrays.values()
     if rows.ndim < 2 or not len(rows):
         raise ValueError(f"{path} must hold rows (batch, ...), got shape {tuple(rows.shape)}")
     return rows if rows.dtype.is_floating_point else rows.float()
+
+
+def _arrays(path: Path) -> dict[str, Tensor]:
+    """All arrays of a file, by name."""
+    import numpy as np
+    from safetensors.torch import load_file
+
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    if path.suffix == ".npy":
+        return {"": torch.from_numpy(np.load(path, allow_pickle=False))}
+    with np.load(path, allow_pickle=False) as held:
+        return {key: torch.from_numpy(held[key]) for key in held.files}
 
 
 def unseen(trial: Trial, items: int, points: int, generator: torch.Generator) -> Tensor:

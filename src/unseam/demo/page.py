@@ -30,7 +30,16 @@ REACH = 2.0
 
 
 def sections(models: tuple[Model, ...], ensemble: Ensemble, world: World) -> list[Section]:
-    """All parts of the page, in order."""
+    """All parts of the page, in order.
+
+    >>> from unseam import Trial, data, train
+    >>> world = data.load("sprites", resolution=8, shapes=["ellipse"], scales=2, orientations=1, positions=4)
+    >>> ensemble = train(Trial(latent=2, encoder_widths=(), decoder_widths=(), steps=2), world=world)
+    >>> from unseam.demo.models import measure
+    >>> parts = sections((measure("β-VAE", (0,), ensemble, world),), ensemble, world)
+    >>> [part.title for part in parts][:2]
+    ['Who is orthogonal, and who finds the factors?', 'Factors recovered']
+    """
     sample = world.sample(SHOWN, torch.Generator().manual_seed(1))
     strips = {
         "DtO, fraction of chance": {model.name: model.dto for model in models},
@@ -161,7 +170,11 @@ def _precision(model: Model) -> Any:
 
 
 def sentences(models: tuple[Model, ...]) -> list[str]:
-    """What the numbers say, whatever they are."""
+    """What the numbers say, whatever they are.
+
+    >>> sentences(())
+    []
+    """
     if not models:
         return []
     first, rest = models[0], models[1:]
@@ -191,7 +204,11 @@ def _apart(ours: list[float], theirs: list[float], better: Any) -> bool:
 
 
 def table(models: tuple[Model, ...]) -> list[dict[str, str]]:
-    """One row a model: means and standard deviations over seeds."""
+    """One row a model: means and standard deviations over seeds.
+
+    >>> table(())
+    []
+    """
     return [
         {
             "model": model.name,

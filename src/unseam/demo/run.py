@@ -117,8 +117,8 @@ def run_demo(
     page = write_page(
         Path(out) / "report.html",
         "Why does a VAE disentangle?",
-        "The same networks were trained three ways on small pictures of an ellipse whose size and place are known: with "
-        "a diagonal posterior, with a full one, and without any. Look at what that does to their axes.",
+        "The same networks were trained three ways on small pictures of an ellipse whose size and place are known: "
+        "with a diagonal posterior, with a full one, and without any. Look at what that does to their axes.",
         sections(models, ensemble, world),
         about,
     )

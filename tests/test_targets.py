@@ -1,0 +1,172 @@
+"""Inspection from the command line: runs, decoders of the user's own, and what can go wrong."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import unseam
+from unseam import cli
+from unseam.targets import imported, inspect_own, inspect_run, read_array, unseen
+from unseam.trial import Trial
+
+OWN = """
+import torch
+from torch import nn
+
+def orthogonal(z):
+    return z * torch.tensor([3.0, 2.0, 1.0], dtype=z.dtype)
+
+def make():
+    return nn.Linear(3, 7)
+
+class Decoder(nn.Module):
+    def forward(self, z):
+        return torch.cat([z, 2 * z], dim=1)
+
+def encode(x):
+    return x[:, :3], torch.full((len(x), 3), 0.5)
+
+number = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "mine_to_inspect.py").write_text(OWN)
+    np.save(tmp_path / "z.npy", np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    trial = Trial(
+        world="nonlinear",
+        world_options={"size": 300},
+        likelihood="gaussian",
+        latent=2,
+        encoder_widths=(8,),
+        decoder_widths=(8,),
+        steps=30,
+        train_fraction=0.8,
+    )
+    full = dataclasses.replace(trial, posterior="full", seed=1)
+    unseam.train([trial, full], out=folder / "r", progress=False)
+    return folder / "r"
+
+
+def command(monkeypatch, capsys, *words):
+    monkeypatch.setattr("sys.argv", ["unseam", *map(str, words)])
+    cli.main()
+    return capsys.readouterr()
+
+
+def test_run_is_inspected_on_unseen_items(run):
+    every = list(inspect_run(run, points=20))
+    assert [one.name for one in every] == ["member 0 (diagonal, β 1, seed 0)", "member 1 (full, β 1, seed 1)"]
+    assert all(one.found.points == 20 for one in every)
+    assert every[1].found.variance.ndim == 3
+
+
+def test_command_on_a_run(run, monkeypatch, capsys, tmp_path):
+    said = command(monkeypatch, capsys, "inspect", run, "--points", 20, "--figures", tmp_path / "f")
+    assert "To do:" in said.out and "Eq. 7 diag" in said.out
+    assert len(list((tmp_path / "f").glob("*.svg"))) == 8
+    said = command(monkeypatch, capsys, "inspect", run, "--points", 20, "--member", 1, "--json")
+    record = json.loads(said.out)
+    assert record["inspected"][0]["name"].startswith("member 1")
+    assert len(record["figures"]) == 4
+
+
+@pytest.mark.parametrize("name", ["orthogonal", "make", "Decoder"])
+def test_own_decoders(own, name):
+    found = inspect_own(f"mine_to_inspect:{name}", own / "z.npy").found
+    assert found.latent == 3
+    assert found.points == 50
+    assert (found.cosine < 1e-6) == (name != "make")
+
+
+def test_own_encoder(own):
+    np.save(own / "x.npy", np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32))
+    found = inspect_own("mine_to_inspect:make", own / "x.npy", encoder="mine_to_inspect:encode").found
+    assert found.precision_error is not None
+
+
+def test_command_on_an_own_decoder(own, monkeypatch, capsys):
+    said = command(
+        monkeypatch, capsys, "inspect", "mine_to_inspect:orthogonal", "--data", own / "z.npy", "--json"
+    )
+    record = json.loads(said.out)["inspected"][0]
+    assert record["dto"] == pytest.approx(0, abs=1e-5)
+    assert record["active"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("mine_to_inspect:orthogonal",), "--data must name the file of points"),
+        (("mine_to_inspect:nothing", "--data", "z.npy"), "module 'mine_to_inspect' has no 'nothing'"),
+        (("absent_module:f", "--data", "z.npy"), "module 'absent_module' cannot be imported"),
+        (("mine_to_inspect:number", "--data", "z.npy"), "must be a decoder or make one, got int"),
+        (("mine_to_inspect:orthogonal", "--data", "absent.npy"), "absent.npy does not exist"),
+        (("absent",), "absent holds no run.json"),
+        ((".", "--data", "z.npy"), "are for a decoder of your own"),
+    ],
+)
+def test_bad_targets(own, monkeypatch, capsys, words, message):
+    monkeypatch.setattr("sys.argv", ["unseam", "inspect", *words])
+    with pytest.raises(SystemExit) as leave:
+        cli.main()
+    assert leave.value.code in (1, 2)
+    said = capsys.readouterr()
+    assert message in said.err
+    assert "Traceback" not in said.err
+
+
+def test_arrays_of_every_kind(tmp_path):
+    from safetensors.torch import save_file
+
+    rows = torch.arange(6.0).view(3, 2)
+    np.save(tmp_path / "a.npy", rows.numpy())
+    np.savez(tmp_path / "a.npz", rows=rows.numpy())
+    save_file({"rows": rows}, tmp_path / "a.safetensors")
+    for suffix in ("npy", "npz", "safetensors"):
+        assert torch.equal(read_array(tmp_path / f"a.{suffix}"), rows)
+    np.save(tmp_path / "whole.npy", np.arange(6).reshape(3, 2))
+    assert read_array(tmp_path / "whole.npy").dtype == torch.float32
+
+
+def test_bad_arrays(tmp_path):
+    np.savez(tmp_path / "two.npz", a=np.ones((2, 2)), b=np.ones((2, 2)))
+    np.save(tmp_path / "flat.npy", np.ones(3))
+    (tmp_path / "broken.npy").write_bytes(b"\x93NUMPY")
+    (tmp_path / "broken.npz").write_bytes(b"PK")
+    (tmp_path / "broken.safetensors").write_bytes(b"x")
+    np.save(tmp_path / "pickled.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
+    (tmp_path / "table.csv").write_text("1,2")
+    for name, message in {
+        "two.npz": "must hold one array, got a, b",
+        "flat.npy": "must hold rows",
+        "broken.npy": "truncated or damaged",
+        "broken.npz": "truncated or damaged",
+        "broken.safetensors": "truncated or damaged",
+        "pickled.npy": "truncated or damaged",
+        "table.csv": "must end in .npy, .npz or .safetensors",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            read_array(tmp_path / name)
+
+
+def test_names_need_a_colon():
+    with pytest.raises(ValueError, match="is named package.module:function, got 'torch'"):
+        imported("torch")
+
+
+def test_unseen_items_are_all_where_none_were_held_out():
+    index = unseen(Trial(), 10, 50, torch.Generator().manual_seed(0))
+    assert index.tolist() == list(range(10))
