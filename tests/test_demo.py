@@ -78,3 +78,14 @@ def test_recovery_of_known_codes():
 def test_gap_is_best_less_second():
     scores = np.array([[[0.9, 0.1], [0.2, 0.7], [0.1, 0.3]]])
     assert Model("m", (0,), (), scores).gaps == pytest.approx([((0.9 - 0.2) + (0.7 - 0.3)) / 2])
+
+
+def test_one_latent_and_a_constant_factor():
+    assert Model("m", (0,), (), np.array([[[0.9, 0.1]]])).gaps == pytest.approx([0.5])
+    codes = np.outer(np.arange(100), [0.618034]) % 1
+    assert recovery(codes, np.ones((100, 1))).tolist() == [[0.0]]
+
+
+def test_page_calls_the_world_a_twin(demo):
+    visible = demo.page.read_text().split("<details>")[0]
+    assert "a twin of dSprites" in visible

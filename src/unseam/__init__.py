@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from unseam import data, geometry, inspection, models, objectives, training
+    from unseam import data, demo, geometry, inspection, models, objectives, report, training
     from unseam.inspection import Inspection, inspect
     from unseam.training import Ensemble, load, save, train
     from unseam.trial import Trial
@@ -17,12 +17,14 @@ __all__ = [
     "Trial",
     "__version__",
     "data",
+    "demo",
     "geometry",
     "inspect",
     "inspection",
     "load",
     "models",
     "objectives",
+    "report",
     "save",
     "train",
     "training",
@@ -31,7 +33,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Nothing is imported before it is asked for: `import unseam` costs no torch.
-_ROOMS = frozenset({"data", "geometry", "inspection", "models", "objectives", "training"})
+_ROOMS = frozenset({"data", "demo", "geometry", "inspection", "models", "objectives", "report", "training"})
 _HOMES = {
     "Ensemble": "unseam.training",
     "Inspection": "unseam.inspection",

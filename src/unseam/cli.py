@@ -88,7 +88,7 @@ def options(
 def demo(
     out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/demo"),
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each of the three models.")] = 3,
-    steps: Annotated[int, typer.Option(min=1, help="Updates of each model.")] = 4000,
+    steps: Annotated[int, typer.Option(min=1, help="Updates of each model.")] = 3000,
     as_json: Json = False,
 ) -> None:
     """Train a β-VAE, its full-covariance control and an autoencoder; write a page that shows what each learned."""

@@ -33,7 +33,7 @@ class Model:
     @property
     def gaps(self) -> list[float]:
         """For each seed, the mean over factors of the best latent's score less the second best's."""
-        best = np.sort(self.recovered, axis=1)
+        best = np.sort(np.pad(self.recovered, ((0, 0), (1, 0), (0, 0))), axis=1)
         return [float(value) for value in (best[:, -1] - best[:, -2]).mean(axis=1)]
 
     @property
@@ -81,7 +81,7 @@ def recovery(codes: NDArray[np.floating], factors: NDArray[np.floating]) -> NDAr
     for latent in range(codes.shape[1]):
         regressor = KNeighborsRegressor(n_neighbors=5).fit(codes[:cut, latent : latent + 1], factors[:cut])
         missed = ((regressor.predict(codes[cut:, latent : latent + 1]) - factors[cut:]) ** 2).mean(axis=0)
-        scores.append(1 - np.sqrt(missed) / spread)
+        scores.append(1 - np.sqrt(missed / np.where(spread > 0, spread, np.inf) ** 2) - (spread == 0))
     return np.clip(np.array(scores), 0, None)
 
 
@@ -94,19 +94,19 @@ def measure(name: str, members: tuple[int, ...], ensemble: Ensemble, world: Worl
     >>> measure("β-VAE", (0,), ensemble, world).recovered.shape
     (1, 2, 3)
     """
-    sample = world.sample(POINTS, torch.Generator().manual_seed(0))
-    factors = sample.factors.double().numpy()
+    index = torch.randperm(len(world), generator=torch.Generator().manual_seed(0))[:POINTS]
+    x, factors = world.images(index), world.factors[index].double().numpy()
     found, recovered = [], []
     for member in members:
         model = ensemble[member]
         seen = inspect(
             model.decoder,
             encoder=model.encode,
-            x=sample.x,
+            x=x,
             likelihood=model.likelihood,
             beta=ensemble.trials[member].beta,
         )
         found.append(seen)
         with torch.no_grad():
-            recovered.append(recovery(model.encode(sample.x).mean.double().numpy(), factors))
+            recovered.append(recovery(model.encode(x).mean.double().numpy(), factors))
     return Model(name, members, tuple(found), np.array(recovered))

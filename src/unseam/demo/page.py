@@ -97,13 +97,14 @@ def sections(models: tuple[Model, ...], ensemble: Ensemble, world: World) -> lis
 
 def _traversals(models: tuple[Model, ...], shown: dict[str, Any], world: World) -> list[Section]:
     """For each model, pictures as one latent after another moves through ± two standard deviations."""
-    sample = world.sample(POINTS, torch.Generator().manual_seed(0))
+    index = torch.randperm(len(world), generator=torch.Generator().manual_seed(0))[:POINTS]
+    middle = (world.factors[index].double() - world.factors.double().mean(0)).square().sum(1).argmin()
     sections = []
     for model in models:
         module = shown[model.name]
         with torch.no_grad():
-            means = module.encode(sample.x).mean
-            centre, spread = means.median(0).values, means.std(0)
+            means = module.encode(world.images(index)).mean
+            centre, spread = means[middle], means.std(0)
             steps = torch.linspace(-REACH, REACH, SHOWN)
             points = centre + steps[None, :, None] * torch.diag(spread)[:, None, :]
             pictures = module.likelihood.mean(module.decode(points.flatten(0, 1)))
@@ -116,8 +117,8 @@ def _traversals(models: tuple[Model, ...], shown: dict[str, Any], world: World) 
             Section(
                 f"Traversals: {model.name}",
                 (
-                    "One latent a row, from −2 to +2 standard deviations of its codes; beside it the factor that it "
-                    "predicts best.",
+                    "Starting from the same picture, one latent a row moves from −2 to +2 standard deviations of its "
+                    "codes; beside it the factor that it predicts best.",
                 )
                 if model is models[0]
                 else (),
@@ -183,12 +184,12 @@ def sentences(models: tuple[Model, ...]) -> list[str]:
         ("orthogonal axes (DtO over live latents, as a fraction of chance)", [m.dto for m in models], min),
         ("axis-aligned factors (gap between the best and second best latent)", [m.gaps for m in models], max),
     ):
-        if np.isnan(np.concatenate(values)).any():
+        if any(np.isnan(value).all() for value in values):
             said.append(
-                "Some models have fewer than two live latents, about which orthogonality says nothing."
+                "A model has fewer than two live latents in every seed: orthogonality says nothing of it."
             )
             continue
-        means = [float(np.mean(value)) for value in values]
+        means = [float(np.nanmean(value)) for value in values]
         others = ", ".join(f"{mean:.2f} for the {m.name}" for mean, m in zip(means[1:], rest, strict=True))
         wins = better(means) == means[0]
         clear = wins and all(_apart(values[0], value, better) for value in values[1:])
@@ -223,7 +224,8 @@ def table(models: tuple[Model, ...]) -> list[dict[str, str]]:
 
 
 def _spread(values: list[float]) -> str:
-    return f"{np.mean(values):.2f} ± {np.std(values):.2f}"
+    seen = np.array(values)[~np.isnan(values)]
+    return f"{seen.mean():.2f} ± {seen.std():.2f}" if len(seen) else "–"
 
 
 def _reconstruction(models: tuple[Model, ...], ensemble: Ensemble) -> str:

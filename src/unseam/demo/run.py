@@ -68,9 +68,9 @@ class Demo:
                 {
                     "name": model.name,
                     "members": list(model.members),
-                    "dto_of_chance": _null(model.dto),
-                    "cosine": _null(model.cosine),
-                    "gap": model.gaps,
+                    "dto_of_chance": _numbers(model.dto),
+                    "cosine": _numbers(model.cosine),
+                    "gap": _numbers(model.gaps),
                     "inspections": [found.to_dict() for found in model.found],
                 }
                 for model in self.models
@@ -80,7 +80,7 @@ class Demo:
 
 
 def run_demo(
-    out: Path, *, seeds: int = 3, steps: int = 4000, progress: bool | None = None, trial: Trial = DEMO
+    out: Path, *, seeds: int = 3, steps: int = 3000, progress: bool | None = None, trial: Trial = DEMO
 ) -> Demo:
     """Train the three models, measure them, and write a page into the run's folder.
 
@@ -118,7 +118,8 @@ def run_demo(
         Path(out) / "report.html",
         "Why does a VAE disentangle?",
         "The same networks were trained three ways on small pictures of an ellipse whose size and place are known: "
-        "with a diagonal posterior, with a full one, and without any. Look at what that does to their axes.",
+        "with a diagonal posterior, with a full one, and without any. Look at what that does to their axes. "
+        f"The world is {said}.",
         sections(models, ensemble, world),
         about,
     )
@@ -133,6 +134,10 @@ def _rows(models: tuple[Model, ...]) -> list[str]:
     ]
 
 
-def _null(values: list[float]) -> list[float | None]:
-    """Numbers as JSON has them."""
-    return [None if np.isnan(value) else value for value in values]
+def _numbers(values: list[float]) -> dict[str, Any]:
+    """Every seed's number with their mean and standard deviation, as JSON has them."""
+    seen = [value for value in values if not np.isnan(value)]
+    spread = (
+        {"mean": float(np.mean(seen)), "std": float(np.std(seen))} if seen else {"mean": None, "std": None}
+    )
+    return {"seeds": [None if np.isnan(value) else value for value in values]} | spread
