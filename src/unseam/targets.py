@@ -21,6 +21,17 @@ from unseam.trial import Trial
 __all__ = ["Inspected", "imported", "inspect_own", "inspect_run", "read_array", "unseen"]
 
 
+# Objectives whose β weighs the KL term itself, which is the β of allen2024 Eq. 7.
+KL_OBJECTIVES = (
+    "beta_elbo",
+    "deterministic_elbo",
+    "orthogonal_elbo",
+    "dip_vae_i",
+    "dip_vae_ii",
+    "factor_vae",
+)
+
+
 class Inspected(NamedTuple):
     """One inspected decoder, with a name to show it by."""
 
@@ -63,7 +74,7 @@ def inspect_run(
             encoder=model.encode,
             x=x.to(next(model.parameters()).dtype),
             likelihood=model.likelihood,
-            beta=trial.beta,
+            beta=trial.beta if trial.objective in KL_OBJECTIVES else 1.0,
             generator=generator,
         )
         yield Inspected(_name(ensemble, member), found)
@@ -93,7 +104,7 @@ def inspect_own(
     """
     decoder = _called(imported(name), name)
     rows = read_array(data)
-    rows = rows[:: max(1, len(rows) // points)][:points]
+    rows = rows[torch.linspace(0, len(rows) - 1, min(points, len(rows))).round().long()]
     given: dict[str, Any] = {"z": rows}
     if encoder is not None:
         given = {"encoder": _called(imported(encoder), encoder), "x": rows}

@@ -210,3 +210,37 @@ def test_dropout_in_training_mode_is_refused():
     decoder = nn.Sequential(nn.Linear(2, 4), nn.Dropout(0.5), nn.Linear(4, 4))
     with pytest.raises(ValueError, match="(?i)dropout"):
         unseam.inspect(decoder, torch.zeros(3, 2))
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        lambda z: z.detach() * 2,
+        lambda z: torch.from_numpy(z.detach().numpy() * 2.0),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:decoder fails under torch.func.vmap")
+def test_decoders_that_leave_differentiation_are_refused(decoder):
+    with pytest.raises(ValueError, match="(?i)derivative|differentia"):
+        unseam.inspect(decoder, draw(5, 3))
+
+
+def test_a_constant_decoder_has_no_live_latent():
+    found = unseam.inspect(lambda z: z * 0, draw(5, 3))
+    assert not found.active.any()
+    assert "No latent is alive" in found.summary()
+
+
+def test_points_where_columns_vanish_do_not_count_as_orthogonal():
+    turned = linear([3.0, 1.0], 0.4)
+    half = lambda z: turned(z) * (z[:, :1] > 0)  # noqa: E731
+    z = draw(40, 2)
+    found, live = unseam.inspect(half, z), unseam.inspect(turned, z)
+    assert found.cosine == pytest.approx(live.cosine, rel=1e-9)
+    assert found.hadamard_gap == pytest.approx(live.hadamard_gap, rel=1e-9)
+    assert found.dto_active == pytest.approx(live.dto_active, rel=1e-9)
+
+
+def test_beta_zero_has_no_optimal_precision():
+    decoder, encoder = optimal([30.0, 10.0], 1.0)
+    assert unseam.inspect(decoder, encoder=encoder, x=draw(10, 9), beta=0.0).precision_error is None

@@ -106,3 +106,18 @@ def test_other_convolutions_are_kept():
 def test_a_member_alone_is_refused():
     with pytest.raises(NotImplementedError, match="works under vmap over members only"):
         StackedConvolution(nn.Conv2d(1, 8, 4, 2, 1))(torch.zeros(1, 1, 8, 8))
+
+
+def test_pictures_that_a_convolution_does_not_cover_are_refused():
+    layer = StackedConvolution(nn.Conv2d(1, 8, 4, 2, 1))
+    members = {name: torch.stack([value] * 2) for name, value in layer.named_parameters()}
+    with pytest.raises(ValueError, match="must cover its pictures exactly, got .7, 7."):
+        vmap(lambda member, x: functional_call(layer, member, (x,)))(members, torch.zeros(2, 3, 1, 7, 7))
+
+
+def test_single_pixels_in_double_precision():
+    x = draw(2, 3, 8, 1, 1).detach().permute(0, 1, 3, 4, 2)
+    weight, bias = draw(2, 8, 8, 4, 4, seed=1), draw(2, 8, seed=2)
+    ours = stacked_transposed_convolution(x, weight, bias, Geometry(4, 1, 0))
+    theirs = torch.stack([F.conv_transpose2d(x[m].permute(0, 3, 1, 2), weight[m], bias[m]) for m in range(2)])
+    torch.testing.assert_close(ours, theirs.permute(0, 1, 3, 4, 2), rtol=1e-12, atol=1e-12)

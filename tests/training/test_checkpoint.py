@@ -197,3 +197,34 @@ def test_a_full_disk_keeps_what_was_there(tmp_path, monkeypatch):
         files.write_json(path, {"a": 2})
     assert files.read_json(path) == {"a": 1}
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_saving_over_another_run_is_refused(tmp_path):
+    unseam.train(dataclasses.replace(TRIAL, steps=2), out=tmp_path)
+    other = unseam.train(dataclasses.replace(TRIAL, steps=3))
+    with pytest.raises(ValueError, match="holds a run of other trials; choose another folder"):
+        unseam.save(other, tmp_path)
+
+
+def test_a_saved_ensemble_is_not_resumed_from_an_older_checkpoint(tmp_path):
+    trial = dataclasses.replace(TRIAL, steps=3)
+    unseam.train(trial, out=tmp_path)
+    unseam.save(unseam.load(tmp_path), tmp_path)
+    with pytest.raises(ValueError, match="holds a saved ensemble, not a training to go on with"):
+        unseam.train(trial, out=tmp_path, resume=True)
+
+
+def test_another_world_is_not_resumed_on(tmp_path):
+    trial = dataclasses.replace(TRIAL, steps=3)
+    unseam.train(trial, out=tmp_path)
+    with pytest.raises(ValueError, match="which is not the world given now"):
+        unseam.train(trial, out=tmp_path, resume=True, world=unseam.data.load("nonlinear", size=77))
+
+
+def test_a_finished_run_keeps_its_provenance(tmp_path):
+    unseam.train(dataclasses.replace(TRIAL, steps=3), out=tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    record["versions"]["torch"] = "1.0"
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    unseam.train(dataclasses.replace(TRIAL, steps=3), out=tmp_path, resume=True)
+    assert json.loads((tmp_path / "run.json").read_text()) == record

@@ -196,3 +196,38 @@ def test_step_on_given_indices(world):
 def test_bad_input(trials, options, message, world):
     with pytest.raises(ValueError, match=message):
         unseam.train(trials, world=world, **options)
+
+
+def test_an_update_that_overflows_is_taken_back(world):
+    trial = dataclasses.replace(SMALL, optimiser="sgd", learning_rate=3e38, steps=3)
+    stack = trained([trial, dataclasses.replace(trial, learning_rate=1e-4)], world)
+    assert stack.alive.tolist() == [False, True]
+    assert stack.flat.isfinite().all()
+
+
+def test_overflowing_optimiser_state_stops_a_member(world):
+    trial = dataclasses.replace(SMALL, optimiser="adagrad", likelihood_variance=1e-24, steps=5)
+    stack = trained([trial], world)
+    assert stack.alive.tolist() == [False]
+
+
+def test_statistics_of_a_stopped_member_stay_finite():
+    world = unseam.data.load("sprites", scales=2, orientations=2, positions=4)
+    trial = Trial(
+        architecture="bhowal_shapes", latent=3, batch_size=4, steps=6, optimiser="sgd", learning_rate=1e6
+    )
+    stack = trained([trial, dataclasses.replace(trial, learning_rate=1e-4)], world)
+    assert stack.alive.tolist() == [False, True]
+    assert all(value.isfinite().all() for value in stack.buffers.values())
+
+
+def test_measuring_between_records_does_not_disturb_training():
+    world = unseam.data.load("sprites", scales=2, orientations=2, positions=4)
+    trial = Trial(architecture="bhowal_shapes", latent=3, batch_size=4, steps=4)
+    plain = trained([trial], world)
+    stack = stack_trials([trial], world.shape, size=len(world))
+    ensemble = unseam.Ensemble((trial,), world.shape, (stack,), ((0,),), None, {})
+    for _ in training_steps(stack, world, every=1):
+        ensemble.encode(world.images(torch.arange(3)))
+    assert torch.equal(stack.flat, plain.flat)
+    assert all(torch.equal(value, plain.buffers[name]) for name, value in stack.buffers.items())

@@ -115,7 +115,9 @@ class Sprites(World):
         pose = [value[position] for value, position in zip(self._values, positions, strict=True)]
         resolution = self.shape[-1]
         if self._softness is not None:
-            return torch.round(255 * _soft(*pose, resolution=resolution, softness=self._softness)) / 255
+            # divided by a tensor, as a table of bytes is: a number would be inverted first, and round otherwise
+            unit = torch.full((), 255.0, device=self.device)
+            return torch.round(unit * _soft(*pose, resolution=resolution, softness=self._softness)) / unit
         # No sprite of the grid exceeds scale 1, so a window that holds that one holds them all.
         window = min(resolution, ceil(2 * REACH * resolution / 64) + 1)
         return _silhouette(*pose, resolution=resolution, window=window)

@@ -88,6 +88,8 @@ def _measured(
 ) -> Inspection:
     metric, basis = geometry.local_geometry(decoder, z, likelihood=likelihood, chunk_size=chunk_size)
     norms = metric.diagonal(dim1=-2, dim2=-1).clamp(min=0).mean(0).sqrt()
+    if not bool(norms.any()):
+        _check_constant(decoder, z)
     alive = _alive(active, mean, variance, norms)
     return Inspection(
         points=len(z),
@@ -103,7 +105,7 @@ def _measured(
         precision_error=_precision(variance, metric, beta),
         pullback=metric,
         variance=variance,
-        **_among_live(decoder, z, metric, alive, likelihood, generator),
+        **_among_live(decoder, z, metric, basis, alive, likelihood, generator),
     )
 
 
@@ -111,6 +113,7 @@ def _among_live(
     decoder: Decoder,
     z: Tensor,
     metric: Tensor,
+    basis: geometry.RightBasis,
     alive: Tensor,
     likelihood: FisherWeighted | None,
     generator: torch.Generator,
@@ -118,13 +121,21 @@ def _among_live(
     """What compares live latents with each other; nothing where there are fewer than two."""
     if int(alive.sum()) < 2:
         return {"cosine": None}
-    metric = geometry.restrict(metric, alive)
-    basis = geometry.right_basis(metric)
+    live = geometry.restrict(metric, alive)
+    squares = live.diagonal(dim1=-2, dim2=-1)
+    # where fewer than two columns are there, there is no angle between them to measure
+    paired = (squares > torch.finfo(live.dtype).eps ** 2 * squares.amax()).sum(-1) > 1
+    if not bool(paired.any()):
+        return {"cosine": None}
+    metric = live[paired]
+    if not bool(alive.all()):
+        basis = geometry.right_basis(live)
+    vectors, values = basis.right_vectors[paired], basis.singular_values[paired]
     return {
         "cosine": _mean(geometry.column_cosine(metric)),
         "hadamard_gap": _mean(geometry.hadamard_gap(metric)),
-        "dto_active": _mean(geometry.distance_to_orthogonality(basis.right_vectors)),
-        "degenerate_fraction": _mean(geometry.degenerate_points(basis.singular_values)),
+        "dto_active": _mean(geometry.distance_to_orthogonality(vectors)),
+        "degenerate_fraction": _mean(geometry.degenerate_points(values)),
         "random_dto": _random(decoder, z, metric.shape[-1], likelihood, generator),
     }
 
@@ -172,6 +183,16 @@ def _encode(encoder: Encoder | None, x: Any) -> tuple[Tensor | None, Tensor | No
     return mean, variance
 
 
+def _check_constant(decoder: Decoder, z: Tensor) -> None:
+    """Refuse a decoder that moves although its derivative is zero: what it says of itself is wrong."""
+    first, second = (torch.as_tensor(decoder(points)) for points in (z[:1], z[:1] + 1.0))
+    if not torch.equal(first, second):
+        raise ValueError(
+            "decoder's output changes with z but its derivative is zero: it leaves torch's differentiation (by NumPy, "
+            "detach() or inference_mode), so its Jacobian cannot be measured"
+        )
+
+
 def _points(z: Any, mean: Tensor | None) -> Tensor:
     if z is not None:
         return torch.as_tensor(z)
@@ -200,7 +221,7 @@ def _alive(active: Any, mean: Tensor | None, variance: Tensor | None, norms: Ten
         return mask
     if mean is not None and variance is not None and bool((variance != 0).any()):
         return geometry.active_latents(mean, variance).active
-    return norms >= LIVE_COLUMN * norms.max()
+    return (norms >= LIVE_COLUMN * norms.max()) & (norms > 0)
 
 
 def _random(
@@ -209,7 +230,7 @@ def _random(
     haar = geometry.haar_dto(latent, samples=HAAR_SAMPLES, generator=generator)
     fresh = None
     if isinstance(decoder, nn.Module) and _can_reset(decoder):
-        few = z[:: max(1, len(z) // RANDOM_POINTS)][:RANDOM_POINTS]
+        few = z[torch.linspace(0, len(z) - 1, min(len(z), RANDOM_POINTS), device=z.device).round().long()]
         fresh = geometry.random_decoder_dto(
             decoder, few, seeds=RANDOM_MODULES, generator=generator, likelihood=likelihood
         )
@@ -240,7 +261,7 @@ def _polarised(mean: Tensor | None, variance: Tensor | None, metric: Tensor) -> 
 
 
 def _precision(variance: Tensor | None, metric: Tensor, beta: float) -> PrecisionSummary | None:
-    if variance is None or not bool((variance != 0).any()):
+    if variance is None or beta == 0 or not bool((variance != 0).any()):
         return None
     error = geometry.precision_error(variance, metric, beta=beta)
     return PrecisionSummary(_mean(error.relative), _mean(error.diagonal), _mean(error.off_diagonal))

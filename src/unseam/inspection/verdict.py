@@ -107,7 +107,7 @@ def _advice(found: Inspection) -> list[str]:
     alive = None if found.active is None else int(found.active.sum())
     if alive == found.latent and found.latent > 1:
         advice.append(
-            "every latent is used, so try more of them or a larger β to see whether some are redundant."
+            "every latent is used, so try more of them or a larger β to see whether some are redundant"
         )
     if alive is not None and alive < 2:
         advice.append("lower β (or the likelihood's variance) until more latents live")
@@ -120,9 +120,7 @@ def _advice(found: Inspection) -> list[str]:
     if found.degenerate_fraction is not None and found.degenerate_fraction >= MANY_DEGENERATE:
         advice.append("factors of equal strength cannot be told apart by orthogonality: expect them mixed")
     if found.precision_error is not None and found.precision_error.diagonal >= ROUGHLY:
-        advice.append(
-            "check beta and likelihood given here against those of the training, then train longer."
-        )
+        advice.append("check beta and likelihood given here against those of the training, then train longer")
     return advice
 
 

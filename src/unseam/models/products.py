@@ -79,7 +79,12 @@ class StackedConvolution(nn.Module):
         plain = layer.groups == 1 and set(layer.dilation) == {1} and layer.padding_mode == "zeros"
         square = len(set(kernel)) == len(set(stride)) == len(set(layer.padding)) == 1
         output_padding = set(getattr(layer, "output_padding", (0,)))
-        return plain and square and kernel[0] % stride[0] == 0 and output_padding == {0}
+        fits = (
+            kernel[0] % stride[0] == 0 and (kernel[0] - 2 * int(layer.padding[0])) % stride[0] == 0
+            if square
+            else False
+        )
+        return plain and fits and output_padding == {0}
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve pictures (batch, channel, height, width)."""
@@ -150,6 +155,12 @@ class _Members(torch.autograd.Function):
             kind = torch.get_autocast_dtype(x.device.type)
             x, weight = x.to(kind), weight.to(kind)
         bias = bias if bias.ndim == 2 else bias[:, None]
+        over = [(side + 2 * geometry.padding - geometry.kernel) % geometry.stride for side in x.shape[-2:]]
+        if not transposed and any(over):
+            raise ValueError(
+                f"a stacked convolution must cover its pictures exactly, got {tuple(x.shape[-2:])} for kernel "
+                f"{geometry.kernel}, stride {geometry.stride}, padding {geometry.padding}; train with products=False"
+            )
         convolve = stacked_transposed_convolution if transposed else stacked_convolution
         y = convolve(x.permute(0, 1, 3, 4, 2), weight, bias, geometry)
         return y.permute(0, 1, 4, 2, 3), 0
@@ -269,7 +280,9 @@ def _widest(x: Tensor, lengths: tuple[int, ...]) -> Tensor:
     """``x`` as the widest words into which all ``lengths`` of values divide: wide words are copied faster."""
     for kind in (torch.complex128, torch.int64, torch.int32):
         if all(length * x.element_size() % kind.itemsize == 0 for length in lengths):
-            return x.view(kind) if x.element_size() <= kind.itemsize else x
+            # sides of length 1 may have any stride, which a view as wider words does not accept
+            plain = x.flatten().view(x.shape) if x.is_contiguous() else x
+            return plain.view(kind)
     return x
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,9 +24,10 @@ from unseam.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["load", "restore", "save", "write_checkpoint", "write_run"]
+__all__ = ["Restored", "load", "restore", "save", "write_checkpoint", "write_run"]
 
 FORMAT = 1
+WRITTEN = ("format", "trials", "shape", "sizes", "steps", "stopped", "complete")
 
 
 def save(ensemble: Ensemble, path: str | Path) -> None:
@@ -40,8 +41,12 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
     ...     load(folder).trials == ensemble.trials
     True
     """
-    write_run(Path(path), ensemble.trials, ensemble.shape, ensemble.stacks, ensemble.about)
-    write_table(Path(path) / "history.parquet", ensemble.history)
+    folder = Path(path)
+    if (folder / "run.json").exists() and _trials(_read_run(folder)) != ensemble.trials:
+        raise ValueError(f"{folder} holds a run of other trials; choose another folder, or remove it first")
+    (folder / "optimizer.safetensors").unlink(missing_ok=True)
+    write_run(folder, ensemble.trials, ensemble.shape, ensemble.stacks, ensemble.about)
+    write_table(folder / "history.parquet", ensemble.history)
 
 
 def load(path: str | Path, *, device: torch.device | str = "cpu") -> Ensemble:
@@ -57,7 +62,7 @@ def load(path: str | Path, *, device: torch.device | str = "cpu") -> Ensemble:
     """
     folder = Path(path)
     record = _read_run(folder)
-    trials = tuple(Trial.from_dict(entry) for entry in record["trials"])
+    trials = _trials(record)
     shape, size = tuple(record["shape"]), tuple(record["sizes"])
     tensors = read_tensors(folder / "weights.safetensors")
     positions = tuple(map(tuple, group(trials)))
@@ -138,25 +143,41 @@ def write_checkpoint(
     write_tensors(folder / "optimizer.safetensors", named, note={"format": str(FORMAT)})
 
 
-def restore(folder: Path, trials: Sequence[Trial], stacks: Sequence[Stack]) -> pd.DataFrame | None:
-    """Put freshly made stacks where the run in ``folder`` stopped; its history up to there, if there is any.
+class Restored(NamedTuple):
+    """What was found of an earlier run: its history up to where it goes on, and what it came from."""
 
-    >>> restore(Path("absent"), [], []) is None
+    history: pd.DataFrame
+    about: dict[str, Any]
+
+
+def restore(
+    folder: Path, trials: Sequence[Trial], stacks: Sequence[Stack], worlds: Sequence[Mapping[str, Any]]
+) -> Restored | None:
+    """Put freshly made stacks where the run in ``folder`` stopped; nothing where there is none.
+
+    >>> restore(Path("absent"), [], [], []) is None
     True
     """
     if not (folder / "run.json").exists() and not (folder / "optimizer.safetensors").exists():
         return None
     record = _read_run(folder)
-    held = [Trial.from_dict(entry) for entry in record["trials"]]
-    if held != list(trials):
+    held = _trials(record)
+    if held != tuple(trials):
         changed = next((i for i, (a, b) in enumerate(zip(held, trials, strict=False)) if a != b), len(held))
         raise ValueError(
             f"{folder} holds a run of other trials (first difference at member {changed}); resume it with the "
             f"trials it was started with, or choose another folder"
         )
+    if record.get("worlds") != list(worlds):
+        raise ValueError(
+            f"{folder} was trained on {record.get('worlds')}, which is not the world given now, {list(worlds)}; resume "
+            f"it with the data it was started with, or choose another folder"
+        )
     path = folder / "optimizer.safetensors"
     if not path.exists():
-        return None
+        raise ValueError(
+            f"{folder} holds a saved ensemble, not a training to go on with; choose another folder"
+        )
     tensors = read_tensors(path)
     for number, stack in enumerate(stacks):
         part = _part(tensors, number)
@@ -168,7 +189,8 @@ def restore(folder: Path, trials: Sequence[Trial], stacks: Sequence[Stack]) -> p
         stack.clock.fill_(stack.step)
     history = read_table(folder / "history.parquet")
     reached = {member: s.step for members, s in zip(group(trials), stacks, strict=True) for member in members}
-    return history[history["step"] <= history["member"].map(reached)].reset_index(drop=True)
+    kept = history[history["step"] <= history["member"].map(reached)].reset_index(drop=True)
+    return Restored(kept, {key: record[key] for key in record if key not in WRITTEN})
 
 
 def _read_run(folder: Path) -> dict[str, Any]:
@@ -180,6 +202,10 @@ def _read_run(folder: Path) -> dict[str, Any]:
         )
         raise ValueError(f"{folder / 'run.json'} {what}; it was not written by this version")
     return record
+
+
+def _trials(record: Mapping[str, Any]) -> tuple[Trial, ...]:
+    return tuple(Trial.from_dict(entry) for entry in record["trials"])
 
 
 def _state(stack: Stack) -> dict[str, Tensor]:

@@ -149,7 +149,7 @@ class Ensemble:
 
 def _run(stack: Stack, method: str, given: Tensor, *, own: bool) -> tuple[Tensor, ...]:
     """One method of every member of a stack; in evaluation mode, without gradients."""
-    stack.template.eval()
+    training = stack.template.training
 
     def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], given: Tensor) -> Any:
         return functional_call(_Method(stack.template.model, method), (parameters, buffers), (given,))
@@ -159,8 +159,12 @@ def _run(stack: Stack, method: str, given: Tensor, *, own: bool) -> tuple[Tensor
         {f"module.{name[strip:]}": value for name, value in named.items() if name.startswith("model.")}
         for named in (stack.parameters, stack.buffers)
     )
-    with torch.no_grad():
-        result = vmap(one, in_dims=(0, 0, 0 if own else None))(parameters, buffers, given)
+    stack.template.eval()
+    try:
+        with torch.no_grad():
+            result = vmap(one, in_dims=(0, 0, 0 if own else None))(parameters, buffers, given)
+    finally:
+        stack.template.train(training)
     return tuple(result) if isinstance(result, tuple) else (result,)
 
 

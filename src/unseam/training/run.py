@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
@@ -83,11 +84,13 @@ def train(
         _stack([chosen[i] for i in members], its, place_on)
         for members, its in zip(positions, worlds, strict=True)
     ]
-    about = provenance(place_on) | {"worlds": [_describe(its) for its in worlds]}
+    described = [_describe(its) for its in worlds]
+    about = provenance(place_on) | {"worlds": described}
     shape = worlds[0].shape
     rows: list[pd.DataFrame] = []
-    if folder is not None and resume and (earlier := restore(folder, chosen, stacks)) is not None:
-        rows.append(earlier)
+    if folder is not None and resume and (earlier := restore(folder, chosen, stacks, described)) is not None:
+        rows.append(earlier.history)
+        about = _continued(earlier.about, about, stacks)
 
     def checkpoint() -> None:
         if folder is not None:
@@ -185,7 +188,16 @@ def _stack(trials: Sequence[Trial], world: World, device: torch.device) -> Stack
 
 
 def _describe(world: World) -> dict[str, Any]:
-    return {"name": world.name, "items": len(world), "twin_of": world.twin_of, "options": dict(world.options)}
+    options = json.loads(json.dumps(dict(world.options), default=str))
+    return {"name": world.name, "items": len(world), "twin_of": world.twin_of, "options": options}
+
+
+def _continued(earlier: dict[str, Any], now: dict[str, Any], stacks: Sequence[Stack]) -> dict[str, Any]:
+    """Where a run came from, and, if there is something left to train, where it went on."""
+    if all(stack.step >= stack.trials[0].steps for stack in stacks):
+        return earlier
+    here = {key: value for key, value in now.items() if key != "worlds"}
+    return earlier | {"resumed": [*earlier.get("resumed", []), here]}
 
 
 def _rows(members: Sequence[int], record: Record) -> pd.DataFrame:

@@ -23,8 +23,8 @@ WARM_UP = 3
 def update(stack: Stack, x: Tensor, noise: Tensor, keys: Tensor | None) -> NamedTuple:
     """One update of every member, in place; returns each member's terms before the update.
 
-    A member whose loss or gradient is not finite stops there: its parameters keep their last finite values and
-    every other member goes on as if it were not in the stack.
+    A member whose loss, gradient, parameters or optimiser state would not be finite stops there: its parameters and
+    buffers stay as they were before the step, and every other member goes on as if it were not in the stack.
 
     Args:
         stack: the members; ``flat``, ``state``, ``alive``, ``stopped_at`` and ``clock`` change.
@@ -37,6 +37,7 @@ def update(stack: Stack, x: Tensor, noise: Tensor, keys: Tensor | None) -> Named
     >>> update(stack, torch.ones(1, 4, 3), torch.zeros(1, 4, 2), None).loss.shape
     torch.Size([1])
     """
+    kept = {name: value.clone() for name, value in stack.buffers.items()} | {"": stack.flat.clone()}
     with _autocast(stack):
         terms = stack.terms(x, noise, keys)
     loss: Tensor = terms.loss  # type: ignore[attr-defined]
@@ -44,16 +45,27 @@ def update(stack: Stack, x: Tensor, noise: Tensor, keys: Tensor | None) -> Named
     with torch.no_grad():
         gradient = torch.cat([value.reshape(len(stack), -1) for value in gradients], dim=1)
         stack.clock.add_(1)
-        sound = stack.alive & loss.isfinite() & gradient.abs().amax(dim=1).isfinite()
-        stack.stopped_at.copy_(torch.where(stack.alive & ~sound, stack.clock.long(), stack.stopped_at))
-        stack.alive.copy_(sound)
+        sound = stack.alive & loss.isfinite() & _finite(gradient)
         gradient.masked_fill_(~sound[:, None], 0.0)
         for start, stop, apply, rate in stack.blocks:
             state = {name: value[:, start:stop] for name, value in stack.state.items()}
             apply(
                 stack.flat[:, start:stop], gradient[:, start:stop], state, rate * sound[:, None], stack.clock
             )
+        sound &= _finite(stack.flat)
+        for value in stack.state.values():
+            sound &= _finite(value)
+        for name, before in kept.items():
+            now = stack.buffers[name] if name else stack.flat
+            now.copy_(torch.where(sound.view(-1, *[1] * (before.ndim - 1)), now, before))
+        stack.stopped_at.copy_(torch.where(stack.alive & ~sound, stack.clock.long(), stack.stopped_at))
+        stack.alive.copy_(sound)
         return type(terms)(*(value.detach() for value in terms))
+
+
+def _finite(rows: Tensor) -> Tensor:
+    """Which rows (member, parameter) hold finite numbers only."""
+    return rows.abs().amax(dim=1).isfinite()
 
 
 def make_step(stack: Stack, world: World) -> Step:
@@ -115,6 +127,10 @@ class _Captured:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, first: Tensor, noise: Tensor, keys: Tensor | None) -> NamedTuple:
+        with torch.cuda.device(self.stack.device):
+            return self._replay(first, noise, keys)
+
+    def _replay(self, first: Tensor, noise: Tensor, keys: Tensor | None) -> NamedTuple:
         if self.graph is None:
             self._capture(first, noise, keys)
         for static, given in zip(self.given, (first, noise, keys), strict=True):
