@@ -70,8 +70,8 @@ def eager_seconds(trial: Trial, world: World, device: torch.device, *, calls: in
 
 def _stacked(trial: Trial, world: World, device: torch.device, members: int) -> float:
     """Seconds a step of the visible loop, everything included: drawing, updates, records."""
-    every = 100 if members < 1000 or device.type == "cuda" else 10
+    every = 100 if device.type == "cuda" else 20
     trials = [dataclasses.replace(trial, seed=seed, steps=10 * every) for seed in range(members)]
     stack = stack_trials(trials, world.shape, size=len(world), device=device)
     records = training_steps(stack, world, every=every)
-    return seconds_per_call(lambda: next(records), device=device, calls=1, repeats=5, warm_up=2) / every
+    return seconds_per_call(lambda: next(records), device=device, calls=1, warm_up=2) / every

@@ -91,6 +91,26 @@ def test_own_decoders(own, name):
     assert (found.cosine < 1e-6) == (name != "make")
 
 
+def test_own_logits(own):
+    plain, weighted = (
+        inspect_own("mine_to_inspect:orthogonal", own / "z.npy", likelihood=likelihood).found
+        for likelihood in (None, "bernoulli")
+    )
+    assert (weighted.column_norms < plain.column_norms / 2 + 1e-6).all()
+    with pytest.raises(ValueError, match="likelihood must be gaussian or bernoulli, got 'poisson'"):
+        inspect_own("mine_to_inspect:orthogonal", own / "z.npy", likelihood="poisson")
+
+
+def test_double_precision_points_for_a_single_precision_module(own):
+    np.save(own / "double.npy", np.zeros((4, 3)))
+    assert inspect_own("mine_to_inspect:make", own / "double.npy").found.points == 4
+
+
+def test_members_outside_a_run(run):
+    with pytest.raises(ValueError, match=r"member must lie in \[0, 2\), got 5"):
+        list(inspect_run(run, members=[5]))
+
+
 def test_own_encoder(own):
     np.save(own / "x.npy", np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32))
     found = inspect_own("mine_to_inspect:make", own / "x.npy", encoder="mine_to_inspect:encode").found

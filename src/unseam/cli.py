@@ -157,6 +157,9 @@ def inspect_command(
         str | None, typer.Option(help="Your decoder: package.module:function, x -> (mean, variance).")
     ] = None,
     beta: Annotated[float, typer.Option(help="Your decoder: weight of the KL term in training.")] = 1.0,
+    likelihood: Annotated[
+        str | None, typer.Option(help="Your decoder: bernoulli where it returns logits, else gaussian.")
+    ] = None,
     latents: Annotated[
         int | None,
         typer.Option(min=2, help="Your decoder: sample so many latents, where there are thousands."),
@@ -187,7 +190,16 @@ def inspect_command(
             raise ValueError("--data must name the file of points (or, with --encoder, of data)")
         folder = figures
         every = [
-            inspect_own(target, data, encoder=encoder, points=points, latents=latents, beta=beta, seed=seed)
+            inspect_own(
+                target,
+                data,
+                encoder=encoder,
+                points=points,
+                latents=latents,
+                beta=beta,
+                likelihood=likelihood,
+                seed=seed,
+            )
         ]
     drawn = [] if folder is None else [path for one in every for path in _draw(one, folder)]
     if as_json:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from unseam.data import World, load, split
 from unseam.inspection import Inspection, inspect
+from unseam.models import Bernoulli
 from unseam.training import Ensemble
 from unseam.training import load as load_run
 from unseam.trial import Trial
@@ -60,10 +61,12 @@ def inspect_run(
     """
     ensemble = load_run(path)
     chosen = list(range(len(ensemble))) if members is None else members
+    if absent := [member for member in chosen if not 0 <= member < len(ensemble)]:
+        raise ValueError(f"member must lie in [0, {len(ensemble)}), got {absent[0]}")
     worlds: dict[tuple[object, ...], World] = {}
     for member in chosen:
         model = ensemble[member]
-        trial = ensemble.trials[member % len(ensemble)]
+        trial = ensemble.trials[member]
         key = (trial.world, trial.world_options)
         if key not in worlds:
             worlds[key] = _world(trial, root)
@@ -88,6 +91,7 @@ def inspect_own(
     points: int = 1000,
     latents: int | None = None,
     beta: float = 1.0,
+    likelihood: str | None = None,
     seed: int = 0,
 ) -> Inspected:
     """Inspect a decoder that can be imported, at points from a file.
@@ -100,14 +104,20 @@ def inspect_own(
         points: number of rows to use, spread over the file.
         latents: sample that many latents, for decoders with thousands.
         beta: weight of the KL term in training.
+        likelihood: ``bernoulli`` where the decoder returns logits; by default every output counts alike.
         seed: of baselines and probes.
     """
     decoder = _called(imported(name), name)
     rows = read_array(data)
+    kinds = {value.dtype for value in decoder.parameters()} if isinstance(decoder, torch.nn.Module) else set()
+    rows = rows.to(kinds.pop()) if len(kinds) == 1 else rows
     rows = rows[torch.linspace(0, len(rows) - 1, min(points, len(rows))).round().long()]
     given: dict[str, Any] = {"z": rows}
     if encoder is not None:
         given = {"encoder": _called(imported(encoder), encoder), "x": rows}
+    if likelihood not in (None, "gaussian", "bernoulli"):
+        raise ValueError(f"likelihood must be gaussian or bernoulli, got {likelihood!r}")
+    given["likelihood"] = Bernoulli() if likelihood == "bernoulli" else None
     generator = torch.Generator().manual_seed(seed)
     return Inspected(
         name, inspect(decoder, **given, beta=beta, latents=latents or "all", generator=generator)

@@ -97,7 +97,10 @@ class Trial:
         kept = ((key, tuple(value) if isinstance(value, list) else value) for key, value in pairs)
         object.__setattr__(self, "world_options", tuple(sorted(kept)))
         for name in ("encoder_widths", "decoder_widths", "adam_betas"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            given = getattr(self, name)
+            if not isinstance(given, tuple | list):
+                raise ValueError(f"{name} must be a sequence of numbers, got {given!r}")
+            object.__setattr__(self, name, tuple(given))
         _check_choices(self)
         _check_ranges(self)
 
@@ -167,6 +170,10 @@ def _check_ranges(trial: Trial) -> None:
     for name in ("learning_rate", "likelihood_variance", "capacity_steps"):
         if getattr(trial, name) == 0:
             raise ValueError(f"{name} must be positive, got 0")
+    if trial.epsilon is not None and not (math.isfinite(trial.epsilon) and trial.epsilon >= 0):
+        raise ValueError(f"epsilon must be a finite number of at least 0, got {trial.epsilon!r}")
+    if len(trial.adam_betas) != 2 or not all(0.0 <= beta < 1.0 for beta in trial.adam_betas):
+        raise ValueError(f"adam_betas must be two numbers in [0, 1), got {trial.adam_betas!r}")
     if not 0.0 < trial.train_fraction <= 1.0:
         raise ValueError(f"train_fraction must lie in (0, 1], got {trial.train_fraction!r}")
     if not 0.0 <= trial.momentum < 1.0:

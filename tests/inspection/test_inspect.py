@@ -185,6 +185,8 @@ def test_same_generator_same_answer():
     [
         ({}, "z must be given, or encoder and x"),
         ({"encoder": lambda x: (x, x)}, "x must be given with encoder"),
+        ({"z": torch.zeros(3, 2), "x": torch.zeros(3, 2)}, "encoder must be given with x"),
+        ({"z": torch.zeros(3, 2), "active": [-1]}, "active must be 2 booleans or positions"),
         (
             {"encoder": lambda x: x, "x": torch.zeros(3, 2)},
             r"encoder must return \(mean, variance\), got Tensor",

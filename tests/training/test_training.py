@@ -182,7 +182,9 @@ def test_step_on_given_indices(world):
     [
         ([], {}, "trials must hold at least one trial, got none"),
         (["beta"], {}, "trials must hold Trial values, got str"),
-        ([SMALL], {"every": 0}, "every must be at least 1, got 0"),
+        ([SMALL], {"every": 0}, "every must be a whole number of at least 1, got 0"),
+        ([SMALL], {"every": 1.5}, "every must be a whole number of at least 1, got 1.5"),
+        ([SMALL], {"device": "gpu"}, "device must be cpu or cuda"),
         ([SMALL], {"resume": True}, "resume needs out"),
         ([dataclasses.replace(SMALL, train_fraction=1e-9)], {}, "leaves nothing of 500 items"),
         ([dataclasses.replace(SMALL, likelihood="bernoulli")], {}, r"(?i)bernoulli"),
@@ -231,3 +233,8 @@ def test_measuring_between_records_does_not_disturb_training():
         ensemble.encode(world.images(torch.arange(3)))
     assert torch.equal(stack.flat, plain.flat)
     assert all(torch.equal(value, plain.buffers[name]) for name, value in stack.buffers.items())
+
+
+def test_world_must_be_a_world():
+    with pytest.raises(ValueError, match="world must be a World .*, got int"):
+        unseam.train(SMALL, world=5)

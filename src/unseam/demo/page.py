@@ -193,9 +193,9 @@ def sentences(models: tuple[Model, ...]) -> list[str]:
         others = ", ".join(f"{mean:.2f} for the {m.name}" for mean, m in zip(means[1:], rest, strict=True))
         wins = better(means) == means[0]
         clear = wins and all(_apart(values[0], value, better) for value in values[1:])
-        word = "in every seed" if clear else "on average" if wins else "not here"
+        word = ", in every seed" if clear else ", on average" if wins else " here"
         verb = "has the most" if wins else "does not have the most"
-        said.append(f"The {first.name} {verb} {what}, {word}: {means[0]:.2f} against {others}.")
+        said.append(f"The {first.name} {verb} {what}{word}: {means[0]:.2f} against {others}.")
     return said
 
 

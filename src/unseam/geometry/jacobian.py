@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Protocol
 
@@ -78,10 +79,14 @@ def jacobian(decoder: Decoder, z: Tensor | NDArray[Any], *, chunk_size: int | No
     tensor([[[2., 0.],
              [0., 6.]]])
     """
-    passes = _Passes(decoder, z, chunk_size)
-    rows = torch.cat([_rows(pushed) for pushed in passes])
-    passes.check(rows, "decoder")
-    return rows.mT
+    with _differentiable():
+        passes = _Passes(decoder, z, chunk_size)
+        parts = []
+        for pushed in passes:
+            parts.append(_rows(pushed))
+        rows = torch.cat(parts)
+        passes.check(rows, "decoder")
+        return rows.mT
 
 
 def pullback(
@@ -114,11 +119,25 @@ def pullback(
     >>> pullback(lambda z: z @ torch.tensor([[1.0, 2.0, 2.0]]), torch.zeros(1, 1))
     tensor([[[9.]]])
     """
-    passes = _Passes(decoder, z, chunk_size)
-    factor = _LastFactor(len(passes.points) if passes.measuring else 0)
-    metric = torch.cat([_metric(pushed, likelihood, factor) for pushed in passes])
-    passes.check(metric, "decoder" if likelihood is None else "decoder and Fisher weight")
-    return (metric + metric.mT) / 2
+    with _differentiable():
+        passes = _Passes(decoder, z, chunk_size)
+        factor = _LastFactor(len(passes.points) if passes.measuring else 0)
+        parts = []
+        for pushed in passes:
+            parts.append(_metric(pushed, likelihood, factor))
+        metric = torch.cat(parts)
+        passes.check(metric, "decoder" if likelihood is None else "decoder and Fisher weight")
+        return (metric + metric.mT) / 2
+
+
+@contextmanager
+def _differentiable() -> Iterator[None]:
+    """Leave inference mode, in which some versions of torch take every derivative for zero."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 class _Passes:
@@ -129,6 +148,8 @@ class _Passes:
             raise ValueError(f"chunk_size must be at least 1 or None, got {chunk_size}")
         _prepare_forward_mode()
         self.decoder, self.points, self.chunk_size = decoder, check_points(z), chunk_size
+        if self.points.is_inference():
+            self.points = self.points.clone()
         self.sound: list[Tensor] = []
         self.measuring = measuring(self.points)
         self.structured = self.vectorised = True
@@ -160,7 +181,7 @@ class _Passes:
         pushed = _one_by_one(self.decoder, z)
         if self.vectorised:
             message = f"decoder fails under torch.func.vmap, so its latents go one by one: {failure}"
-            warnings.warn(message, stacklevel=5)
+            warnings.warn(message, stacklevel=4)
         self.vectorised = False
         return pushed
 

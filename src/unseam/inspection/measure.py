@@ -164,6 +164,8 @@ def _encode(encoder: Encoder | None, x: Any) -> tuple[Tensor | None, Tensor | No
     if encoder is None or x is None:
         if encoder is not None:
             raise ValueError("x must be given with encoder: the data that it encodes")
+        if x is not None:
+            raise ValueError("encoder must be given with x: it says where x lies in latent space")
         return None, None
     data = torch.as_tensor(x)
     if data.ndim < 2 or not len(data):
@@ -208,11 +210,8 @@ def _alive(active: Any, mean: Tensor | None, variance: Tensor | None, norms: Ten
         mask = torch.zeros(len(norms), dtype=torch.bool, device=norms.device)
         if given.dtype == torch.bool and given.shape == mask.shape:
             return given.to(norms.device)
-        if (
-            given.dtype.is_floating_point
-            or given.ndim != 1
-            or (given.numel() and int(given.max()) >= len(norms))
-        ):
+        bad = given.dtype.is_floating_point or given.ndim != 1 or given.dtype == torch.bool
+        if bad or (given.numel() and not 0 <= int(given.min()) <= int(given.max()) < len(norms)):
             raise ValueError(
                 f"active must be {len(norms)} booleans or positions of latents, got {given.dtype} of shape "
                 f"{tuple(given.shape)}"

@@ -74,9 +74,9 @@ def train(
     1
     """
     chosen = _check(trials, every)
-    place_on = torch.device(
-        device if device is not None else ("cuda" if torch.cuda.is_available() else "cpu")
-    )
+    place_on = _device(device)
+    if world is not None and not isinstance(world, World):
+        raise ValueError(f"world must be a World (see unseam.data.load), got {type(world).__name__}")
     folder = _folder(out, resume)
     positions = group(chosen)
     worlds = _worlds(chosen, positions, world, place_on)
@@ -123,9 +123,22 @@ def _check(trials: Trial | Sequence[Trial], every: int) -> tuple[Trial, ...]:
     for trial in chosen:
         if not isinstance(trial, Trial):
             raise ValueError(f"trials must hold Trial values, got {type(trial).__name__}")
-    if every < 1:
-        raise ValueError(f"every must be at least 1, got {every}")
+    if not isinstance(every, int) or every < 1:
+        raise ValueError(f"every must be a whole number of at least 1, got {every!r}")
     return chosen
+
+
+def _device(device: torch.device | str | None) -> torch.device:
+    """The device asked for, or CUDA when there is one."""
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"device must be cpu or cuda (or cuda:1, ...), got {device!r}") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device cuda was asked for, but torch sees no CUDA device here")
+    return found
 
 
 def _folder(out: str | Path | None, resume: bool) -> Path | None:
