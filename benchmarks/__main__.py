@@ -36,13 +36,13 @@ def main() -> None:
     path = chosen.results / f"{device.type}.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
     for name in chosen.only:
-        rows = []
+        rows, about = [], provenance(device)
         for row in BENCHMARKS[name](device):
             print(name, {key: _shown(value) for key, value in row.items()}, flush=True)
             rows.append(row)
-        kept[name] = {"about": provenance(device), "rows": rows}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(kept, indent=1) + "\n")
+            kept[name] = {"about": about, "rows": rows}
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(kept, indent=1) + "\n")
     (HERE / "README.md").write_text(page(sorted(chosen.results.glob("*.json"))))
 
 
