@@ -12,7 +12,9 @@ logger = logging.getLogger(__name__)
 # Where TeX and the converter read differently: TeX takes \tfrac12 for one half, the converter needs the braces.
 RULES = (
     (re.compile(r"(\\[td]?frac)\s*(\d)\s*(\d)"), r"\1{\2}{\3}"),
+    (re.compile(r"(\\[td]?frac)\s*(\d)\s*(\\[a-zA-Z]+|[a-zA-Z])"), r"\1{\2}{\3}"),
     (re.compile(r"\\dots\b"), r"\\ldots"),
+    (re.compile(r"\\textstyle\b|\\Big(?![a-z])"), ""),
 )
 
 

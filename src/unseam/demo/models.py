@@ -48,7 +48,7 @@ class Model:
 
     @property
     def cosine(self) -> list[float]:
-        """For each seed, mean |cos| over live latents."""
+        """For each seed, mean ``|cos|`` over live latents."""
         return [float("nan") if found.cosine is None else found.cosine for found in self.found]
 
     @property

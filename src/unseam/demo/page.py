@@ -130,7 +130,7 @@ def _traversals(models: tuple[Model, ...], shown: dict[str, Any], world: World) 
 
 
 def _axes(models: tuple[Model, ...], shown: dict[str, Any], world: World) -> list[Section]:
-    """The Jacobian's columns as pictures, and |V| at some points."""
+    """The Jacobian's columns as pictures, and ``|V|`` at some points."""
     sample = world.sample(1, torch.Generator().manual_seed(2))
     rows = {}
     for model in models:

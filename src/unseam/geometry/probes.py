@@ -23,10 +23,10 @@ class Probes(NamedTuple):
     """Estimates with their standard errors, all 0-d, means over the points given.
 
     Attributes:
-        cosine: mean |cos| over all pairs of distinct columns.
+        cosine: mean ``|cos|`` over all pairs of distinct columns.
         overlapping_cosine: the same over pairs whose receptive fields overlap; NaN if none was met.
         separate_cosine: the same over pairs whose receptive fields do not; NaN if none was met.
-        random_cosine: mean |cos| over overlapping pairs after random signs for their shared data dimensions:
+        random_cosine: mean ``|cos|`` over overlapping pairs after random signs for their shared data dimensions:
             what columns of the same footprints would have by chance.
         overlapping_fraction: share of the pairs whose receptive fields overlap.
         off_diagonal_energy: Σ_{i≠j} G_ij² of the pullback G.

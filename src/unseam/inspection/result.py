@@ -56,7 +56,7 @@ class Inspection:
         dto: Distance to Orthogonality (rolinek2019 Eq. 29), mean over points, all latents.
         dto_active: the same after dropping the columns of latents that are not alive.
         random_dto: what decoders without preferred axes have, of as many latents as are alive.
-        cosine: mean |cos| between distinct columns of live latents.
+        cosine: mean ``|cos|`` between distinct columns of live latents.
         hadamard_gap: Σ log‖c_j‖ − ½ log det over live latents, mean over points, in nats.
         singular_values: (points, latent), descending.
         right_vectors: (points, latent, latent), columns.

@@ -70,7 +70,7 @@ def spectrum_figure(pullback: Tensor, active: Tensor) -> Figure:
 
 
 def cosine_figure(pullback: Tensor) -> Figure:
-    """Mean |cos| between the Jacobian's columns over points, as a matrix with its numbers.
+    """Mean ``|cos|`` between the Jacobian's columns over points, as a matrix with its numbers.
 
     >>> cosine_figure(torch.eye(2).expand(5, 2, 2)).axes[0].get_title(loc="left")
     'Mean |cos| between columns'
@@ -81,7 +81,7 @@ def cosine_figure(pullback: Tensor) -> Figure:
 
 
 def basis_figure(right_vectors: Tensor, *, points: int = 4) -> Figure:
-    """|V| at a few points, spread over those given: a permutation matrix where axes are orthogonal.
+    """``|V|`` at a few points, spread over those given: a permutation matrix where axes are orthogonal.
 
     >>> len(basis_figure(torch.eye(2).expand(9, 2, 2)).axes)
     4
