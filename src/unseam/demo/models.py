@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.neighbors import KNeighborsRegressor
 
 from unseam.data import World
 from unseam.inspection import Inspection, inspect
@@ -73,8 +74,6 @@ def recovery(codes: NDArray[np.floating], factors: NDArray[np.floating]) -> NDAr
     >>> recovery(codes, codes).round(1).diagonal()
     array([1., 1.])
     """
-    from sklearn.neighbors import KNeighborsRegressor
-
     cut = int(0.8 * len(codes))
     spread = factors[cut:].std(axis=0)
     scores = []
