@@ -228,3 +228,16 @@ def test_a_finished_run_keeps_its_provenance(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(record))
     unseam.train(dataclasses.replace(TRIAL, steps=3), out=tmp_path, resume=True)
     assert json.loads((tmp_path / "run.json").read_text()) == record
+
+
+@pytest.mark.parametrize(
+    "missing", [{"run.json"}, {"run.json", "weights.safetensors"}, {"run.json", "optimizer.safetensors"}]
+)
+def test_a_run_killed_in_its_first_checkpoint_starts_anew(tmp_path, missing):
+    trial = dataclasses.replace(TRIAL, steps=5)
+    unseam.train(trial, out=tmp_path / "run")
+    before = weights(tmp_path / "run")
+    for name in missing:
+        (tmp_path / "run" / name).unlink()
+    unseam.train(trial, out=tmp_path / "run", resume=True)
+    assert all(torch.equal(before[name], value) for name, value in weights(tmp_path / "run").items())

@@ -127,20 +127,20 @@ def write_checkpoint(
     """Write a run with everything that is needed to go on from here.
 
     ``optimizer.safetensors`` alone decides where a resumed run starts: it holds parameters, buffers, optimiser
-    state and step together and is renamed last, so that a process killed between two files leaves a state that
-    belongs together.
+    state and step together, so that a process killed between two files leaves a state that belongs together. The
+    history before it reaches at least as far, and ``run.json`` comes last, so that a run without one never began.
 
     >>> write_checkpoint.__name__
     'write_checkpoint'
     """
     write_table(folder / "history.parquet", history)
-    write_run(folder, trials, shape, stacks, about)
     named = {
         f"{number}/{name}": value
         for number, stack in enumerate(stacks)
         for name, value in _state(stack).items()
     }
     write_tensors(folder / "optimizer.safetensors", named, note={"format": str(FORMAT)})
+    write_run(folder, trials, shape, stacks, about)
 
 
 class Restored(NamedTuple):
@@ -158,7 +158,7 @@ def restore(
     >>> restore(Path("absent"), [], [], []) is None
     True
     """
-    if not (folder / "run.json").exists() and not (folder / "optimizer.safetensors").exists():
+    if not (folder / "run.json").exists():
         return None
     record = _read_run(folder)
     held = _trials(record)
