@@ -99,14 +99,16 @@ def test_divergence_inside_a_captured_step():
 
 
 def test_bf16_and_tf32_stay_near_full_precision():
+    """They go the same way: apart by a small part of the way gone."""
     world = unseam.data.load("nonlinear", size=500)
+    start = stack_trials([SMALL], world.shape, size=500, device="cuda").flat
     full, tf32, bf16 = (
         trained([dataclasses.replace(SMALL, precision=name)], world, "cuda").flat
         for name in ("float32", "tf32", "bf16")
     )
-    assert not torch.equal(full, bf16)
-    torch.testing.assert_close(tf32, full, rtol=0, atol=0.01)
-    torch.testing.assert_close(bf16, full, rtol=0, atol=0.1)
+    gone = (full - start).norm()
+    assert (tf32 - full).norm() / gone < 0.05
+    assert 0 < (bf16 - full).norm() / gone < 0.05
 
 
 def test_measurements_are_in_full_precision():

@@ -137,12 +137,12 @@ def test_convolutional_members_do_not_depend_on_their_stack(architecture):
 
 
 def test_bf16_follows_full_precision(world):
-    full, half = (
-        trained([dataclasses.replace(SMALL, precision=p, steps=20)], world) for p in ("float32", "bf16")
-    )
+    """It goes the same way: apart by a small part of the way gone."""
+    full, half = (trained([dataclasses.replace(SMALL, precision=p)], world) for p in ("float32", "bf16"))
+    start = stack_trials([SMALL], world.shape, size=len(world)).flat
     assert half.flat.dtype == torch.float32
-    assert not torch.equal(half.flat, full.flat)
-    torch.testing.assert_close(half.flat, full.flat, rtol=0, atol=0.02)
+    apart = (half.flat - full.flat).norm() / (full.flat - start).norm()
+    assert 0 < apart < 0.02
 
 
 def test_only_the_training_part_is_seen(world):

@@ -87,11 +87,7 @@ def write_run(
     stacks: Sequence[Stack],
     about: Mapping[str, Any],
 ) -> None:
-    """Write weights and then ``run.json``.
-
-    >>> write_run.__name__
-    'write_run'
-    """
+    """Write weights and then ``run.json``."""
     named = {
         f"{number}/{name}": value
         for number, stack in enumerate(stacks)
@@ -129,9 +125,6 @@ def write_checkpoint(
     ``optimizer.safetensors`` alone decides where a resumed run starts: it holds parameters, buffers, optimiser
     state and step together, so that a process killed between two files leaves a state that belongs together. The
     history before it reaches at least as far, and ``run.json`` comes last, so that a run without one never began.
-
-    >>> write_checkpoint.__name__
-    'write_checkpoint'
     """
     write_table(folder / "history.parquet", history)
     named = {
