@@ -173,7 +173,7 @@ def test_leading_axes_types_and_parts(generator, latent, monkeypatch):
         signed_permutation(matrix.view(3, 4, latent, latent).numpy()), expected.view(3, 4, latent, latent)
     )
     torch.testing.assert_close(signed_permutation(matrix[0]), expected[0])
-    monkeypatch.setattr("unseam.geometry.permutation._AT_ONCE", 5)
+    monkeypatch.setattr("unseam.geometry.permutation._AT_ONCE", {"cpu": 5})
     torch.testing.assert_close(signed_permutation(matrix), expected)
     assert signed_permutation(matrix[:0]).shape == (0, latent, latent)
 

@@ -7,6 +7,8 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from unseam.geometry._jacobi_cuda import sweep_until_rest
+
 __all__ = ["one_sided", "two_sided"]
 
 # The off-diagonal shrinks quadratically: about log2(latent) + 6 sweeps, of which the hardest matrix needs most.
@@ -48,6 +50,8 @@ def _with_identity(matrix: Tensor) -> Tensor:
 def _sweep_until_rest(table: Tensor, data: int, *, gram: bool) -> None:
     """Rotate every pair of columns in turn, in place, until no pair needs it."""
     tolerance = table.shape[1] * torch.finfo(table.dtype).eps
+    if sweep_until_rest(table, data, tolerance, _MOST_SWEEPS, gram=gram):
+        return
     for _ in range(_MOST_SWEEPS):
         moved = torch.zeros((), dtype=torch.bool, device=table.device)
         for p, q in combinations(range(table.shape[1]), 2):

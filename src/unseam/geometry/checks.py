@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -228,24 +229,28 @@ class _Observer(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        options, schema = dict(kwargs or {}), func._schema
-        names = [argument.name for argument in schema.arguments]
-        defaults = {argument.name: argument.default_value for argument in schema.arguments}
-        given = defaults | dict(zip(names, args, strict=False)) | options
+        options, (defaults, fresh) = dict(kwargs or {}), _schema(func)
+        given = {**defaults, **dict(zip(defaults, args, strict=False)), **options}
         # Fused layers count as random even when they drop nothing.
-        shares = [given[name] for name in names if name in ("p", "dropout", "dropout_p")]
+        shares = [given[name] for name in ("p", "dropout", "dropout_p") if name in given]
         if torch.Tag.nondeterministic_seeded in func.tags and shares != [0]:
             raise _Refused(
                 "give the same output each time, but draws random numbers; call .eval() on its dropout"
             )
         # Statistics of one item alone are those of instance normalisation.
-        if "batch_norm" in schema.name and len(args[0]) > 1 and (given.get("training") or given.get("train")):
+        if "batch_norm" in func.name() and len(args[0]) > 1 and (given.get("training") or given.get("train")):
             raise _Refused(
                 "treat each point on its own, but uses statistics of the batch; call .eval() on its normalisation"
             )
         result = func(*args, **options)
-        fresh = all(value.alias_info is None for value in schema.returns)
         for value in result if isinstance(result, tuple | list) else (result,):
             if fresh and isinstance(value, Tensor):
                 self.widest = max(self.widest, value.numel())
         return result
+
+
+@cache
+def _schema(func: Any) -> tuple[Mapping[str, Any], bool]:
+    """Arguments of an operation with their defaults, and whether it returns memory of its own."""
+    defaults = {argument.name: argument.default_value for argument in func._schema.arguments}
+    return defaults, all(value.alias_info is None for value in func._schema.returns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import combinations
+from math import comb
 from typing import Any
 
 import torch
@@ -14,12 +15,13 @@ from unseam.geometry._inputs import square
 
 __all__ = ["signed_permutation"]
 
-# Up to here the table over subsets is the fastest of three exact ways measured on a processor (table, all
-# permutations as one product, augmenting paths); beyond it grows as 2^latent, the paths as latent^3.
-_MOST_LATENTS_BY_SUBSETS = 6
+# Up to here the table over subsets is the fastest of three exact ways measured (table, all permutations as one
+# product, augmenting paths); beyond it grows as 2^latent, the paths as latent^3. A CUDA device is fast at long
+# tables and slow at many short steps.
+_MOST_LATENTS_BY_SUBSETS = {"cpu": 6, "cuda": 12}
 
-# Problems solved at once: bounds the table over subsets to 60 numbers a problem, 64 MB.
-_AT_ONCE = 2**17
+# Numbers of the table over subsets that are held at once: 64 MB on a processor, 512 MB on a CUDA device.
+_AT_ONCE = {"cpu": 2**23, "cuda": 2**26}
 
 
 def signed_permutation(matrix: Tensor | NDArray[Any]) -> Tensor:
@@ -46,8 +48,12 @@ def signed_permutation(matrix: Tensor | NDArray[Any]) -> Tensor:
     given = square("matrix", matrix)
     latent = given.shape[-1]
     weight = given.abs().clamp(max=1.0).reshape(-1, latent, latent).double()
-    solve = _by_subsets if latent <= _MOST_LATENTS_BY_SUBSETS else _by_augmenting_paths
-    columns = torch.cat([solve(part) for part in weight.split(_AT_ONCE)]).view(given.shape[:-1])
+    by_subsets = latent <= _MOST_LATENTS_BY_SUBSETS.get(weight.device.type, 6)
+    solve = _by_subsets if by_subsets else _by_augmenting_paths
+    # half of the columns are taken in the widest row of the table, by any of them last
+    numbers = comb(latent, latent // 2) * ((latent + 1) // 2) if by_subsets else latent**2
+    parts = weight.split(max(1, _AT_ONCE.get(weight.device.type, 2**23) // numbers))
+    columns = torch.cat([solve(part) for part in parts]).view(given.shape[:-1])
     signs = torch.where(given < 0, -1.0, 1.0).to(given.dtype)
     chosen = columns.unsqueeze(-1)
     return torch.zeros_like(given).scatter(-1, chosen, signs.gather(-1, chosen))
@@ -57,7 +63,7 @@ def _by_subsets(weight: Tensor) -> Tensor:
     """Column of each row (batch, latent) by Bellman's recursion over the sets of columns that k rows take."""
     batch, latent, _ = weight.shape
     rows = weight.permute(1, 2, 0).contiguous()
-    layers = [(before.to(weight.device), item.to(weight.device)) for before, item in _subsets(latent)]
+    layers = _subsets(latent, weight.device)
     best, choices = weight.new_zeros(1, batch), []
     for row, (before, item) in zip(rows, layers, strict=True):
         best, choice = (best[before] + row[item]).max(1)
@@ -73,14 +79,14 @@ def _by_subsets(weight: Tensor) -> Tensor:
 
 
 @cache
-def _subsets(latent: int) -> list[tuple[Tensor, Tensor]]:
+def _subsets(latent: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     """For k = 1, ..., latent: members of each subset of size k, and where the subset without each stands."""
     layers: list[tuple[Tensor, Tensor]] = []
     place: dict[tuple[int, ...], int] = {(): 0}
     for size in range(1, latent + 1):
         subsets = list(combinations(range(latent), size))
         before = [[place[subset[:k] + subset[k + 1 :]] for k in range(size)] for subset in subsets]
-        layers.append((torch.tensor(before), torch.tensor(subsets)))
+        layers.append((torch.tensor(before, device=device), torch.tensor(subsets, device=device)))
         place = {subset: index for index, subset in enumerate(subsets)}
     return layers
 
