@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -80,7 +81,21 @@ def test_command_on_a_run(run, monkeypatch, capsys, tmp_path):
     said = command(monkeypatch, capsys, "inspect", run, "--points", 20, "--member", 1, "--json")
     record = json.loads(said.out)
     assert record["inspected"][0]["name"].startswith("member 1")
-    assert len(record["figures"]) == 4
+    assert record["figures"] == []
+    assert not (run / "inspection").exists()
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)], ids=["words", "json"])
+def test_figures_go_where_they_are_asked_for(run, monkeypatch, capsys, tmp_path, words):
+    words = ("inspect", run, "--points", 20, "--member", 1, "--figures", tmp_path, *words)
+    command(monkeypatch, capsys, *words)
+    assert len(list(tmp_path.glob("member-1-*.svg"))) == 4
+
+
+def test_figures_go_into_the_run_by_default(run, monkeypatch, capsys):
+    said = command(monkeypatch, capsys, "inspect", run, "--points", 20, "--member", 0)
+    assert f"4 figures in {run / 'inspection'}" in said.out
+    shutil.rmtree(run / "inspection")
 
 
 @pytest.mark.parametrize("name", ["orthogonal", "make", "Decoder"])
@@ -135,7 +150,14 @@ def test_command_on_an_own_decoder(own, monkeypatch, capsys):
         (("mine_to_inspect:number", "--data", "z.npy"), "must be a decoder or make one, got int"),
         (("mine_to_inspect:orthogonal", "--data", "absent.npy"), "absent.npy does not exist"),
         (("absent",), "absent holds no run.json"),
-        ((".", "--data", "z.npy"), "are for a decoder of your own"),
+        ((".", "--data", "z.npy"), "are for a decoder of your own; a run has its own; got --data"),
+        ((".", "--beta", "4"), "a run has its own; got --beta"),
+        ((".", "--likelihood", "bernoulli", "--latents", "3"), "its own; got --latents, --likelihood"),
+        (
+            ("mine_to_inspect:orthogonal", "--data", "z.npy", "--member", "0"),
+            "--member and --root are for a run; a decoder of your own has neither; got --member",
+        ),
+        (("mine_to_inspect:orthogonal", "--data", "z.npy", "--root", "."), "has neither; got --root"),
     ],
 )
 def test_bad_targets(own, monkeypatch, capsys, words, message):

@@ -19,7 +19,7 @@ from unseam.training import Ensemble
 from unseam.training import load as load_run
 from unseam.trial import Trial
 
-__all__ = ["Inspected", "imported", "inspect_own", "inspect_run", "read_array", "unseen"]
+__all__ = ["Inspected", "imported", "inspect_own", "inspect_run", "read_array", "run_world", "unseen"]
 
 
 # Objectives whose β weighs the KL term itself, which is the β of allen2024 Eq. 7.
@@ -69,7 +69,7 @@ def inspect_run(
         trial = ensemble.trials[member]
         key = (trial.world, trial.world_options)
         if key not in worlds:
-            worlds[key] = _world(trial, root)
+            worlds[key] = run_world(trial, root)
         generator = torch.Generator().manual_seed(seed)
         x = worlds[key].images(unseen(trial, len(worlds[key]), points, generator))
         found = inspect(
@@ -197,7 +197,12 @@ def unseen(trial: Trial, items: int, points: int, generator: torch.Generator) ->
     return held[torch.randperm(len(held), generator=generator)[:points]]
 
 
-def _world(trial: Trial, root: str | None) -> World:
+def run_world(trial: Trial, root: str | None) -> World:
+    """The world of a trial; ``root`` says where its files are now.
+
+    >>> len(run_world(Trial(world="linear", world_options={"size": 10}), None))
+    10
+    """
     options: dict[str, Any] = dict(trial.world_options)
     return load(trial.world, **(options | ({} if root is None else {"root": root})))
 

@@ -82,14 +82,12 @@ def test_memory_maps_are_held_where_they_fit_and_streamed_where_not(tmp_path, bu
 
 
 def test_default_budget_of_a_host_is_half_its_free_memory_and_at_most_4_gib(monkeypatch):
-    monkeypatch.setattr(MODULE, "_free_host", lambda: 1000)
-    assert MODULE._free(torch.device("cpu")) == 500
-    monkeypatch.setattr(MODULE, "_free_host", lambda: 1 << 60)
-    assert MODULE._free(torch.device("cpu")) == 4 << 30
-
-
-def test_free_memory_of_this_host_is_read():
-    assert 1 << 20 < MODULE._free_host() < 1 << 50
+    monkeypatch.setattr(MODULE, "free_memory", lambda device: 1000)
+    assert MODULE._budget(torch.device("cpu")) == 500
+    assert MODULE._budget(torch.device("cuda", 0)) == 500
+    monkeypatch.setattr(MODULE, "free_memory", lambda device: 1 << 60)
+    assert MODULE._budget(torch.device("cpu")) == 4 << 30
+    assert MODULE._budget(torch.device("cuda", 0)) == 1 << 59
 
 
 def test_a_world_that_is_there_already_is_left_alone(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from unseam.data.grid import grid_index
 from unseam.data.sprites import ELLIPSE, HALF_SIDE, HEART, Sprites, _heart_curve, render_sprites
@@ -120,6 +121,47 @@ def test_same_images_on_the_device(world):
     index = torch.arange(0, len(world), 997)
     images = world.to("cuda").images(index)
     assert images.is_cuda and (images.cpu() != world.images(index)).double().mean() < 1e-5
+
+
+class Copies(TorchDispatchMode):
+    """Counts the tensors made from Python numbers, which a device would wait for."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten.lift_fresh.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("softness", [None, 1.0])
+def test_nothing_is_copied_to_the_device_for_a_batch(softness):
+    world, index = Sprites(softness=softness), torch.arange(0, 700_000, 100_000)
+    world.images(index)
+    with Copies() as copies:
+        world.images(index)
+    assert copies.count == 0
+    with Copies() as copies:
+        torch.tensor([1.0, 2.0])
+    assert copies.count == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("softness", [None, 1.0])
+def test_images_can_be_captured(softness):
+    world = Sprites(softness=softness, device="cuda")
+    index = torch.arange(0, 700_000, 100_000, device="cuda")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        expected = world.images(index)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = world.images(index)
+    graph.replay()
+    assert torch.equal(found, expected)
 
 
 # Closed forms

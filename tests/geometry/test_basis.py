@@ -15,6 +15,7 @@ from unseam.geometry import (
     local_basis,
     pullback,
     restrict,
+    restricted_basis,
     right_basis,
 )
 from unseam.geometry._jacobi import one_sided, two_sided
@@ -353,6 +354,42 @@ def test_restriction_drops_columns(generator, active):
 def test_restriction_refuses(active, message):
     with pytest.raises(ValueError, match=message):
         restrict(torch.eye(3), active)
+
+
+@pytest.mark.parametrize(("dtype", "condition"), [(torch.float64, 1e6), (torch.float32, 1e3)])
+def test_restricted_basis_keeps_its_digits(generator, dtype, condition):
+    """Two small singular values close together, a dead latent beside them: the squares lose the plane they span."""
+    values = torch.tensor([1.0, 1.5 / condition, 1 / condition], **F64)
+    turned = orthonormal(3, 3, generator=generator)
+    columns = orthonormal(30, 3, generator=generator) * values @ turned.T
+    matrix = torch.cat([columns, torch.zeros(30, 1, **F64)], 1)[:, [0, 3, 1, 2]].to(dtype)
+    z, active = torch.zeros(2, 4, dtype=dtype), [0, 2, 3]
+    metric = pullback(lambda z: z @ matrix.T, z)
+    found = restricted_basis(metric, active, lambda z: z @ matrix.T, z)
+    expected = jacobian_basis(matrix[:, active].expand(2, 30, 3))
+    tolerance = 1e2 * condition * torch.finfo(dtype).eps
+    torch.testing.assert_close(found.singular_values, expected.singular_values, rtol=tolerance, atol=0)
+    torch.testing.assert_close(found.right_vectors, expected.right_vectors, rtol=0, atol=tolerance)
+    squared = right_basis(restrict(metric, active))
+    assert (squared.singular_values / expected.singular_values - 1).abs().max() > tolerance
+
+
+def test_restricted_basis_asks_the_decoder_only_where_it_must(generator, monkeypatch):
+    monkeypatch.setattr(basis_module, "jacobian", None)
+    columns = torch.randn(9, 3, generator=generator, **F64)
+    doubled = torch.cat([columns, columns[:, :1]], 1)  # dependent columns, of which one is kept
+    mask = torch.tensor([True, True, True, False])
+    found = restricted_basis(
+        (doubled.T @ doubled)[None], mask, lambda z: z @ doubled.T, torch.zeros(1, 4, **F64)
+    )
+    torch.testing.assert_close(found, jacobian_basis(columns[None]))
+
+
+def test_restricted_basis_needs_the_points_of_its_pullback():
+    with pytest.raises(
+        ValueError, match=r"pullback must hold a matrix for each of 3 points, got shape \(2, 2, 2\)"
+    ):
+        restricted_basis(torch.eye(2).expand(2, 2, 2), [0], lambda z: z, torch.zeros(3, 2))
 
 
 def test_degenerate_points_by_hand():

@@ -92,16 +92,43 @@ def spread_out(truth):
     return {name: value for name, value in truth.items() if name != "separate_cosine"}
 
 
-def test_dense_linear_decoder(dense):
+EXACT = ("off_diagonal_energy", "off_diagonal_share", "square_norm")
+
+
+@pytest.mark.parametrize(("latents", "names"), [(30, ("cosine", *EXACT)), (60, ("cosine",))])
+def test_dense_linear_decoder(dense, latents, names):
+    """Half of the latents, and all of them, when the partners alone are left to chance."""
     decoder, z, columns = dense
     truth = answers(columns)
     assert truth["cosine"].item() == pytest.approx(0.3)
-    names = ("cosine", "off_diagonal_energy", "off_diagonal_share", "square_norm")
-    found = scores(decoder, z, {name: truth[name] for name in names}, seeds=30, latents=60, partners=4)
+    found = scores(decoder, z, {name: truth[name] for name in names}, seeds=30, latents=latents, partners=4)
     spread = found.std(0)
     assert ((spread > 0.7) & (spread < 1.4)).all()
     assert (found.mean(0).abs() < 4 / math.sqrt(30)).all()
     assert found.abs().max() < 4
+
+
+@pytest.mark.parametrize("latents", [60, 1000])
+def test_every_latent_is_an_anchor_once(dense, generator, latents):
+    decoder, z, columns = dense
+    truth = answers(columns)
+    found = probe(decoder, z, latents=latents, partners=2, generator=generator)
+    assert (found.latents, found.pairs) == (60, 120)
+    for name in EXACT:
+        torch.testing.assert_close(getattr(found, name), truth[name], rtol=1e-12, atol=0)
+        assert getattr(found, f"{name}_error") < 1e-12 * truth[name]
+    assert found.cosine_error > 0
+
+
+def test_only_active_latents_are_sampled(dense, generator):
+    decoder, z, columns = dense
+    active = torch.arange(60) % 3 > 0
+    truth = answers(columns[:, active])
+    found = probe(decoder, z, latents=60, active=active.numpy(), generator=generator)
+    assert (found.latents, found.dead_fraction.item()) == (40, 0)
+    for name in EXACT:
+        torch.testing.assert_close(getattr(found, name), truth[name], rtol=1e-12, atol=0)
+    assert abs(found.cosine - truth["cosine"]) < 4 * found.cosine_error
 
 
 def test_equal_cosines_come_out_exactly_in_their_stratum(dense):
@@ -225,13 +252,25 @@ def test_decoder_without_forward_mode_is_refused(generator):
 
 
 def test_dead_columns(generator):
-    columns = torch.randn(20, 10, generator=generator, dtype=F64)
-    columns[:, :5] = 0
-    found = probe(lambda z: z @ columns.T, torch.zeros(1, 10, dtype=F64), latents=400, generator=generator)
-    assert found.dead_fraction.item() == pytest.approx(0.5, abs=0.1)
-    live = column_cosine((columns.T @ columns)[None]).item()  # over the pairs of live columns
-    assert abs(found.cosine.item() - live * (5 * 4) / (10 * 9)) < 4 * found.cosine_error.item()
-    assert all(torch.as_tensor(value).isfinite().all() for value in found)
+    """They form no pair, as in column_cosine, whether zero or lost beside the others."""
+    columns = torch.randn(20, 40, generator=generator, dtype=F64)
+    columns[:, :10], columns[:, 10:15] = 0, 1e-30
+    live = column_cosine((columns.T @ columns)[None]).item()
+    truth = {"cosine": torch.tensor(live), "overlapping_fraction": torch.tensor(1.0, dtype=F64)}
+    found = scores(lambda z: z @ columns.T, torch.zeros(1, 40, dtype=F64), truth, seeds=30, latents=30)
+    assert ((found.std(0) > 0.7) & (found.std(0) < 1.4)).all()
+    assert (found.mean(0).abs() < 4 / math.sqrt(30)).all()
+    whole = probe(lambda z: z @ columns.T, torch.zeros(1, 40, dtype=F64), latents=40, generator=generator)
+    assert whole.dead_fraction.item() == 15 / 40
+    assert whole.separate_cosine.isnan()
+
+
+def test_without_a_live_pair_there_is_no_cosine(generator):
+    found = probe(
+        lambda z: z * torch.tensor([1.0, 0.0, 0.0]), torch.zeros(2, 3), latents=3, generator=generator
+    )
+    assert found.cosine.isnan()
+    assert found.dead_fraction.item() == pytest.approx(2 / 3)
 
 
 def test_no_overlapping_pair_is_nan(generator):
@@ -259,6 +298,11 @@ def test_types_numpy_and_gradients(convolution):
         ({"z": torch.zeros(2, 3).int()}, "z must be floating, got torch.int32"),
         ({"z": torch.full((2, 3), math.nan)}, "z must be finite, got NaN or infinite values"),
         ({"latents": 1}, "latents must be at least 2, got 1"),
+        (
+            {"active": torch.tensor([True, False, False])},
+            r"active must be a mask of shape \(3,\) with at least 2 latents to form a pair, got torch.bool .* with 1",
+        ),
+        ({"active": [0, 1, 2]}, r"active must be a mask of shape \(3,\) .*, got torch.int64 of shape \(3,\)"),
         ({"partners": 0}, "partners must be at least 1, got 0"),
         ({"footprint_threshold": 1.0}, r"footprint_threshold must lie in \(0, 1\), got 1.0"),
         ({"chunk_size": 0}, "chunk_size must be at least 1 or None, got 0"),

@@ -10,6 +10,7 @@ from torch import nn
 
 import unseam
 from unseam import geometry
+from unseam.inspection import random_baseline
 from unseam.models import Bernoulli, Gaussian, build, initialise
 
 GENERATOR = torch.Generator()
@@ -68,6 +69,22 @@ def test_dead_columns_are_dropped():
     assert "2 of 3 latents are alive (0, 1); 2 collapsed." in found.summary()
 
 
+@pytest.mark.parametrize(("dtype", "condition"), [(torch.float64, 1e6), (torch.float32, 1e3)])
+def test_ill_conditioned_live_latents_beside_a_dead_one(dtype, condition):
+    """Squared, the plane of the two small singular values is lost; the columns themselves still know it."""
+    values = torch.tensor([1.0, 1.5 / condition, 1 / condition], dtype=torch.float64)
+    columns = torch.linalg.qr(draw(9, 3)).Q * values @ torch.linalg.qr(draw(3, 3, seed=1)).Q.T
+    matrix = torch.cat([torch.zeros(9, 1, dtype=torch.float64), columns], 1).to(dtype)
+    found = unseam.inspect(lambda z: z @ matrix.T, torch.zeros(3, 4, dtype=dtype))
+    assert found.active.tolist() == [False, True, True, True]
+    vectors = torch.linalg.svd(matrix[:, 1:].double()).Vh.T
+    expected = float(geometry.distance_to_orthogonality(vectors))
+    assert found.dto_active == pytest.approx(expected, abs=10 * condition * torch.finfo(dtype).eps)
+    squared = geometry.right_basis(geometry.restrict(found.pullback, [1, 2, 3])).right_vectors
+    lost = float(geometry.distance_to_orthogonality(squared)[0])
+    assert lost != pytest.approx(expected, abs=10 * condition * torch.finfo(dtype).eps)
+
+
 def test_active_can_be_given():
     for active in (torch.tensor([True, False, True]), [0, 2], np.array([0, 2])):
         found = unseam.inspect(linear([3.0, 2.0, 1.0], 0.3), draw(5, 3), active=active)
@@ -93,6 +110,47 @@ def test_posterior_at_its_optimum():
     assert "check beta and likelihood given here" in wrong.summary()
 
 
+def test_variances_follow_the_columns():
+    decoder, encoder = optimal([300.0, 30.0, 10.0], 0.5)
+    found = unseam.inspect(decoder, encoder=encoder, x=draw(40, 9), beta=0.5)
+    expected = geometry.variance_norm_law(found.variance, found.pullback)
+    assert found.variance_law.slope == pytest.approx(-1, abs=1e-2)
+    assert found.variance_law.pooled_spread == pytest.approx(float(expected.pooled_spread))
+    assert "Variances go as 1/‖column‖² across live latents" in found.summary()
+
+
+def test_short_columns_bend_the_law():
+    decoder, encoder = optimal([1.0, 0.1], 1.0)
+    found = unseam.inspect(decoder, encoder=encoder, x=draw(40, 9), active=[0, 1])
+    # log σ² is −log 2 and −log 1.01 where log ‖c‖² is 0 and −log 100
+    assert found.variance_law.slope == pytest.approx(-math.log(2 / 1.01) / math.log(100))
+    assert found.variance_law.spread == pytest.approx(math.log(100 * 1.01 / 2) / 2)
+    assert "columns are too short beside β for it, as posterior and decoder agree" in found.summary()
+
+
+def test_variances_of_their_own():
+    spread = torch.tensor([1e-2, 1e-2, 1.0], dtype=torch.float64)
+    found = unseam.inspect(
+        linear([30.0, 3.0, 0.01]),
+        encoder=lambda x: (x[:, :3], spread.expand(len(x), 3)),
+        x=draw(40, 9),
+        active=[0, 1],
+    )
+    assert found.variance_law.slope == pytest.approx(0, abs=1e-12)
+    assert found.variance_law.spread == pytest.approx(math.log(10))
+    assert "Variances do not go as 1/‖column‖²" in found.summary()
+    assert "within a factor of 10.00, with slope" in found.summary()
+
+
+def test_equal_columns_have_no_slope():
+    decoder, encoder = optimal([3.0, 3.0], 1.0)
+    found = unseam.inspect(decoder, encoder=encoder, x=draw(40, 9), active=[0, 1])
+    assert found.variance_law.slope is None
+    assert found.variance_law.spread == pytest.approx(0, abs=1e-12)
+    assert "slope" not in found.summary()
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
 def test_polarised_posterior():
     mean, variance = draw(200, 3), torch.full((200, 3), 1e-4, dtype=torch.float64)
     mean[:, 2], variance[:, 2] = 0.0, 1.0
@@ -103,6 +161,13 @@ def test_polarised_posterior():
     assert "The regime is polarised" in found.summary()
 
 
+def test_a_posterior_without_a_live_latent_is_in_no_regime():
+    prior = lambda x: (torch.zeros(len(x), 2), torch.ones(len(x), 2))  # noqa: E731
+    said = unseam.inspect(lambda z: z * 1e-3, encoder=prior, x=torch.zeros(5, 9)).summary()
+    assert "No latent is alive." in said
+    assert "regime" not in said
+
+
 def test_autoencoder_has_no_posterior_to_judge():
     found = unseam.inspect(
         linear([3.0, 1.0]),
@@ -110,6 +175,7 @@ def test_autoencoder_has_no_posterior_to_judge():
         x=draw(5, 9),
     )
     assert found.precision_error is None
+    assert found.variance_law is None
     assert found.delta_kl is None
     assert found.active.tolist() == [True, True]
 
@@ -146,8 +212,33 @@ def test_degenerate_points_are_told():
 def test_one_live_latent():
     found = unseam.inspect(linear([1.0]), draw(5, 1))
     assert found.random_dto is None
+    assert found.variance_law is None
     assert found.cosine is None
     assert "orthogonality says nothing" in found.summary()
+
+
+def test_matrices_of_the_decoders_size_are_a_baseline():
+    found = unseam.inspect(linear([3.0, 2.0, 1.0, 1e-5]), draw(5, 4)).random_dto
+    alone = geometry.uniform_dto(9, 3, samples=1000, generator=torch.Generator().manual_seed(5))
+    assert abs(found.uniform - alone.mean) < 4 * math.hypot(found.uniform_std, alone.std) / math.sqrt(1000)
+    assert found.uniform > found.haar
+
+
+@pytest.mark.parametrize(
+    ("data", "latent", "rows", "samples"), [(9, 2, 9, 1000), (5000, 10, 5000, 167), (200_000, 100, 8192, 16)]
+)
+def test_baselines_are_bounded(monkeypatch, data, latent, rows, samples):
+    seen = []
+
+    def counted(data, latent, *, samples, generator):
+        seen.append((data, latent, samples))
+        return geometry.RandomDto(1.0, 0.1)
+
+    monkeypatch.setattr(geometry, "uniform_dto", counted)
+    decoder = lambda z: z[:, :1].expand(len(z), data)  # noqa: E731
+    found = random_baseline(decoder, draw(3, latent), latent, generator=torch.Generator())
+    assert seen == [(rows, latent, samples)]
+    assert found.uniform == 1.0
 
 
 def test_sampled_latents():
@@ -161,6 +252,79 @@ def test_sampled_latents():
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_more_samples_than_latents():
+    found = unseam.inspect(linear([3.0, 2.0, 1.0], 0.3), draw(4, 3), latents=100)
+    assert "3 of 3 latents were sampled at 4 points." in found.summary()
+    assert "(chance, for as many pixels:" in found.summary()
+    assert abs(found.cosine - unseam.inspect(linear([3.0, 2.0, 1.0], 0.3), draw(4, 3)).cosine) < 0.1
+
+
+def test_sampled_and_whole_cosines_are_of_the_same_pairs():
+    """Of 30 columns ten are dead, which leaves 20 · 19 of 30 · 29 pairs."""
+    matrix = draw(40, 30)
+    matrix[:, ::3] = 0
+    whole = unseam.inspect(lambda z: z @ matrix.T, draw(1, 30))
+    sampled = unseam.inspect(lambda z: z @ matrix.T, draw(1, 30), latents=30)
+    error = float(sampled.probes.cosine_error)
+    assert abs(sampled.cosine - whole.cosine) < 4 * error
+    assert 4 * error < whole.cosine * (1 - 20 * 19 / (30 * 29))  # what zeros for dead pairs would take away
+    assert "33% of them move nothing and are left out" in sampled.summary()
+
+
+@pytest.mark.parametrize("told", ["active", "encoder"])
+def test_live_latents_are_sampled_where_they_are_told(told):
+    matrix, alive = draw(40, 30), torch.arange(30) % 3 > 0
+    variance = torch.where(alive, 1e-2, 1.0).double()
+    if told == "active":
+        given = {"z": draw(1, 30), "active": alive}
+    else:
+        given = {"encoder": lambda x: (x * alive, variance.expand(len(x), 30)), "x": draw(1, 30)}
+    found = unseam.inspect(lambda z: z @ matrix.T, **given, latents=100)
+    assert found.active.tolist() == alive.tolist()
+    whole = unseam.inspect(lambda z: z @ matrix.T, **given)
+    assert abs(found.cosine - whole.cosine) < 4 * float(found.probes.cosine_error)
+    assert found.delta_kl == whole.delta_kl
+    assert "20 of 30 latents are alive" in found.summary()
+    assert "20 of 20 live latents were sampled" in found.summary()
+
+
+def test_sampling_one_live_latent_says_that_it_says_nothing():
+    found = unseam.inspect(linear([3.0, 2.0, 1.0]), draw(4, 3), active=[1], latents=2)
+    assert found.probes is None and found.cosine is None
+    assert "With fewer than two live latents, orthogonality says nothing." in found.summary()
+
+
+def test_samples_without_overlap_say_so():
+    found = unseam.inspect(lambda z: 2 * z, draw(4, 30), latents=10)
+    assert "No two sampled columns overlap" in found.summary()
+    assert "nan" not in found.summary()
+    dead = unseam.inspect(lambda z: 0 * z, draw(4, 30), latents=10)
+    assert dead.cosine is None
+    assert "With fewer than two columns that are not zero" in dead.summary()
+    assert "nan" not in dead.summary()
+    json.dumps(dead.to_dict(), allow_nan=False)
+
+
+def test_sampled_latents_of_any_shape():
+    matrix = draw(40, 24)
+    z, active = draw(2, 2, 3, 4), torch.arange(24) > 3
+    found = unseam.inspect(lambda z: z.flatten(1) @ matrix.T, z, latents=5, active=active)
+    flat = unseam.inspect(lambda z: z @ matrix.T, z.flatten(1), latents=5, active=active)
+    assert (found.latent, found.cosine) == (24, pytest.approx(flat.cosine))
+
+
+@pytest.mark.parametrize("chunk_size", [1, 3])
+def test_chunks_bound_the_columns_of_samples(chunk_size):
+    seen = []
+
+    def decoder(z):
+        seen.append(len(z))
+        return 2 * z
+
+    unseam.inspect(decoder, draw(1, 30), latents=4, chunk_size=chunk_size)
+    assert max(seen) == chunk_size
+
+
 def test_numbers_and_words_leave_as_json_and_html():
     decoder, encoder = optimal([30.0, 10.0], 1.0)
     found = unseam.inspect(decoder, encoder=encoder, x=draw(10, 9))
@@ -168,8 +332,12 @@ def test_numbers_and_words_leave_as_json_and_html():
     assert record["active"] == [0, 1]
     assert record["summary"] == found.summary()
     page = found._repr_html_()
-    assert page.count("<tr>") == page.count("</tr>") == 10
+    assert page.count("<tr>") == page.count("</tr>") == 14
     assert "DtO, live latents" in page
+    assert f"DtO of U[0, 1] matrices</th><td>{found.random_dto.uniform:.4g}<" in page
+    assert f"log ‖column‖²</th><td>{found.variance_law.slope:.4g}<" in page
+    assert record["random_dto"]["uniform"] == found.random_dto.uniform
+    assert record["variance_law"] == found.variance_law._asdict()
 
 
 def test_same_generator_same_answer():

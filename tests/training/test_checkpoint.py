@@ -32,9 +32,21 @@ TRIALS = [
     dataclasses.replace(TRIAL, latent=3, steps=200),
 ]
 SCRIPT = """
-import sys, unseam
+import os, signal, sys, unseam
 from unseam.training import Trial
 import json, pathlib
+
+# a process may be told to kill itself as its third checkpoint is about to give a file its name
+left, replace = 3, os.replace
+
+def renamed(temporary, path):
+    global left
+    left -= pathlib.Path(path).name == sys.argv[3]
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(temporary, path)
+
+os.replace = renamed
 trials = [Trial.from_dict(entry) for entry in json.loads(pathlib.Path(sys.argv[1]).read_text())]
 print("ready", flush=True)
 try:
@@ -49,10 +61,10 @@ def weights(path):
     return files.read_tensors(Path(path) / "weights.safetensors")
 
 
-def start(tmp_path, trials):
+def start(tmp_path, trials, *, killed_before=""):
     spec = tmp_path / "trials.json"
     spec.write_text(json.dumps([trial.to_dict() for trial in trials]))
-    command = [sys.executable, "-c", SCRIPT, str(spec), str(tmp_path / "run")]
+    command = [sys.executable, "-c", SCRIPT, str(spec), str(tmp_path / "run"), killed_before]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
@@ -82,23 +94,59 @@ def test_run_folder_holds_what_it_says(tmp_path):
     assert {"versions", "hardware", "revision", "created", "worlds"} <= set(record)
 
 
-@pytest.mark.parametrize("attempt", range(3))
-def test_killed_runs_resume_to_the_same_bits(tmp_path, attempt):
-    """Killed at random moments, mostly while files are being written, as every tenth step is a checkpoint."""
-    whole = unseam.train(TRIALS, out=tmp_path / "whole", every=10)
-    wait = random.Random(attempt)
+def reached(run):
+    """How far each file of a run says that it has come."""
+    state = files.read_tensors(run / "optimizer.safetensors")
+    current = all(torch.equal(value, state[name]) for name, value in weights(run).items())
+    return {
+        "history.parquet": int(files.read_table(run / "history.parquet")["step"].max()),
+        "optimizer.safetensors": max(int(state[f"{stack}/state/step"]) for stack in range(2)),
+        "weights.safetensors": current,
+        "run.json": max(json.loads((run / "run.json").read_text())["steps"]),
+    }
+
+
+def assert_resumes_to_the_same_bits(tmp_path, whole):
+    resumed = unseam.train(TRIALS, out=tmp_path / "run", resume=True, every=10)
+    left, right = (stack.flat for stack in whole.stacks), (stack.flat for stack in resumed.stacks)
+    assert all(map(torch.equal, left, right))
+    assert torch.equal(unseam.load(tmp_path / "run").stacks[0].flat, whole.stacks[0].flat)
+    assert resumed.history.equals(whole.history)
+    assert not list((tmp_path / "run").glob(".*.part"))
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return unseam.train(TRIALS, every=10)
+
+
+WRITTEN = ("history.parquet", "optimizer.safetensors", "weights.safetensors", "run.json")
+
+
+@pytest.mark.parametrize("file", WRITTEN)
+def test_runs_killed_between_two_files_resume_to_the_same_bits(tmp_path, whole, file):
+    """Checkpoints come at steps 0, 10 and 20; the last one is cut short, so that files before it are newer."""
+    process = start(tmp_path, TRIALS, killed_before=file)
+    assert process.wait(timeout=120) == -signal.SIGKILL
+    process.stdout.close()
+    newer = WRITTEN[: WRITTEN.index(file)]
+    steps = {name: 20 if name in newer else 10 for name in WRITTEN}
+    # weights are those of the state beside them unless the kill fell between the two
+    steps["weights.safetensors"] = file != "weights.safetensors"
+    assert reached(tmp_path / "run") == steps
+    assert [path.name.split(".")[1] for path in (tmp_path / "run").glob(".*.part")] == [file.split(".")[0]]
+    assert_resumes_to_the_same_bits(tmp_path, whole)
+
+
+def test_runs_killed_at_any_moment_resume_to_the_same_bits(tmp_path, whole):
+    wait = random.Random(0)
     for _ in range(3):
         process = start(tmp_path, TRIALS)
         time.sleep(wait.uniform(0.0, 0.6))
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    resumed = unseam.train(TRIALS, out=tmp_path / "run", resume=True, every=10)
-    left, right = weights(tmp_path / "whole"), weights(tmp_path / "run")
-    assert left.keys() == right.keys()
-    assert all(torch.equal(left[name], right[name]) for name in left)
-    assert resumed.history.equals(whole.history)
-    assert not list((tmp_path / "run").glob("*.part"))
+    assert_resumes_to_the_same_bits(tmp_path, whole)
 
 
 def test_interrupt_leaves_a_resumable_run(tmp_path):

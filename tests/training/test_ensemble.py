@@ -43,6 +43,34 @@ def test_decode_and_reconstruct_equal_each_member(ensemble, world):
         torch.testing.assert_close(ensemble.reconstruct(x)[member], model.reconstruct(x))
 
 
+def test_members_of_different_precision_run_in_their_own(world):
+    fine = dataclasses.replace(TRIAL, precision="float64")
+    coarse = [dataclasses.replace(TRIAL, precision=precision, seed=1) for precision in ("tf32", "float32")]
+    ensemble = unseam.train([coarse[0], fine, coarse[1]], world=world)
+    x = world.images(torch.arange(7)).double() + 1e-9
+    found = ensemble.encode(x)
+    assert found.mean.dtype == found.variance.dtype == ensemble.decode(found.mean).dtype == torch.float64
+    for member, model in enumerate(ensemble):
+        dtype = next(model.parameters()).dtype
+        expected, code = model.encode(x.to(dtype)), found.mean[member].to(dtype)
+        torch.testing.assert_close(found.mean[member].to(dtype), expected.mean)
+        torch.testing.assert_close(ensemble.decode(found.mean)[member].to(dtype), model.decode(code))
+        torch.testing.assert_close(ensemble.reconstruct(x)[member].to(dtype), model.reconstruct(x.to(dtype)))
+
+
+def test_members_with_parameters_of_different_shapes_are_named(world):
+    wide = dataclasses.replace(TRIAL, likelihood="gaussian_pixel")
+    ensemble = unseam.train([TRIAL, dataclasses.replace(TRIAL, seed=1), wide], world=world)
+    message = (
+        r"got \(6,\) of member 0 \(gaussian\), \(12,\) of member 2 \(gaussian_pixel\): decode them one by one"
+    )
+    with pytest.raises(ValueError, match=message):
+        ensemble.decode(torch.zeros(3, 2))
+    x = world.images(torch.arange(7))
+    assert ensemble.encode(x).mean.shape == (3, 7, 2)
+    assert ensemble.reconstruct(x).shape == (3, 7, 6)
+
+
 def test_numpy_is_accepted(ensemble, world):
     x = world.images(torch.arange(4))
     assert torch.equal(ensemble.encode(x.numpy()).mean, ensemble.encode(x).mean)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from unseam.data.array import ArrayWorld
 from unseam.data.world import World
+from unseam.geometry.memory import free_memory
 
 __all__ = ["place"]
 
@@ -38,7 +38,7 @@ def place(world: World, device: torch.device | str, *, budget: int | None = None
     True
     """
     device = _full(torch.device(device))
-    limit = _free(device) if budget is None else budget
+    limit = _budget(device) if budget is None else budget
     if limit < 0:
         raise ValueError(f"budget must be a number of bytes, at least 0, got {budget}")
     fits = len(world) * math.prod(world.shape) * world.dtype.itemsize <= limit
@@ -56,24 +56,10 @@ def _full(device: torch.device) -> torch.device:
     return device
 
 
-def _free(device: torch.device) -> int:
-    """Default budget of a device in bytes."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0]) // 2
-    return min(HOST_TABLE, _free_host() // 2)
-
-
-def _free_host() -> int:
-    """Free memory of the host in bytes, within the limits of the control group it may run in."""
-    free = [HOST_TABLE]
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
-        free = [int(lines["MemAvailable"].split()[0]) * 1024]
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and used.exists() and limit.read_text().strip().isdigit():
-        free.append(max(0, int(limit.read_text()) - int(used.read_text())))
-    return min(free)
+def _budget(device: torch.device) -> int:
+    """Bytes that a table may take by default."""
+    half = free_memory(device) // 2
+    return half if device.type == "cuda" else min(HOST_TABLE, half)
 
 
 def _tabulate(world: World) -> ArrayWorld:

@@ -102,6 +102,8 @@ class Sprites(World):
         self._softness = softness
         self.device = torch.device(device)
         self._values = tuple(value.to(self.device) for value in values.values())
+        # held on the device, as nothing may be copied there while a CUDA graph is captured
+        self._edges = _edge_table(torch.float32, self.device)
         self._factors: Tensor | None = None
 
     def __len__(self) -> int:
@@ -117,7 +119,8 @@ class Sprites(World):
         if self._softness is not None:
             # divided by a tensor, as a table of bytes is: a number would be inverted first, and round otherwise
             unit = torch.full((), 255.0, device=self.device)
-            return torch.round(unit * _soft(*pose, resolution=resolution, softness=self._softness)) / unit
+            image = _soft(*pose, resolution=resolution, softness=self._softness, edges=self._edges)
+            return torch.round(unit * image) / unit
         # No sprite of the grid exceeds scale 1, so a window that holds that one holds them all.
         window = min(resolution, ceil(2 * REACH * resolution / 64) + 1)
         return _silhouette(*pose, resolution=resolution, window=window)
@@ -135,6 +138,7 @@ class Sprites(World):
         world = copy(self)
         world.device = torch.device(device)
         world._values = tuple(value.to(world.device) for value in self._values)
+        world._edges = self._edges.to(world.device)
         world._factors = None
         return world
 
@@ -179,7 +183,8 @@ def render_sprites(
     shape, *pose = check_pose(shape, SHAPES, numbers)
     if softness is None:
         return _silhouette(shape, *pose, resolution=resolution, window=resolution)
-    return _soft(shape, *pose, resolution=resolution, softness=softness)
+    edges = _edge_table(pose[0].dtype, pose[0].device)
+    return _soft(shape, *pose, resolution=resolution, softness=softness, edges=edges)
 
 
 def _soft(
@@ -191,12 +196,13 @@ def _soft(
     *,
     resolution: int,
     softness: float,
+    edges: Tensor,
 ) -> Tensor:
     """Images with soft edges (batch, 1, resolution, resolution)."""
     u, v, _ = _frame(scale, orientation, x, y, resolution=resolution, window=resolution)
     pixel = (scale * (resolution / 64))[:, None, None]
-    distance = _select(shape, _square_distance(u, v), _ellipse_distance(u, v), _heart_distance(u, v)) * pixel
-    return torch.sigmoid(-distance / softness)[:, None]
+    distance = _select(shape, _square_distance(u, v), _ellipse_distance(u, v), _heart_distance(u, v, edges))
+    return torch.sigmoid(-distance * pixel / softness)[:, None]
 
 
 def _silhouette(
@@ -290,9 +296,14 @@ def _heart_edges() -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(edge) for edge in edges.tolist())
 
 
-def _heart_distance(u: Tensor, v: Tensor) -> Tensor:
+def _edge_table(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The edges of the heart as a tensor (edge, 4)."""
+    return torch.tensor(_heart_edges(), dtype=dtype, device=device)
+
+
+def _heart_distance(u: Tensor, v: Tensor, edges: Tensor) -> Tensor:
     u = u.abs()
-    start_u, start_v, step_u, step_v = _nearest_edge(u.detach(), v.detach())
+    start_u, start_v, step_u, step_v = edges[_nearest_edge(u.detach(), v.detach())].unbind(-1)
     length = _length(step_u, step_v)
     step_u, step_v = step_u / length, step_v / length
     along = (u - start_u) * step_u + (v - start_v) * step_v
@@ -303,8 +314,8 @@ def _heart_distance(u: Tensor, v: Tensor) -> Tensor:
     return torch.where(beyond == 0, across, corner)
 
 
-def _nearest_edge(u: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-    """Start and vector of the edge nearest to each point, found one edge at a time to spare memory."""
+def _nearest_edge(u: Tensor, v: Tensor) -> Tensor:
+    """Position of the edge nearest to each point, found one edge at a time to spare memory."""
     best, nearest = torch.full_like(u, torch.inf), torch.zeros_like(u, dtype=torch.int64)
     for k, (start_u, start_v, step_u, step_v) in enumerate(_heart_edges()):
         a, b = u - start_u, v - start_v
@@ -312,8 +323,7 @@ def _nearest_edge(u: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         square = (a - along * step_u) ** 2 + (b - along * step_v) ** 2
         closer = square < best
         best, nearest = torch.where(closer, square, best), torch.where(closer, k, nearest)
-    table = torch.tensor(_heart_edges(), dtype=u.dtype, device=u.device)
-    return tuple(table[nearest].unbind(-1))
+    return nearest
 
 
 def _length(a: Tensor, b: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from unseam.geometry.basis import (
     local_basis,
     local_geometry,
     restrict,
+    restricted_basis,
     right_basis,
 )
 from unseam.geometry.dto import (
@@ -75,6 +76,7 @@ __all__ = [
     "jacobian_basis",
     "local_basis",
     "restrict",
+    "restricted_basis",
     "degenerate_points",
     "signed_permutation",
     "RandomDto",

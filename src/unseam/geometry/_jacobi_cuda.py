@@ -40,6 +40,12 @@ def _compiled() -> Any:
     except ImportError:
         return None
 
+    return _rotations(triton, tl)
+
+
+def _rotations(triton: Any, tl: Any) -> Any:
+    """The kernel: every thread sweeps over the pairs of columns of its own matrix."""
+
     @triton.jit(do_not_specialize=["batch"])  # type: ignore[untyped-decorator]
     def rotations(  # type: ignore[no-untyped-def]
         table,
@@ -57,14 +63,12 @@ def _compiled() -> Any:
         here = table + problem
         across = batch.to(tl.int64)
         stride = latent * across
-        sweep = 0
-        moved = 1
+        sweep, moved = 0, 1
         while (sweep < most_sweeps) & (moved > 0):
             moved = 0
             for p in range(latent - 1):
                 for q in range(p + 1, latent):
-                    left = here + p * across
-                    right = here + q * across
+                    left, right = here + p * across, here + q * across
                     if gram:
                         first = tl.load(left + p * stride, mask, 0.0)
                         second = tl.load(right + q * stride, mask, 0.0)

@@ -20,6 +20,7 @@ __all__ = [
     "jacobian_basis",
     "local_basis",
     "local_geometry",
+    "restricted_basis",
     "restrict",
     "degenerate_points",
 ]
@@ -162,14 +163,46 @@ def local_geometry(
     points = torch.as_tensor(z).detach()
     with torch.no_grad():
         metric = pullback(decoder, points, likelihood=likelihood, chunk_size=chunk_size)
-        basis = right_basis(metric)
-        lost = _inflation(metric.double(), basis) > torch.finfo(metric.dtype).eps ** -0.5
-        if lost.any():
-            for part in lost.nonzero().squeeze(1).split(chunk_size or _REDONE_AT_ONCE):
-                redone = jacobian_basis(_weighted_jacobian(decoder, points[part], likelihood))
-                basis.singular_values[part] = redone.singular_values
-                basis.right_vectors[part] = redone.right_vectors
-    return LocalGeometry(metric, basis)
+        kept = torch.arange(metric.shape[-1], device=metric.device)
+        return LocalGeometry(metric, _recovered(metric, decoder, points, kept, likelihood, chunk_size))
+
+
+@torch.no_grad()
+def restricted_basis(
+    pullback: Tensor | NDArray[Any],
+    active: Tensor | NDArray[Any] | list[int],
+    decoder: Decoder,
+    z: Tensor | NDArray[Any],
+    *,
+    likelihood: FisherWeighted | None = None,
+    chunk_size: int | None = None,
+) -> RightBasis:
+    r"""Right singular basis of some latents' columns alone, as accurate as :func:`local_basis`.
+
+    .. math:: W^{1/2} J_A(z) = U S V^\top
+
+    with the other columns dropped before the decomposition (rolinek2019 Suppl. 7.1). By :func:`right_basis` of
+    :func:`restrict`; where squaring these columns lost more than half of the digits, by the decoder's Jacobian.
+
+    Args:
+        pullback: Gram matrices G (batch, latent, latent) of ``decoder`` at ``z`` under ``likelihood``.
+        active: A, a mask (latent,) or the indices of the latents that are kept.
+        decoder, z, likelihood, chunk_size: as in :func:`local_basis`.
+
+    Returns:
+        The basis: singular values (batch, kept), right vectors (batch, kept, kept).
+
+    >>> z, scale = torch.zeros(1, 3), torch.tensor([2.0, 0.0, 3.0])
+    >>> restricted_basis(torch.diag(scale**2)[None], [0, 2], lambda z: z * scale, z).singular_values
+    tensor([[3., 2.]])
+    """
+    metric, points = restrict(pullback, active), torch.as_tensor(z).detach()
+    if metric.ndim != 3 or len(metric) != len(points):
+        raise ValueError(
+            f"pullback must hold a matrix for each of {len(points)} points, got shape {tuple(pullback.shape)}"
+        )
+    kept = torch.as_tensor(active, device=metric.device)
+    return _recovered(metric, decoder, points, kept, likelihood, chunk_size)
 
 
 def restrict(pullback: Tensor | NDArray[Any], active: Tensor | NDArray[Any] | list[int]) -> Tensor:
@@ -302,6 +335,25 @@ def _even_exponent(size: Tensor) -> Tensor:
     """Even powers of two near each size, so that scaling by them, or by their roots, rounds nothing."""
     exponent = torch.frexp(size).exponent.clamp(-1020, 1020)
     return (exponent - exponent % 2).double()
+
+
+def _recovered(
+    metric: Tensor,
+    decoder: Decoder,
+    points: Tensor,
+    kept: Tensor,
+    likelihood: FisherWeighted | None,
+    chunk_size: int | None,
+) -> RightBasis:
+    """Basis of the kept columns from their Gram matrices, and from the columns where the square lost it."""
+    basis = right_basis(metric)
+    lost = _inflation(metric.double(), basis) > torch.finfo(metric.dtype).eps ** -0.5
+    for part in lost.nonzero().squeeze(1).split(chunk_size or _REDONE_AT_ONCE):
+        if len(part):
+            redone = jacobian_basis(_weighted_jacobian(decoder, points[part], likelihood)[..., kept])
+            basis.singular_values[part] = redone.singular_values
+            basis.right_vectors[part] = redone.right_vectors
+    return basis
 
 
 def _weighted_jacobian(decoder: Decoder, z: Tensor, likelihood: FisherWeighted | None) -> Tensor:

@@ -15,10 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 __all__ = [
     "Glance",
     "check_apart",
+    "check_chunk_size",
     "check_decoder",
     "check_finite",
     "check_output",
     "check_points",
+    "decoded",
     "measuring",
 ]
 
@@ -74,6 +76,17 @@ def check_points(z: Tensor | NDArray[Any]) -> Tensor:
     if measuring(points):
         check_finite("z must be finite", points)
     return points
+
+
+def check_chunk_size(chunk_size: int | None) -> None:
+    """Refuse a number of points or columns at once that is none.
+
+    >>> check_chunk_size(0)
+    Traceback (most recent call last):
+    ValueError: chunk_size must be at least 1 or None, got 0
+    """
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"chunk_size must be at least 1 or None, got {chunk_size}")
 
 
 def check_finite(expected: str, *values: Tensor) -> None:
@@ -171,6 +184,23 @@ def check_output(output: Any, z: Tensor) -> None:
         raise ValueError(f"decoder must return floating values, got {output.dtype}")
     if output.device != z.device:
         raise ValueError(f"decoder must return values on the device of z, {z.device}, got {output.device}")
+
+
+def decoded(decoder: Decoder, z: Tensor) -> Tensor:
+    r"""Outputs of a decoder (batch, \*data) at samples of the posterior, refused unless they are finite.
+
+    Args:
+        decoder: map from (batch, latent) to (batch, \*data).
+        z: samples (batch, latent).
+
+    >>> decoded(torch.sqrt, torch.tensor([[-1.0]]))
+    Traceback (most recent call last):
+    ValueError: decoder must give finite outputs at the posterior's samples, got NaN or infinite values at 1 of ...
+    """
+    output = decoder(z)
+    check_output(output, z)
+    check_finite("decoder must give finite outputs at the posterior's samples", output)
+    return output
 
 
 def directional(decoder: Decoder, z: Tensor, tangent: Tensor) -> tuple[Tensor, Tensor]:

@@ -100,12 +100,8 @@ def likelihood_hessian(
     Returns:
         Sums over data dimensions, in nats per squared latent unit.
 
-    >>> class Normal:
-    ...     def log_prob(self, x, output):
-    ...         return -(x - output).square().sum(1) / 2
-    ...     def fisher_weight(self, output):
-    ...         return torch.ones_like(output)
-    >>> found = likelihood_hessian(lambda z: z**2, Normal(), torch.tensor([[3.0]]), torch.ones(1, 1))
+    >>> from unseam.models import Gaussian
+    >>> found = likelihood_hessian(lambda z: z**2, Gaussian(), torch.tensor([[3.0]]), torch.ones(1, 1))
     >>> found.exact.item(), found.gauss_newton.item(), found.residual.item()
     (0.0, -4.0, 4.0)
     """
@@ -150,14 +146,10 @@ def posterior_hessian(
     Returns:
         Means over samples; the standard error is over pairs of opposite samples.
 
-    >>> class Normal:
-    ...     def log_prob(self, x, output):
-    ...         return -(x - output).square().sum(1) / 2
-    ...     def fisher_weight(self, output):
-    ...         return torch.ones_like(output)
+    >>> from unseam.models import Gaussian
     >>> noise = torch.randn(8, 1, 1, generator=torch.Generator().manual_seed(0))
     >>> zero, one = torch.zeros(1, 1), torch.ones(1, 1)
-    >>> posterior_hessian(lambda z: 3 * z, Normal(), zero, zero, one, noise=noise).exact
+    >>> posterior_hessian(lambda z: 3 * z, Gaussian(), zero, zero, one, noise=noise).exact
     tensor([[[-9.]]])
     """
     posterior = gaussians(mean, variance)

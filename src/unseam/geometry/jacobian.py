@@ -17,6 +17,7 @@ from torch.func import jvp, vmap
 from unseam.geometry.checks import (
     Glance,
     check_apart,
+    check_chunk_size,
     check_decoder,
     check_finite,
     check_output,
@@ -144,8 +145,7 @@ class _Passes:
     """Outputs and tangents of one chunk of points after another."""
 
     def __init__(self, decoder: Decoder, z: Tensor | NDArray[Any], chunk_size: int | None) -> None:
-        if chunk_size is not None and chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1 or None, got {chunk_size}")
+        check_chunk_size(chunk_size)
         _prepare_forward_mode()
         self.decoder, self.points, self.chunk_size = decoder, check_points(z), chunk_size
         if self.points.is_inference():

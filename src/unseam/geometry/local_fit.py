@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry.checks import check_decoder, check_output
+from unseam.geometry.checks import check_chunk_size, check_decoder, decoded
 from unseam.geometry.gaussians import Gaussians, displacement, gaussians
 
 __all__ = ["LocalFit", "local_fit"]
@@ -133,8 +133,11 @@ def local_fit(
 
 def _design(decoder: Decoder, posterior: Gaussians, noise: Tensor) -> _Design:
     """Inputs and targets of the fit; the decoder sees one noise of every point at a time."""
-    centre = _decoded(decoder, posterior.mean)
-    targets = [_decoded(decoder, posterior.mean + shift) - centre for shift in displacement(posterior, noise)]
+    centre = decoded(decoder, posterior.mean)
+    targets = [
+        (decoded(decoder, posterior.mean + shift) - centre).flatten(1)
+        for shift in displacement(posterior, noise)
+    ]
     inputs = torch.nn.functional.pad(noise.transpose(0, 1), (0, 1), value=1.0)
     return _Design(inputs, torch.stack(targets, dim=1))
 
@@ -221,19 +224,8 @@ def _interval(values: Tensor) -> Tensor:
     return torch.stack([centre - reach, centre + reach], dim=-1)
 
 
-def _decoded(decoder: Decoder, z: Tensor) -> Tensor:
-    output = decoder(z)
-    check_output(output, z)
-    if not bool(output.isfinite().all()):
-        raise ValueError(
-            "decoder must give finite outputs at the posterior's samples, got NaN or infinite values"
-        )
-    return output.flatten(1)
-
-
 def _chunk(decoder: Decoder, mean: Tensor, noises: int, chunk_size: int | None) -> int:
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"chunk_size must be at least 1 or None, got {chunk_size}")
+    check_chunk_size(chunk_size)
     glance = check_decoder(decoder, mean)
     budget = _BUDGET.get(mean.device.type, _BUDGET["cpu"])
     return chunk_size or max(1, budget // (noises * glance.output[0].numel()))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["points_at_once"]
+__all__ = ["free_memory", "points_at_once"]
 
 # Arrays of the widest layer's size that live together: a layer's input, its output, a copy, and their points.
 COPIES = 4
@@ -31,11 +31,16 @@ def points_at_once(latent: int, widest: int, dtype: torch.dtype, device: torch.d
     True
     """
     point = COPIES * (latent + 1) * max(1, widest) * dtype.itemsize
-    budget = min(_free(device) // 2, ENOUGH.get(device.type, UNKNOWN))
+    budget = min(free_memory(device) // 2, ENOUGH.get(device.type, UNKNOWN))
     return max(1, budget // point)
 
 
-def _free(device: torch.device) -> int:
+def free_memory(device: torch.device) -> int:
+    """Bytes that a device has free; of a host, within the limits of the process.
+
+    >>> free_memory(torch.device("cpu")) > 0
+    True
+    """
     if device.type == "cuda":
         # What torch holds in reserve is as good as free.
         reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import jvp, vjp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from unseam.geometry.checks import check_decoder
+from unseam.geometry.checks import check_chunk_size, check_decoder
 from unseam.geometry.jacobian import FisherWeighted
 
 __all__ = ["Probes", "probe"]
@@ -23,17 +23,18 @@ class Probes(NamedTuple):
     """Estimates with their standard errors, all 0-d, means over the points given.
 
     Attributes:
-        cosine: mean ``|cos|`` over all pairs of distinct columns.
+        cosine: mean ``|cos|`` over all pairs of distinct columns, dead ones left out as in
+            :func:`~unseam.geometry.column_cosine`; NaN if no pair is left.
         overlapping_cosine: the same over pairs whose receptive fields overlap; NaN if none was met.
         separate_cosine: the same over pairs whose receptive fields do not; NaN if none was met.
         random_cosine: mean ``|cos|`` over overlapping pairs after random signs for their shared data dimensions:
             what columns of the same footprints would have by chance.
-        overlapping_fraction: share of the pairs whose receptive fields overlap.
+        overlapping_fraction: share of those pairs whose receptive fields overlap.
         off_diagonal_energy: Σ_{i≠j} G_ij² of the pullback G.
         off_diagonal_share: the same over ‖G‖_F², zero for orthogonal columns.
         square_norm: Σ_j ‖c_j‖², the trace of G.
-        dead_fraction: share of the columns that are exactly zero; their cosines count as zero.
-        latents: columns sampled at each point.
+        dead_fraction: share of the columns that are dead, shorter than the typical one by the type's precision.
+        latents: columns sampled at each point, each once.
         pairs: pairs sampled at each point.
     """
 
@@ -64,14 +65,15 @@ class _Plan(NamedTuple):
 
 
 class _Anchor(NamedTuple):
-    """Unbiased estimates from one sampled column, each for one other column drawn at random from all."""
+    """Unbiased estimates from one sampled column, (partner,): each for one other column drawn at random from all."""
 
     cosine: Tensor
     separate_cosine: Tensor
     overlapping_cosine: Tensor
     random_cosine: Tensor
     overlapping: Tensor
-    weight: Tensor
+    separate: Tensor
+    paired: Tensor
     off_diagonal: Tensor
     energy: Tensor
     square_norm: Tensor
@@ -86,6 +88,7 @@ def probe(
     latents: int,
     generator: torch.Generator,
     likelihood: FisherWeighted | None = None,
+    active: Tensor | NDArray[Any] | None = None,
     partners: int = 8,
     footprint_threshold: float = 0.05,
     chunk_size: int | None = None,
@@ -97,7 +100,7 @@ def probe(
         \sum_{i \ne j} G_{ij}^2, \quad G = J^\top W J
 
     (the column orthogonality of rolinek2019 Prop. 1). At each point, ``latents`` anchors i are drawn uniformly
-    with replacement. Forward mode gives an anchor's column, one reverse pass its whole row of G, hence
+    without replacement. Forward mode gives an anchor's column, one reverse pass its whole row of G, hence
     its off-diagonal energy exactly. Columns of far-apart spatial latents hardly overlap, so that almost every
     pair is orthogonal for no deeper reason; pairs are therefore told apart by whether their footprints, the
     data dimensions where :math:`|c_j|` exceeds ``footprint_threshold`` times its maximum, share one. To meet
@@ -108,16 +111,18 @@ def probe(
     a typical norm, from a probe r of random signs by :math:`E\lVert Jr \rVert^2 = \sum_j \lVert c_j \rVert^2`,
     and lets the partners correct what that norm gets wrong.
 
-    Cosine, fraction, energy and norm are unbiased; the strata's cosines and the share are ratios of unbiased
-    estimates. Standard errors are over anchors, the points given being fixed; ratios by linearisation. They
-    are calibrated from some 30 anchors on; with fewer, skewed columns make them too small.
+    Energy and norm are unbiased, and so are cosine and fraction where no column is dead; the rest are ratios of
+    unbiased estimates. Standard errors are over anchors and partners, the points given being fixed; ratios by
+    linearisation. They are calibrated from some 30 anchors on; with fewer, skewed columns make them too small.
+    Where every latent is an anchor, only the partners are left to chance: energy, share and norm are exact.
 
     Args:
         decoder: map d from (batch, \*latent) to (batch, \*data), with latents of any shape, e.g. (4, 64, 64).
         z: latent points (batch, \*latent), D latents each.
-        latents: number of anchors at each point, at least 2.
+        latents: number of anchors at each point, at least 2; as many as there are where there are fewer.
         generator: source of anchors, partners and probes.
         likelihood: gives W by ``fisher_weight(output)``; ``None`` for the identity.
+        active: mask (latent,) of the latents to sample from, in the order of ``z.flatten(1)``; all by default.
         partners: number of partners of each anchor.
         footprint_threshold: relative size from which an entry counts to a column's footprint, in (0, 1).
         chunk_size: columns made at once; by default the anchor's partners together.
@@ -129,25 +134,29 @@ def probe(
     (1.0, 0.0)
     """
     points = _checked(z, latents, partners, footprint_threshold, chunk_size)
+    kept = _kept(active, points)
+    latents = min(latents, len(kept))
     plan = _Plan(partners, footprint_threshold)
     check_decoder(decoder, points, at_once=1)
     # Forward mode has no rule for fused attention, which the decoders of latent diffusion use.
     with sdpa_kernel(SDPBackend.MATH):
         found = [
-            _visits(_Columns(decoder, point, likelihood, chunk_size or partners), latents, plan, generator)
+            _visits(
+                _Columns(decoder, point, kept, likelihood, chunk_size or partners), latents, plan, generator
+            )
             for point in points
         ]
     samples = _Anchor(*(torch.stack(values) for values in zip(*found, strict=True)))
-    return _summarise(samples, points[0].numel(), latents, partners)
+    return _summarise(samples, len(kept))
 
 
 class _Columns:
-    """Columns of W^½J at one point and products with its transpose."""
+    """The kept columns of W^½J at one point, by their position among the kept, and products with their transpose."""
 
     def __init__(
-        self, decoder: Decoder, point: Tensor, likelihood: FisherWeighted | None, at_once: int
+        self, decoder: Decoder, point: Tensor, kept: Tensor, likelihood: FisherWeighted | None, at_once: int
     ) -> None:
-        self.decoder, self.point, self.at_once = decoder, point.unsqueeze(0), at_once
+        self.decoder, self.point, self.kept, self.at_once = decoder, point.unsqueeze(0), kept, at_once
         output, self._pull, *_ = vjp(decoder, self.point)
         if not bool(output.isfinite().all()):
             raise ValueError("decoder must give finite outputs at z, got NaN or infinite values")
@@ -156,21 +165,22 @@ class _Columns:
 
     def typical_norm(self, generator: torch.Generator) -> Tensor:
         """Root mean square norm of the columns, estimated from one combination of all with random signs."""
-        signs = _signs(self.point, generator)
-        return self._along(self.point, signs).norm() / self.point.numel() ** 0.5
+        signs = self.point.new_zeros(self.point.numel())
+        signs[self.kept] = _signs(signs[self.kept], generator)
+        return self._along(self.point, signs.view_as(self.point)).norm() / len(self.kept) ** 0.5
 
     def of(self, latents: Tensor) -> Tensor:
         """Columns (count, data) of these latents, by forward mode."""
         return torch.cat([self._push(part) for part in latents.split(self.at_once)])
 
     def transposed(self, vector: Tensor) -> Tensor:
-        """(W^½J)ᵀ vector, (latent,), by reverse mode."""
+        """(W^½J)ᵀ vector, (kept,), by reverse mode."""
         (pulled,) = self._pull(vector.view(self.shape) * self.scale)
-        return pulled.flatten()
+        return pulled.flatten()[self.kept]
 
     def _push(self, latents: Tensor) -> Tensor:
         tangents = self.point.new_zeros(len(latents), self.point.numel())
-        tangents.scatter_(1, latents.unsqueeze(1), 1.0)
+        tangents.scatter_(1, self.kept[latents].unsqueeze(1), 1.0)
         shape = (len(latents), *self.point.shape[1:])
         return self._along(self.point.expand(shape).clone(), tangents.view(shape)).flatten(1)
 
@@ -183,9 +193,9 @@ class _Columns:
 
 
 def _visits(columns: _Columns, latents: int, plan: _Plan, generator: torch.Generator) -> _Anchor:
-    """What all anchors at one point have to tell, each value (anchor,)."""
-    size = columns.point.numel()
-    anchors = torch.randint(size, (latents,), generator=generator, device=generator.device).tolist()
+    """What all anchors at one point have to tell, each value (anchor, partner)."""
+    size = len(columns.kept)
+    anchors = torch.randperm(size, generator=generator, device=generator.device)[:latents].tolist()
     norm = columns.typical_norm(generator)
     drawn = [_visit(columns, anchor, norm, plan, generator) for anchor in anchors]
     return _Anchor(*(torch.stack(values) for values in zip(*drawn, strict=True)))
@@ -204,25 +214,28 @@ def _visit(columns: _Columns, anchor: int, norm: Tensor, plan: _Plan, generator:
     chosen = drawn.to(device)
     weight = 1 / ((len(law) - 1) * law[chosen])
     others = columns.of(chosen)
-    meets = (_footprint(others, plan.threshold) & footprint).any(1)
-    overlapping = weight * meets
-    products = _unit(others) * _unit(column)
+    dead, lost = _dead(column, norm), _dead(others, norm)
+    paired = ~(dead | lost)
+    overlapping = weight * (paired & (_footprint(others, plan.threshold) & footprint).any(1))
+    products = _unit(others) * _unit(column) * paired.unsqueeze(1)
     cosine = products.sum(1).abs()
-    chance = (products * _signs(column, generator)).sum(1).abs()
+    chance = (products * _signs(products, generator)).sum(1).abs()
 
     guess = _guessed_cosines(row, column.norm() * norm, anchor)
     energy = row.square().sum()
     return _Anchor(
-        cosine=guess.sum() / (len(law) - 1) + (weight * (cosine - guess[chosen])).mean(),
-        separate_cosine=((weight - overlapping) * cosine).mean(),
-        overlapping_cosine=(overlapping * cosine).mean(),
-        random_cosine=(overlapping * chance).mean(),
-        overlapping=overlapping.mean(),
-        weight=weight.mean(),
-        off_diagonal=energy - row[anchor].square(),
-        energy=energy,
-        square_norm=column.square().sum(),
-        dead=(column == 0).all().to(column.dtype),
+        cosine=guess.sum() / (len(law) - 1) + weight * (cosine - guess[chosen]),
+        separate_cosine=(weight * paired - overlapping) * cosine,
+        overlapping_cosine=overlapping * cosine,
+        random_cosine=overlapping * chance,
+        overlapping=overlapping,
+        separate=weight * paired - overlapping,
+        # what is left of all pairs, so that it is one, whatever the weights, where no column is dead
+        paired=torch.where(dead, 0.0, 1 - weight * lost),
+        off_diagonal=(energy - row[anchor].square()).expand_as(weight),
+        energy=energy.expand_as(weight),
+        square_norm=column.square().sum().expand_as(weight),
+        dead=dead.to(weight.dtype).expand_as(weight),
     )
 
 
@@ -249,6 +262,11 @@ def _footprint(column: Tensor, threshold: float) -> Tensor:
     return (size > threshold * largest) & (largest > 0)
 
 
+def _dead(column: Tensor, typical: Tensor) -> Tensor:
+    """Whether columns (..., data) are lost beside one of the typical norm."""
+    return column.norm(dim=-1) <= torch.finfo(column.dtype).eps * typical
+
+
 def _unit(column: Tensor) -> Tensor:
     norm = column.norm(dim=-1, keepdim=True)
     return column / torch.where(norm == 0, 1.0, norm)
@@ -264,31 +282,56 @@ def _signs(like: Tensor, generator: torch.Generator) -> Tensor:
     return (2 * bits - 1).to(like)
 
 
-def _summarise(samples: _Anchor, dimension: int, latents: int, partners: int) -> Probes:
-    one = torch.ones_like(samples.weight)
-    cosine = _ratio(samples.cosine, one)
-    overlapping = _ratio(samples.overlapping_cosine, samples.overlapping)
-    separate = _ratio(samples.separate_cosine, samples.weight - samples.overlapping)
-    chance = _ratio(samples.random_cosine, samples.overlapping)
-    fraction = _ratio(samples.overlapping, one)
-    energy = _ratio(dimension * samples.off_diagonal, one)
-    share = _ratio(samples.off_diagonal, samples.energy)
-    norm = _ratio(dimension * samples.square_norm, one)
-    estimates = (*cosine, *overlapping, *separate, *chance, *fraction, *energy, *share, *norm)
+def _summarise(samples: _Anchor, dimension: int) -> Probes:
+    _, latents, partners = samples.paired.shape
+    one = torch.ones_like(samples.paired)
+
+    def ratio(above: Tensor, below: Tensor = one) -> tuple[Tensor, Tensor]:
+        return _ratio(above, below, dimension)
+
+    estimates = (
+        *ratio(samples.cosine, samples.paired),
+        *ratio(samples.overlapping_cosine, samples.overlapping),
+        *ratio(samples.separate_cosine, samples.separate),
+        *ratio(samples.random_cosine, samples.overlapping),
+        *ratio(samples.overlapping, samples.paired),
+        *ratio(dimension * samples.off_diagonal),
+        *ratio(samples.off_diagonal, samples.energy),
+        *ratio(dimension * samples.square_norm),
+    )
     return Probes(*estimates, samples.dead.mean(), latents, latents * partners)
 
 
-def _ratio(above: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
-    """Ratio of the means of two samples (point, anchor) and its standard error; NaN where ``below`` is zero.
+def _ratio(above: Tensor, below: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
+    """Ratio of the means of two samples (point, anchor, partner), and its standard error; NaN for 0 / 0.
 
-    To first order the ratio errs by the mean of (above - ratio · below) / mean(below), whose spread within
-    points gives the error: points are not drawn, anchors are.
+    To first order the ratio errs by the mean of (above - ratio · below) / mean(below). Points are not drawn.
+    Anchors are, without replacement, so their spread counts by the share of the latents that were left out;
+    and partners are, for each anchor on its own, so theirs counts whole.
     """
     ratio = above.mean() / below.mean()
     residual = (above - ratio * below) / below.mean()
-    points, anchors = residual.shape
-    error = (residual.var(1).sum() / anchors).sqrt() / points
+    points, anchors, partners = residual.shape
+    whole = residual.mean(2).var(1)
+    # the spread over anchors holds that over partners already
+    within = residual.var(2).mean(1) / partners if partners > 1 else whole
+    seen = anchors / dimension
+    error = (((1 - seen) * whole + seen * within).sum() / anchors).sqrt() / points
     return ratio, error
+
+
+def _kept(active: Tensor | NDArray[Any] | None, points: Tensor) -> Tensor:
+    """Positions of the latents to sample from."""
+    latent = points[0].numel()
+    if active is None:
+        return torch.arange(latent, device=points.device)
+    mask = torch.as_tensor(active, device=points.device)
+    if mask.dtype != torch.bool or mask.shape != (latent,) or int(mask.sum()) < 2:
+        raise ValueError(
+            f"active must be a mask of shape ({latent},) with at least 2 latents to form a pair, got "
+            f"{mask.dtype} of shape {tuple(mask.shape)} with {int(mask.count_nonzero())}"
+        )
+    return mask.nonzero().squeeze(1)
 
 
 def _checked(
@@ -309,6 +352,5 @@ def _checked(
         raise ValueError(f"partners must be at least 1, got {partners}")
     if not 0 < threshold < 1:
         raise ValueError(f"footprint_threshold must lie in (0, 1), got {threshold}")
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"chunk_size must be at least 1 or None, got {chunk_size}")
+    check_chunk_size(chunk_size)
     return points

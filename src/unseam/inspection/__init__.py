@@ -1,7 +1,16 @@
 """What a decoder does to its latents, measured and said in plain words."""
 
+from unseam.inspection.baseline import RandomBaseline, random_baseline
 from unseam.inspection.measure import inspect
-from unseam.inspection.result import Inspection, PrecisionSummary, RandomBaseline
+from unseam.inspection.result import Inspection, PrecisionSummary, VarianceLaw
 from unseam.inspection.verdict import verdict
 
-__all__ = ["Inspection", "PrecisionSummary", "RandomBaseline", "inspect", "verdict"]
+__all__ = [
+    "Inspection",
+    "PrecisionSummary",
+    "RandomBaseline",
+    "VarianceLaw",
+    "inspect",
+    "random_baseline",
+    "verdict",
+]

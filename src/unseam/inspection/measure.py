@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unseam import geometry
-from unseam.geometry import FisherWeighted, Polarisation
-from unseam.inspection.result import Inspection, PrecisionSummary, RandomBaseline
+from unseam.geometry import FisherWeighted
+from unseam.inspection.baseline import random_baseline
+from unseam.inspection.result import Inspection, PrecisionSummary, VarianceLaw
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,9 +25,24 @@ Encoder = Callable[[Tensor], Any]
 # A latent without an encoder to judge it is alive if its column is not negligible beside the longest one.
 LIVE_COLUMN = 0.01
 ENCODED_AT_ONCE = 4096
-HAAR_SAMPLES = 2000
-RANDOM_MODULES = 3
-RANDOM_POINTS = 256
+
+
+class _Given(NamedTuple):
+    """A decoder, the points to measure it at, and what else is known of it."""
+
+    decoder: Decoder
+    z: Tensor
+    mean: Tensor | None
+    variance: Tensor | None
+    likelihood: FisherWeighted | None
+    beta: float
+    generator: torch.Generator
+    chunk_size: int | None
+
+    @property
+    def noisy(self) -> Tensor | None:
+        """The posterior's variance, unless it is a point."""
+        return self.variance if self.variance is not None and bool((self.variance != 0).any()) else None
 
 
 def inspect(
@@ -53,71 +70,59 @@ def inspect(
         beta: weight of the KL term that the model was trained with.
         active: (latent,) booleans, or positions; by default from the encoder (mean KL above 0.01 nats), else
             columns whose root mean square norm is at least 1 % of the largest.
-        latents: ``"all"``, or a number: that many sampled latents, for decoders with thousands; fields that samples
-            cannot give are ``None``.
+        latents: ``"all"``, or a number: that many sampled latents, for decoders with thousands, whose points may
+            have any shape (batch, *latent); fields that samples cannot give are ``None``. Samples come from the
+            live latents where ``active`` or an encoder tells them, and from all otherwise.
         generator: source of the random baselines and probes; one seeded with 0 by default.
-        chunk_size: points differentiated at once; chosen from the free memory by default.
+        chunk_size: points differentiated at once, or columns where latents are sampled; chosen by itself by
+            default.
 
     >>> turned = torch.tensor([[1.0, 1.0], [1.0, -1.0]]) @ torch.diag(torch.tensor([2.0, 0.5]))
     >>> round(inspect(lambda z: z @ turned, torch.zeros(4, 2)).cosine, 3)
     0.882
     """
     generator = torch.Generator().manual_seed(0) if generator is None else generator
+    sampled = isinstance(latents, int) and not isinstance(latents, bool)
+    if latents != "all" and not sampled:
+        raise ValueError(f'latents must be "all" or a whole number of latents to sample, got {latents!r}')
     with torch.no_grad():
         mean, variance = _encode(encoder, x)
         points = _points(z, mean)
-        if isinstance(latents, int) and not isinstance(latents, bool):
-            return _probed(decoder, points, latents, likelihood, beta, generator)
-        if latents != "all":
-            raise ValueError(f'latents must be "all" or a whole number of latents to sample, got {latents!r}')
-        if z is not None and mean is not None and mean.shape != points.shape:
+        if mean is not None and mean.shape != (points.flatten(1) if points.ndim > 1 else points).shape:
             raise ValueError(f"z and encoder(x) must agree in shape, got {points.shape} and {mean.shape}")
-        return _measured(decoder, points, mean, variance, likelihood, beta, active, generator, chunk_size)
+        given = _Given(decoder, points, mean, variance, likelihood, beta, generator, chunk_size)
+        return _probed(given, active, int(latents)) if sampled else _measured(given, active)
 
 
-def _measured(
-    decoder: Decoder,
-    z: Tensor,
-    mean: Tensor | None,
-    variance: Tensor | None,
-    likelihood: FisherWeighted | None,
-    beta: float,
-    active: Any,
-    generator: torch.Generator,
-    chunk_size: int | None,
-) -> Inspection:
-    metric, basis = geometry.local_geometry(decoder, z, likelihood=likelihood, chunk_size=chunk_size)
+def _measured(given: _Given, active: Any) -> Inspection:
+    """Everything, from the pullback of all latents."""
+    decoder, z, options = given.decoder, given.z, _options(given)
+    metric, basis = geometry.local_geometry(decoder, z, **options)
     norms = metric.diagonal(dim1=-2, dim2=-1).clamp(min=0).mean(0).sqrt()
     if not bool(norms.any()):
         _check_constant(decoder, z)
-    alive = _alive(active, mean, variance, norms)
+    alive = _told(given, active, norms.device)
+    if alive is None:
+        alive = (norms >= LIVE_COLUMN * norms.max()) & (norms > 0)
     return Inspection(
         points=len(z),
         latent=z.shape[1],
-        beta=beta,
+        beta=given.beta,
         active=alive,
         dto=_mean(geometry.distance_to_orthogonality(basis.right_vectors)),
         singular_values=basis.singular_values,
         right_vectors=basis.right_vectors,
         column_norms=norms,
-        delta_kl=_delta_kl(mean, variance, alive),
-        polarised=_polarised(mean, variance, metric),
-        precision_error=_precision(variance, metric, beta),
+        precision_error=_precision(given, metric),
+        variance_law=_variance_law(given, metric, alive),
         pullback=metric,
-        variance=variance,
-        **_among_live(decoder, z, metric, basis, alive, likelihood, generator),
+        variance=given.variance,
+        **_regime(given, alive, metric),
+        **_among_live(given, metric, basis, alive),
     )
 
 
-def _among_live(
-    decoder: Decoder,
-    z: Tensor,
-    metric: Tensor,
-    basis: geometry.RightBasis,
-    alive: Tensor,
-    likelihood: FisherWeighted | None,
-    generator: torch.Generator,
-) -> dict[str, Any]:
+def _among_live(given: _Given, metric: Tensor, basis: geometry.RightBasis, alive: Tensor) -> dict[str, Any]:
     """What compares live latents with each other; nothing where there are fewer than two."""
     if int(alive.sum()) < 2:
         return {"cosine": None}
@@ -127,36 +132,43 @@ def _among_live(
     paired = (squares > torch.finfo(live.dtype).eps ** 2 * squares.amax()).sum(-1) > 1
     if not bool(paired.any()):
         return {"cosine": None}
-    metric = live[paired]
     if not bool(alive.all()):
-        basis = geometry.right_basis(live)
+        basis = geometry.restricted_basis(metric, alive, given.decoder, given.z, **_options(given))
     vectors, values = basis.right_vectors[paired], basis.singular_values[paired]
     return {
-        "cosine": _mean(geometry.column_cosine(metric)),
-        "hadamard_gap": _mean(geometry.hadamard_gap(metric)),
+        "cosine": _mean(geometry.column_cosine(live[paired])),
+        "hadamard_gap": _mean(geometry.hadamard_gap(live[paired])),
         "dto_active": _mean(geometry.distance_to_orthogonality(vectors)),
         "degenerate_fraction": _mean(geometry.degenerate_points(values)),
-        "random_dto": _random(decoder, z, metric.shape[-1], likelihood, generator),
+        "random_dto": random_baseline(
+            given.decoder, given.z, live.shape[-1], generator=given.generator, **_options(given)
+        ),
     }
 
 
-def _probed(
-    decoder: Decoder,
-    z: Tensor,
-    latents: int,
-    likelihood: FisherWeighted | None,
-    beta: float,
-    generator: torch.Generator,
-) -> Inspection:
-    found = geometry.probe(decoder, z, latents=latents, generator=generator, likelihood=likelihood)
+def _probed(given: _Given, active: Any, latents: int) -> Inspection:
+    """What a sample of the latents can tell."""
+    z = given.z
+    alive = _told(given, active, z.device)
+    found = None
+    if alive is None or int(alive.sum()) > 1:
+        found = geometry.probe(
+            given.decoder, z, latents=latents, active=alive, generator=given.generator, **_options(given)
+        )
     return Inspection(
         points=len(z),
         latent=z[0].numel(),
-        beta=beta,
-        cosine=float(found.cosine),
-        active=None,
+        beta=given.beta,
+        cosine=None if found is None or bool(found.cosine.isnan()) else float(found.cosine),
+        active=alive,
+        variance=given.variance,
         probes=found,
+        **_regime(given, alive, None),
     )
+
+
+def _options(given: _Given) -> dict[str, Any]:
+    return {"likelihood": given.likelihood, "chunk_size": given.chunk_size}
 
 
 def _encode(encoder: Encoder | None, x: Any) -> tuple[Tensor | None, Tensor | None]:
@@ -172,10 +184,10 @@ def _encode(encoder: Encoder | None, x: Any) -> tuple[Tensor | None, Tensor | No
         raise ValueError(f"x must have shape (batch, *data) and hold something, got {tuple(data.shape)}")
     parts = []
     for chunk in data.split(ENCODED_AT_ONCE):
-        given = encoder(chunk)
-        if not isinstance(given, tuple) or len(given) != 2:
-            raise ValueError(f"encoder must return (mean, variance), got {type(given).__name__}")
-        parts.append(given)
+        encoded = encoder(chunk)
+        if not isinstance(encoded, tuple) or len(encoded) != 2:
+            raise ValueError(f"encoder must return (mean, variance), got {type(encoded).__name__}")
+        parts.append(encoded)
     mean, variance = (torch.cat([torch.as_tensor(part[i]) for part in parts]) for i in range(2))
     if mean.ndim != 2 or variance.shape not in (mean.shape, (*mean.shape, mean.shape[1])):
         raise ValueError(
@@ -203,67 +215,52 @@ def _points(z: Any, mean: Tensor | None) -> Tensor:
     return mean
 
 
-def _alive(active: Any, mean: Tensor | None, variance: Tensor | None, norms: Tensor) -> Tensor:
-    """Which latents are alive: as given, by the encoder, or by their columns."""
+def _told(given: _Given, active: Any, device: torch.device) -> Tensor | None:
+    """Which latents are alive, where the caller or the encoder says so: (latent,) booleans."""
     if active is not None:
-        given = torch.as_tensor(active)
-        mask = torch.zeros(len(norms), dtype=torch.bool, device=norms.device)
-        if given.dtype == torch.bool and given.shape == mask.shape:
-            return given.to(norms.device)
-        bad = given.dtype.is_floating_point or given.ndim != 1 or given.dtype == torch.bool
-        if bad or (given.numel() and not 0 <= int(given.min()) <= int(given.max()) < len(norms)):
-            raise ValueError(
-                f"active must be {len(norms)} booleans or positions of latents, got {given.dtype} of shape "
-                f"{tuple(given.shape)}"
-            )
-        mask[given.to(norms.device)] = True
-        return mask
-    if mean is not None and variance is not None and bool((variance != 0).any()):
-        return geometry.active_latents(mean, variance).active
-    return (norms >= LIVE_COLUMN * norms.max()) & (norms > 0)
+        return _mask(torch.as_tensor(active), math.prod(given.z.shape[1:]), device)
+    if given.mean is not None and given.noisy is not None:
+        return geometry.active_latents(given.mean, given.noisy).active
+    return None
 
 
-def _random(
-    decoder: Decoder, z: Tensor, latent: int, likelihood: FisherWeighted | None, generator: torch.Generator
-) -> RandomBaseline:
-    haar = geometry.haar_dto(latent, samples=HAAR_SAMPLES, generator=generator)
-    fresh = None
-    if isinstance(decoder, nn.Module) and _can_reset(decoder):
-        few = z[torch.linspace(0, len(z) - 1, min(len(z), RANDOM_POINTS), device=z.device).round().long()]
-        fresh = geometry.random_decoder_dto(
-            decoder, few, seeds=RANDOM_MODULES, generator=generator, likelihood=likelihood
+def _mask(active: Tensor, latent: int, device: torch.device) -> Tensor:
+    if active.dtype == torch.bool and active.shape == (latent,):
+        return active.to(device)
+    bad = active.dtype.is_floating_point or active.ndim != 1 or active.dtype == torch.bool
+    if bad or (active.numel() and not 0 <= int(active.min()) <= int(active.max()) < latent):
+        raise ValueError(
+            f"active must be {latent} booleans or positions of latents, got {active.dtype} of shape "
+            f"{tuple(active.shape)}"
         )
-    return RandomBaseline(
-        float(haar.mean),
-        float(haar.std),
-        None if fresh is None else float(fresh.mean),
-        None if fresh is None else float(fresh.std),
-    )
+    mask = torch.zeros(latent, dtype=torch.bool, device=device)
+    mask[active.to(device)] = True
+    return mask
 
 
-def _can_reset(module: nn.Module) -> bool:
-    """Whether every parameter belongs to a layer that can draw it anew."""
-    holders = [part for part in module.modules() if any(True for _ in part.parameters(recurse=False))]
-    return bool(holders) and all(callable(getattr(part, "reset_parameters", None)) for part in holders)
+def _regime(given: _Given, alive: Tensor | None, metric: Tensor | None) -> dict[str, Any]:
+    """How polarised the posterior is, where there is one."""
+    if given.mean is None or given.noisy is None or alive is None:
+        return {}
+    return {
+        "delta_kl": float(geometry.delta_kl(given.mean, given.noisy, alive).whole),
+        "polarised": geometry.polarisation(given.mean, given.noisy, pullback=metric),
+    }
 
 
-def _delta_kl(mean: Tensor | None, variance: Tensor | None, alive: Tensor) -> float | None:
-    if mean is None or variance is None or not bool((variance != 0).any()):
+def _precision(given: _Given, metric: Tensor) -> PrecisionSummary | None:
+    if given.noisy is None or given.beta == 0:
         return None
-    return float(geometry.delta_kl(mean, variance, alive).whole)
-
-
-def _polarised(mean: Tensor | None, variance: Tensor | None, metric: Tensor) -> Polarisation | None:
-    if mean is None or variance is None or not bool((variance != 0).any()):
-        return None
-    return geometry.polarisation(mean, variance, pullback=metric)
-
-
-def _precision(variance: Tensor | None, metric: Tensor, beta: float) -> PrecisionSummary | None:
-    if variance is None or beta == 0 or not bool((variance != 0).any()):
-        return None
-    error = geometry.precision_error(variance, metric, beta=beta)
+    error = geometry.precision_error(given.noisy, metric, beta=given.beta)
     return PrecisionSummary(_mean(error.relative), _mean(error.diagonal), _mean(error.off_diagonal))
+
+
+def _variance_law(given: _Given, metric: Tensor, alive: Tensor) -> VarianceLaw | None:
+    if given.noisy is None or int(alive.sum()) < 2:
+        return None
+    law = geometry.variance_norm_law(given.noisy, metric, active=alive)
+    means = (float(value.double().nanmean()) for value in law)
+    return VarianceLaw(*(None if value != value else value for value in means))
 
 
 def _mean(values: Tensor) -> float:

@@ -10,29 +10,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from unseam.geometry import Polarisation, Probes
+from unseam.inspection.baseline import RandomBaseline
 from unseam.inspection.verdict import verdict
 
-__all__ = ["Inspection", "PrecisionSummary", "RandomBaseline"]
-
-
-class RandomBaseline(NamedTuple):
-    """What DtO a decoder without preferred axes has, as mean and standard deviation.
-
-    Attributes:
-        haar: over uniformly random rotations.
-        haar_std: its standard deviation from point to point.
-        module: of the same module with fresh weights, over all latents, or ``None`` where it is not one that can be
-            re-initialised.
-        module_std: its standard deviation over fresh weights.
-
-    >>> RandomBaseline(1.63, 0.2, None, None).haar
-    1.63
-    """
-
-    haar: float
-    haar_std: float
-    module: float | None
-    module_std: float | None
+__all__ = ["Inspection", "PrecisionSummary", "VarianceLaw"]
 
 
 class PrecisionSummary(NamedTuple):
@@ -47,6 +28,26 @@ class PrecisionSummary(NamedTuple):
     off_diagonal: float
 
 
+class VarianceLaw(NamedTuple):
+    """The law σ_j² ∝ 1/‖c_j‖² of bhowal2024 Theorem 1 (c) among live latents; what has no value is ``None``.
+
+    Attributes:
+        slope, correlation: of log σ_j² against log ‖c_j‖² across latents, mean over points; both −1 when it holds.
+        spread: standard deviation of log(σ_j² ‖c_j‖²) across latents, mean over points; 0 when it holds.
+        pooled_slope, pooled_correlation, pooled_spread: over all points and latents, with one constant for all.
+
+    >>> VarianceLaw(-0.9, -0.99, 0.1, -0.8, -0.95, 0.2).slope
+    -0.9
+    """
+
+    slope: float | None
+    correlation: float | None
+    spread: float | None
+    pooled_slope: float | None
+    pooled_correlation: float | None
+    pooled_spread: float | None
+
+
 @dataclass(frozen=True)
 class Inspection:
     """The geometry of a decoder at some points; fields that could not be measured are ``None``.
@@ -56,15 +57,17 @@ class Inspection:
         dto: Distance to Orthogonality (rolinek2019 Eq. 29), mean over points, all latents.
         dto_active: the same after dropping the columns of latents that are not alive.
         random_dto: what decoders without preferred axes have, of as many latents as are alive.
-        cosine: mean ``|cos|`` between distinct columns of live latents.
+        cosine: mean ``|cos|`` between distinct columns of live latents; columns that are zero at a point form no
+            pair there, whether all latents were measured or some sampled.
         hadamard_gap: Σ log‖c_j‖ − ½ log det over live latents, mean over points, in nats.
         singular_values: (points, latent), descending.
         right_vectors: (points, latent, latent), columns.
         column_norms: (latent,), root mean square over points.
-        active: (latent,), which latents are alive.
+        active: (latent,), which latents are alive; ``None`` where latents were sampled and nothing tells.
         delta_kl: relative error of the polarised KL (rolinek2019 Eq. 30).
         polarised: latents by regime (rolinek2019 Def. 1).
         precision_error: Σ⁻¹ against I + DᵀA²D/β (allen2024 Eq. 7).
+        variance_law: σ² against 1/‖c‖² among live latents (bhowal2024 Theorem 1 (c)).
         degenerate_fraction: points where adjacent singular values of live latents differ by less than 5 %.
         pullback: (points, latent, latent), JᵀWJ; what the rest was computed from.
         variance: the posterior's, (points, latent) or (points, latent, latent).
@@ -91,6 +94,7 @@ class Inspection:
     delta_kl: float | None = None
     polarised: Polarisation | None = field(default=None, repr=False)
     precision_error: PrecisionSummary | None = None
+    variance_law: VarianceLaw | None = None
     degenerate_fraction: float | None = None
     pullback: Tensor | None = field(default=None, repr=False)
     variance: Tensor | None = field(default=None, repr=False)
@@ -116,9 +120,9 @@ class Inspection:
             )
         }
         record["degenerate_fraction"] = self.degenerate_fraction
-        record["random_dto"] = None if self.random_dto is None else self.random_dto._asdict()
-        error = self.precision_error
-        record["precision_error"] = None if error is None else error._asdict()
+        for name in ("random_dto", "precision_error", "variance_law"):
+            value = getattr(self, name)
+            record[name] = None if value is None else value._asdict()
         record["active"] = None if self.active is None else self.active.nonzero().flatten().tolist()
         record["column_norms"] = None if self.column_norms is None else self.column_norms.tolist()
         spectrum = self.singular_values
@@ -135,19 +139,21 @@ class Inspection:
         return record
 
     def _repr_html_(self) -> str:
+        chance, error, law = self.random_dto, self.precision_error, self.variance_law
         rows = [
             ("points", self.points),
             ("latents alive", f"{_count(self.active)} of {self.latent}"),
             ("DtO, all latents", self.dto),
             ("DtO, live latents", self.dto_active),
-            ("DtO of random rotations", None if self.random_dto is None else self.random_dto.haar),
+            ("DtO of random rotations", None if chance is None else chance.haar),
+            ("DtO of U[0, 1] matrices", None if chance is None else chance.uniform),
+            ("DtO with fresh weights", None if chance is None else chance.module),
             ("mean |cos|", self.cosine),
             ("Hadamard gap (nats)", self.hadamard_gap),
             ("Δ KL", self.delta_kl),
-            (
-                "Eq. 7 error, diagonal",
-                None if self.precision_error is None else self.precision_error.diagonal,
-            ),
+            ("Eq. 7 error, diagonal", None if error is None else error.diagonal),
+            ("slope of log σ² in log ‖column‖²", None if law is None else law.slope),
+            ("spread of log σ²‖column‖²", None if law is None else law.spread),
             ("degenerate points", self.degenerate_fraction),
         ]
         cells = "".join(

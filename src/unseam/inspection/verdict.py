@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from unseam.geometry import Probes
     from unseam.inspection.result import Inspection
 
 __all__ = ["verdict"]
@@ -13,6 +15,7 @@ __all__ = ["verdict"]
 NEARLY, CLEARLY = 0.25, 0.75
 AGREES, ROUGHLY = 0.1, 0.3
 MANY_DEGENERATE = 0.1
+MOST_LISTED = 20
 POLARISED = 0.03  # rolinek2019 §5.2
 
 
@@ -25,12 +28,13 @@ def verdict(found: Inspection) -> list[str]:
     True
     """
     if found.probes is not None:
-        return [*_probed(found), "To do: nothing more can be said from sampled latents alone."]
-    advice = _advice(found)
-    lines = [_alive(found), _orthogonal(found), _degenerate(found), _regime(found), _posterior(found)]
-    return [line for line in lines if line] + [
-        f"To do: {'; '.join(advice)}." if advice else "To do: nothing."
-    ]
+        lines = [_alive(found), *_probed(found, found.probes), _regime(found)]
+        advice = ["nothing more can be said from sampled latents alone"]
+    else:
+        lines = [_alive(found), _orthogonal(found), _degenerate(found), _regime(found), _posterior(found)]
+        lines.append(_variance_law(found))
+        advice = _advice(found) or ["nothing"]
+    return [*filter(None, lines), f"To do: {'; '.join(advice)}."]
 
 
 def _alive(found: Inspection) -> str:
@@ -56,13 +60,14 @@ def _orthogonal(found: Inspection) -> str:
         if ratio < CLEARLY
         else "no more orthogonal than chance"
     )
-    fresh = found.random_dto.module
+    chance = found.random_dto
     everyone = found.active is not None and bool(found.active.all())
-    module = "" if fresh is None or not everyone else f" and this decoder with fresh weights {fresh:.2f}"
+    others = [f"random rotations have {chance.haar:.2f}", f"U[0, 1] matrices {chance.uniform:.2f}"]
+    if chance.module is not None and everyone:
+        others.append(f"this decoder with fresh weights {chance.module:.2f}")
     return (
-        f"The axes are {word}: DtO {found.dto_active:.2f} over live latents, where random rotations have "
-        f"{found.random_dto.haar:.2f}{module}; mean |cos| between columns {found.cosine:.2f}, Hadamard gap "
-        f"{found.hadamard_gap:.2f} nats."
+        f"The axes are {word}: DtO {found.dto_active:.2f} over live latents, where {_and(others)}; mean |cos| "
+        f"between columns {found.cosine:.2f}, Hadamard gap {found.hadamard_gap:.2f} nats."
     )
 
 
@@ -77,7 +82,7 @@ def _degenerate(found: Inspection) -> str:
 
 
 def _regime(found: Inspection) -> str:
-    if found.delta_kl is None or found.polarised is None:
+    if found.delta_kl is None or found.polarised is None or found.active is None or not found.active.any():
         return ""
     mixed = found.polarised.mixed.nonzero().flatten().tolist()
     word = "polarised" if found.delta_kl < POLARISED and not mixed else "not fully polarised"
@@ -99,6 +104,21 @@ def _posterior(found: Inspection) -> str:
     return (
         f"Posterior and decoder {word}: precisions differ from I + DᵀA²D/β by {error.diagonal:.0%} on the diagonal, "
         f"and {error.off_diagonal:.0%} of that matrix lies off the diagonal."
+    )
+
+
+def _variance_law(found: Inspection) -> str:
+    law = found.variance_law
+    if law is None or law.spread is None:
+        return ""
+    word = "go as" if law.spread < AGREES else "go roughly as" if law.spread < ROUGHLY else "do not go as"
+    slope = "" if law.slope is None else f", with slope {law.slope:.2f} where the law has −1"
+    error = found.precision_error
+    bent = law.spread >= ROUGHLY and error is not None and error.diagonal < AGREES
+    why = "; columns are too short beside β for it, as posterior and decoder agree" if bent else ""
+    return (
+        f"Variances {word} 1/‖column‖² across live latents (bhowal2024): within a factor of "
+        f"{math.exp(law.spread):.2f}{slope}{why}."
     )
 
 
@@ -124,19 +144,40 @@ def _advice(found: Inspection) -> list[str]:
     return advice
 
 
-def _probed(found: Inspection) -> list[str]:
-    probes = found.probes
-    assert probes is not None
+def _probed(found: Inspection, probes: Probes) -> list[str]:
+    whole = found.latent if found.active is None else int(found.active.sum())
+    kind = "latents" if found.active is None else "live latents"
+    dead = float(probes.dead_fraction)
+    lost = f"; {dead:.0%} of them move nothing and are left out" if dead else ""
     return [
-        f"{probes.latents} of {found.latent} latents were sampled at {found.points} points.",
-        f"Columns whose receptive fields overlap have mean |cos| {float(probes.overlapping_cosine):.3f} ± "
-        f"{float(probes.overlapping_cosine_error):.3f} (chance, for as many pixels: "
-        f"{float(probes.random_cosine):.3f}); over all pairs it is {float(probes.cosine):.3f} ± "
-        f"{float(probes.cosine_error):.3f}, as only {float(probes.overlapping_fraction):.0%} of pairs overlap.",
+        f"{probes.latents} of {whole} {kind} were sampled at {found.points} points{lost}.",
+        _sampled_cosines(found, probes),
         f"{float(probes.off_diagonal_share):.0%} ± {float(probes.off_diagonal_share_error):.0%} of the pullback's "
-        f"energy lies off its diagonal.",
+        f"energy lies off its diagonal."
+        if bool(probes.off_diagonal_share.isfinite())
+        else "",
     ]
 
 
+def _sampled_cosines(found: Inspection, probes: Probes) -> str:
+    if found.cosine is None:
+        return "With fewer than two columns that are not zero, orthogonality says nothing."
+    whole = f"{found.cosine:.3f} ± {float(probes.cosine_error):.3f}"
+    if bool(probes.overlapping_cosine.isnan()):
+        return f"No two sampled columns overlap, so they are orthogonal for no deeper reason (mean |cos| {whole})."
+    return (
+        f"Columns whose receptive fields overlap have mean |cos| {float(probes.overlapping_cosine):.3f} ± "
+        f"{float(probes.overlapping_cosine_error):.3f} (chance, for as many pixels: "
+        f"{float(probes.random_cosine):.3f}); over all pairs it is {whole}, as "
+        f"{float(probes.overlapping_fraction):.0%} of pairs overlap."
+    )
+
+
+def _and(parts: list[str]) -> str:
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
 def _listed(positions: list[int]) -> str:
-    return ", ".join(map(str, positions))
+    """Positions, of many only the first."""
+    shown = ", ".join(map(str, positions[:MOST_LISTED]))
+    return shown if len(positions) <= MOST_LISTED else f"{shown}, …"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
@@ -31,7 +32,7 @@ class Ensemble:
 
     ``ensemble[i]`` is an ordinary ``nn.Module`` on the CPU or the ensemble's device; ``encode``, ``decode`` and
     ``reconstruct`` run all members at once, with ``member`` as the first axis. Measurements are made in evaluation
-    mode and in full precision.
+    mode and in full precision: each member's own type, all of them returned in the widest.
 
     >>> import unseam
     >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)
@@ -96,6 +97,7 @@ class Ensemble:
         Args:
             z: (batch, latent), or (member, batch, latent) with points of its own for each member.
         """
+        self._check_outputs()
         z = torch.as_tensor(z)
         own = z.ndim == 3
         if own and len(z) != len(self):
@@ -124,6 +126,21 @@ class Ensemble:
             )
         return latents.pop()
 
+    def _check_outputs(self) -> None:
+        """Refuse members whose decoders return parameters of different shapes."""
+        shapes: dict[tuple[int, ...], int] = {}
+        for stack, positions in zip(self.stacks, self.positions, strict=True):
+            shapes.setdefault(tuple(stack.template.model.likelihood.output_shape(self.shape)), positions[0])
+        if len(shapes) > 1:
+            found = ", ".join(
+                f"{shape} of member {member} ({self.trials[member].likelihood})"
+                for shape, member in shapes.items()
+            )
+            raise ValueError(
+                f"members must share the shape of their likelihood's parameter to be decoded at once, got {found}: "
+                f"decode them one by one, or reconstruct"
+            )
+
     def _check(self, value: Tensor | np.ndarray, shape: tuple[int, ...], name: str) -> Tensor:
         value = torch.as_tensor(value)
         if tuple(value.shape[1:]) != shape or not len(value):
@@ -133,16 +150,20 @@ class Ensemble:
             )
         if not value.dtype.is_floating_point:
             raise ValueError(f"{name} must hold floating point numbers, got {value.dtype}")
-        return value.to(self.device, self.stacks[0].flat.dtype)
+        return value.to(self.device, self._dtype())
+
+    def _dtype(self) -> torch.dtype:
+        """The widest type among the members."""
+        return functools.reduce(torch.promote_types, (stack.flat.dtype for stack in self.stacks))
 
     def _gather(self, method: str, given: Tensor, *, width: int, own: bool = False) -> tuple[Tensor, ...]:
         """Run a method of all members on all points, a bounded number of values at a time."""
         rows = max(1, AT_ONCE // (len(self) * max(width, _numel(self.shape))))
         parts = []
         for stack, positions in zip(self.stacks, self.positions, strict=True):
-            mine = given[list(positions)] if own else given
+            mine = (given[list(positions)] if own else given).to(stack.flat.dtype)
             chunks = [_run(stack, method, part, own=own) for part in mine.split(rows, dim=1 if own else 0)]
-            parts.append([torch.cat(pieces, dim=1) for pieces in zip(*chunks, strict=True)])
+            parts.append([torch.cat(pieces, dim=1).to(given.dtype) for pieces in zip(*chunks, strict=True)])
         order = torch.tensor([p for positions in self.positions for p in positions]).argsort().to(self.device)
         return tuple(torch.cat(_alike(pieces))[order] for pieces in zip(*parts, strict=True))
 

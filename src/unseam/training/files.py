@@ -88,7 +88,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"{path.parent} holds no {path.name}; is it the folder of a run?") from None
+        raise _absent(path) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged ({error}); train the run again or restore the file") from None
     if not isinstance(record, dict):
@@ -130,8 +130,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if not path.exists():
-        raise FileNotFoundError(f"{path.parent} holds no {path.name}; is it the folder of a run?")
+    _check_exists(path)
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
@@ -163,12 +162,20 @@ def read_table(path: Path) -> pd.DataFrame:
     import pandas as pd
     import pyarrow as pa
 
-    if not path.exists():
-        raise FileNotFoundError(f"{path.parent} holds no {path.name}; is it the folder of a run?")
+    _check_exists(path)
     try:
         return pd.read_parquet(path)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is truncated or damaged ({error}); restore the file") from None
+
+
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise _absent(path)
+
+
+def _absent(path: Path) -> FileNotFoundError:
+    return FileNotFoundError(f"{path.parent} holds no {path.name}; is it the folder of a run?")
 
 
 def _write_text(path: Path, text: str) -> None:
