@@ -1,0 +1,53 @@
+"""Whether what a decoder generates factorises into independent components."""
+
+from unseam.independence.coupling import Coupling, coupling
+from unseam.independence.curvilinear import ComponentCase, Curvilinear, component_case, curvilinear
+from unseam.independence.density import AxisDensity, LogDensity, axis_density, log_density, standard_normal
+from unseam.independence.distance_correlation import Dcor, DistanceCorrelation, distance_correlation
+from unseam.independence.hsic import Hsic, hsic, median_distance
+from unseam.independence.identifiability import GeneratorMatch, match_generators
+from unseam.independence.integrability import Integrability, LieBrackets, integrability, lie_brackets
+from unseam.independence.submanifold import Submanifold, submanifold
+from unseam.independence.testing import IndependenceTest, Statistic, TestSettings, independence_test
+from unseam.independence.total_correlation import (
+    GaussianTc,
+    NeighbourTc,
+    gaussian_total_correlation,
+    neighbour_total_correlation,
+)
+
+__all__ = [
+    "AxisDensity",
+    "LogDensity",
+    "axis_density",
+    "log_density",
+    "standard_normal",
+    "Coupling",
+    "coupling",
+    "GeneratorMatch",
+    "match_generators",
+    "Integrability",
+    "LieBrackets",
+    "integrability",
+    "lie_brackets",
+    "Submanifold",
+    "submanifold",
+    "ComponentCase",
+    "Curvilinear",
+    "component_case",
+    "curvilinear",
+    "IndependenceTest",
+    "Statistic",
+    "TestSettings",
+    "independence_test",
+    "Hsic",
+    "hsic",
+    "median_distance",
+    "Dcor",
+    "DistanceCorrelation",
+    "distance_correlation",
+    "GaussianTc",
+    "NeighbourTc",
+    "gaussian_total_correlation",
+    "neighbour_total_correlation",
+]
