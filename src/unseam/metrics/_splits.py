@@ -1,0 +1,90 @@
+"""Training and test points, and scores without a group of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from unseam.metrics._inputs import Checked, distinct
+from unseam.metrics.intervals import GROUPS, groups
+
+__all__ = ["Halves", "fewer", "gap", "halves", "over_varying", "parted", "share_without", "varying"]
+
+
+class Halves(NamedTuple):
+    """Points to fit on and points to score on, without one in common."""
+
+    train: Tensor
+    """Index (train,) of points."""
+    test: Tensor
+    """Index (test,) of points."""
+    train_groups: Tensor
+    """Group (train,) of every training point."""
+    test_groups: Tensor
+    """Group (test,) of every test point."""
+
+
+def fewer(train: int, test: int, batch: int) -> tuple[int, int]:
+    """So many points to train and to test on, or all there are in the same proportion."""
+    if batch >= train + test:
+        return train, test
+    return parted(batch, train / (train + test))
+
+
+def parted(batch: int, share: float) -> tuple[int, int]:
+    """All points parted into a share to train and the rest to test on, at least one each."""
+    if batch < 2:
+        raise ValueError(f"codes must have at least 2 points to train and to test on, got {batch}")
+    train = min(max(1, round(batch * share)), batch - 1)
+    return train, batch - train
+
+
+def halves(train: int, test: int, given: Checked, generator: torch.Generator) -> Halves:
+    """So many points to train and to test on, drawn without replacement, the same for all members."""
+    batch, device = given.codes.shape[1], given.codes.device
+    order = distinct(batch, train + test, generator)
+    apart = groups(train, generator), groups(test, generator)
+    return Halves(
+        order[:train].to(device),
+        order[train:].to(device),
+        apart[0].to(device),
+        apart[1].to(device),
+    )
+
+
+def varying(given: Checked) -> list[int]:
+    """Which factors have more than one value; all where none has, for a score must be over something."""
+    low, high = given.factors.aminmax(dim=0)
+    found = (low < high).nonzero()[:, 0].tolist()
+    return found or list(range(given.factors.shape[1]))
+
+
+def over_varying(scores: Tensor, given: Checked) -> Tensor:
+    """Mean of scores (..., factor) over the factors that vary."""
+    return scores[..., varying(given)].mean(-1)
+
+
+def gap(scores: Tensor) -> Tensor:
+    """Best less second best over the last dimension, which counts as 0 where there is only one."""
+    best = torch.nn.functional.pad(scores, (0, max(0, 2 - scores.shape[-1]))).topk(2, -1).values
+    return best[..., 0] - best[..., 1]
+
+
+def share_without(right: Tensor, group: Tensor) -> Tensor:
+    """Share of right answers with all points, then without each group of them.
+
+    Args:
+        right: (..., point).
+        group: (point,).
+
+    Returns:
+        (1 + group, ...), float64. Where one group is all there is, the share without it counts as the whole's.
+    """
+    count = min(GROUPS, len(group))
+    hot = torch.nn.functional.one_hot(group, count).double()
+    parts, numbers = right.double() @ hot, hot.sum(0)
+    total, number = parts.sum(-1, keepdim=True), numbers.sum()
+    left = (total - parts) / (number - numbers) if count > 1 else total / number
+    return torch.cat([total / number, left], -1).movedim(-1, 0)

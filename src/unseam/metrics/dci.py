@@ -1,0 +1,222 @@
+"""DCI: disentanglement, completeness and informativeness from how boosted trees use the codes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unseam.metrics import _boosting, _trees
+from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, default_generator, unstacked
+from unseam.metrics._splits import Halves, fewer, halves, over_varying, share_without
+from unseam.metrics.intervals import Interval, jackknife
+
+__all__ = ["Dci", "DciSettings", "dci"]
+
+
+@dataclass(frozen=True)
+class DciSettings:
+    """Parameters of :func:`dci`."""
+
+    train: int = 10_000
+    """Points that the trees are fitted to."""
+    test: int = 5_000
+    """Points that they are scored on."""
+    splits: Literal["exact", "binned"] = "exact"
+    """How splits are found: among all values (scikit-learn's boosting), or among bins first (ours)."""
+    bins: int = 128
+    """Bins of a code, of equal size, where splits are binned."""
+    candidates: int = 32
+    """Bins, over all codes, that are searched value by value for the split of a node; 0 for none."""
+    rounds: int = 100
+    """Trees a class."""
+    depth: int = 3
+    """Splits from root to leaf."""
+    rate: float = 0.1
+    """Learning rate."""
+
+    def __post_init__(self) -> None:
+        """Settings that make no sense are refused where they are made."""
+        at_least_one(train=self.train, test=self.test, rounds=self.rounds)
+        if self.splits not in ("exact", "binned"):
+            raise ValueError(f"splits must be exact or binned, got {self.splits!r}")
+        if self.bins < 2:
+            raise ValueError(f"bins must be at least 2, got {self.bins}")
+        if self.candidates < 0:
+            raise ValueError(f"candidates must not be negative, got {self.candidates}")
+        if not 1 <= self.depth <= 7:
+            raise ValueError(f"depth must lie between 1 and 7, got {self.depth}")
+        if self.rate <= 0:
+            raise ValueError(f"rate must be positive, got {self.rate}")
+
+
+DCI_PRESETS = {"dlib": DciSettings(), "fast": DciSettings(splits="binned")}
+"""``dlib``: scikit-learn's boosting with its defaults, as in the study of 12 600 models (Locatello et al. 2019);
+``fast``: the same algorithm and numbers of points, splits searched in the most promising of 128 bins a code."""
+
+
+class Dci(NamedTuple):
+    """Disentanglement, completeness and informativeness."""
+
+    score: Tensor
+    """Disentanglement, () or (member,), in [0, 1]: whether each code is used for one factor."""
+    interval: Interval
+    """Of the disentanglement."""
+    completeness: Tensor
+    """Completeness, () or (member,), in [0, 1]: whether each factor needs one code."""
+    completeness_interval: Interval
+    """Of the completeness."""
+    informativeness: Tensor
+    """Mean over the factors that vary of the held-out accuracy, or R² where continuous, () or (member,)."""
+    informativeness_interval: Interval
+    """Of the informativeness."""
+    train_informativeness: Tensor
+    """The same on the training points, () or (member,)."""
+    importance: Tensor
+    """R (..., latent, factor): share of each code in what the trees of a factor explain."""
+    code_disentanglement: Tensor
+    """Of each code (..., latent)."""
+    factor_completeness: Tensor
+    """Of each factor (..., factor)."""
+    settings: DciSettings
+    """As used: with as many points as there were."""
+
+
+def dci(
+    codes: Tensor | NDArray[Any],
+    factors: Table,
+    *,
+    discrete: Sequence[bool] | None = None,
+    variance: Tensor | NDArray[Any] | None = None,
+    preset: str | DciSettings = "dlib",
+    generator: torch.Generator | None = None,
+) -> Dci:
+    r"""Disentanglement, completeness, informativeness by boosted trees (Eastwood & Williams 2018, §2).
+
+    .. math:: D = \sum_c \rho_c \left( 1 - H_K(R_c) \right), \qquad C = \sum_k \rho'_k \left( 1 - H_L(R_k) \right)
+
+    with R the importance of code c for factor k, its rows and columns normalised in the entropies, whose base is the
+    number K of factors or L of codes, and :math:`\rho, \rho'` the rows' and columns' shares of all importance. For
+    each factor there is one gradient-boosted classifier, or regressor for a continuous factor; an importance is the
+    summed decrease of squared error at the splits of a code, normalised for each factor.
+
+    Boosting by scikit-learn takes minutes at 10 000 points and a hundred classes, one thread a factor. ``fast`` is
+    the same algorithm on tensors, for all factors at once; it looks for a split between bins of values first, and then
+    value by value in those bins where most could be gained. Bins alone (``candidates=0``) are not enough: trees of rare
+    classes set single points apart, and noisy codes of 40 classes then give D lower by 0.08.
+
+    Unchanged by order and monotone transformation of codes, up to splits that are equally good, among which one is
+    drawn from a fixed seed, and to scikit-learn's
+    limits: it sees codes in single precision and no differences below 1e-7. A constant code has importance 0, and a
+    constant factor none for any code; it is left out of the informativeness, unless all are constant. Without any
+    importance D = C = 0; with one factor D = 1, with one code C = 1. A class that no training point has is never
+    predicted.
+
+    Args:
+        codes: (batch, latent), or (member, batch, latent).
+        factors: (batch, factor).
+        discrete: which factors are discrete; by default those of an integer type.
+        variance: posterior variance, not used.
+        preset: ``"dlib"``, ``"fast"`` or settings.
+        generator: draws the points; by default one with seed 0.
+
+    Returns:
+        The scores and their parts. The intervals of D and C leave out groups of training points when the decreases
+        are summed, those of informativeness leave out groups of held-out points; neither grows new trees. The error
+        of D and C so found is up to twice the spread over independent points: new trees would make up for some of it.
+
+    >>> factors = torch.arange(240).view(240, 1) % torch.tensor([2, 3])
+    >>> found = dci(factors.double(), factors, preset="fast")
+    >>> round(found.score.item(), 3), round(found.completeness.item(), 3), found.informativeness.item()
+    (1.0, 1.0, 1.0)
+    """
+    given = checked(codes, factors, discrete=discrete, variance=variance)
+    settings = chosen(preset, DCI_PRESETS)
+    train, test = fewer(settings.train, settings.test, given.codes.shape[1])
+    split = halves(train, test, given, default_generator(generator))
+    boosted = _boosted(given, split, settings)
+    importance = boosted.importance
+    by_code, by_factor = _purity(importance), _purity(importance.mT)
+    disentanglement = _weighted(by_code, importance.sum(-1))
+    completeness = _weighted(by_factor, importance.sum(-2))
+    truth = given.factors[torch.cat([split.train, split.test])].double()
+    told, learned = (
+        over_varying(_told(predicted, answer, given.discrete, group), given)
+        for predicted, answer, group in (
+            (boosted.predicted[:, train:], truth[train:], split.test_groups),
+            (boosted.predicted[:, :train], truth[:train], split.train_groups),
+        )
+    )
+    dtype = given.codes.dtype
+    score, whole, known = (part.to(dtype) for part in (disentanglement, completeness, told))
+    found = Dci(
+        score[0],
+        jackknife(score[0], score[1:]),
+        whole[0],
+        jackknife(whole[0], whole[1:]),
+        known[0],
+        jackknife(known[0], known[1:]),
+        learned[0].to(dtype),
+        importance[0].to(dtype),
+        by_code[0].to(dtype),
+        by_factor[0].to(dtype),
+        replace(settings, train=train, test=test),
+    )
+    return unstacked(found, given.stacked)
+
+
+def _boosted(given: Checked, split: Halves, settings: DciSettings) -> _boosting.Boosted:
+    order = torch.cat([split.train, split.test])
+    codes, targets = given.codes[:, order], given.factors[order].double()
+    rounds, depth, rate = settings.rounds, settings.depth, settings.rate
+    if settings.splits == "exact":
+        return _trees.grow(
+            codes, targets, given.discrete, split.train_groups, rounds=rounds, depth=depth, rate=rate
+        )
+    return _boosting.boost(
+        codes,
+        targets,
+        given.discrete,
+        split.train_groups,
+        bins=settings.bins,
+        candidates=settings.candidates,
+        rounds=rounds,
+        depth=depth,
+        rate=rate,
+    )
+
+
+def _purity(importance: Tensor) -> Tensor:
+    """1 − entropy of each row, in units of its largest; 0 for a row of zeros, 1 for rows of one number."""
+    total = importance.sum(-1, keepdim=True)
+    share = importance / torch.where(total > 0, total, 1.0)
+    entropy = -torch.xlogy(share, share).sum(-1)
+    count = importance.shape[-1]
+    purity = 1 - entropy / math.log(count) if count > 1 else torch.ones_like(entropy)
+    return torch.where(total[..., 0] > 0, purity, 0.0)
+
+
+def _weighted(purity: Tensor, weight: Tensor) -> Tensor:
+    total = weight.sum(-1)
+    return (purity * weight).sum(-1) / torch.where(total > 0, total, 1.0)
+
+
+def _told(predicted: Tensor, truth: Tensor, discrete: Sequence[bool], group: Tensor) -> Tensor:
+    """Accuracy or R² (1 + group, member, factor), with all points, then without each group."""
+    found = []
+    for factor, is_discrete in enumerate(discrete):
+        guess, column = predicted[..., factor], truth[:, factor]
+        if is_discrete:
+            found.append(share_without(guess == column, group))
+            continue
+        moved = column - column.mean()
+        spread = (share_without(moved.square(), group) - share_without(moved, group).square())[:, None]
+        error = share_without((guess - column).square(), group)
+        flat = spread <= 1e-12 * spread[:1]
+        found.append(torch.where(flat, 0.0, 1 - error / torch.where(flat, 1.0, spread)))
+    return torch.stack(found, -1)

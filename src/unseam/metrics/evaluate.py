@@ -1,0 +1,216 @@
+"""Many metrics of the same codes in one table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unseam.metrics._inputs import Checked, Table, checked
+from unseam.metrics.beta_vae_score import beta_vae_score
+from unseam.metrics.dci import dci
+from unseam.metrics.disentanglement_score import disentanglement_score
+from unseam.metrics.explicitness import explicitness
+from unseam.metrics.factor_vae_score import factor_vae_score
+from unseam.metrics.intervals import Interval
+from unseam.metrics.irs import irs
+from unseam.metrics.mcc import mcc
+from unseam.metrics.mig import mig, mig_sup
+from unseam.metrics.mig_entropy import mig_entropy
+from unseam.metrics.modularity import modularity
+from unseam.metrics.r2 import r2
+from unseam.metrics.sap import sap
+from unseam.metrics.total_correlation import (
+    mean_pairwise_information,
+    total_correlation,
+    wasserstein_correlation,
+)
+from unseam.metrics.udr import udr
+
+__all__ = ["METRICS", "Metric", "drawn_seed", "evaluate"]
+
+Metric = Callable[..., Any]
+"""A function of codes and factors whose result has a score, an interval and settings."""
+
+METRICS: tuple[Metric, ...] = (
+    mig,
+    mig_sup,
+    mig_entropy,
+    modularity,
+    sap,
+    dci,
+    factor_vae_score,
+    beta_vae_score,
+    explicitness,
+    irs,
+    disentanglement_score,
+    mcc,
+    r2,
+    total_correlation,
+    wasserstein_correlation,
+    mean_pairwise_information,
+    udr,
+)
+COLUMNS = ("member", "metric", "score", "lower", "upper", "error", "preset", "settings", "note")
+
+
+def evaluate(
+    codes: Tensor | NDArray[Any],
+    factors: Table,
+    metrics: Sequence[str | Metric] | None = None,
+    *,
+    discrete: Sequence[bool] | None = None,
+    variance: Tensor | NDArray[Any] | None = None,
+    preset: Any = "dlib",
+    generator: torch.Generator | None = None,
+) -> pd.DataFrame:
+    """Scores of codes by many metrics, with intervals, as one table.
+
+    Every metric reads the same codes, and all members at once. Each starts from the same seed, so its row is
+    what it gives alone, whichever others are asked for; the same seed gives the same table.
+
+    Args:
+        codes: z (batch, latent) or (member, batch, latent), floating.
+        factors: v (batch, factor).
+        metrics: names, or functions of the same form (:func:`functools.partial` included). By default all that
+            fit: ``mig_entropy`` and ``udr`` need a positive ``variance``, and ``udr`` two members or more.
+        discrete: which factors are; by default those of integer type.
+        variance: posterior variance of the codes, in their shape.
+        preset: a name for all metrics, or by metric a name or settings; those not in the mapping take ``dlib``.
+        generator: source of the seed; by default seed 0.
+
+    Returns:
+        One row a member and metric: ``member``, ``metric``, ``score``, ``lower``, ``upper``, ``error``,
+        ``preset``, ``settings`` (JSON, what was used) and ``note``. Further scores of a metric that have
+        intervals of their own follow it: ``dci_completeness``, ``dci_informativeness``. A metric that does not
+        fit has a row without a score, and the note says why.
+
+    >>> v = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+    >>> table = evaluate(v.double(), v, ["mig", "modularity"])
+    >>> table[["metric", "score"]].values.tolist()
+    [['mig', 1.0], ['modularity', 1.0]]
+    """
+    given = checked(codes, factors, discrete=discrete, variance=variance)
+    asked = dict(_named(METRICS if metrics is None else metrics))
+    presets = _presets(preset, asked)
+    seed = 0 if generator is None else drawn_seed(generator)
+    rows: list[dict[str, Any]] = []
+    for name, metric in asked.items():
+        reason = _misfit(metric, given) if metrics is None else ""
+        if reason:
+            rows += _empty(name, given, reason)
+            continue
+        found = _call(metric, given, presets[name], torch.Generator().manual_seed(seed))
+        rows += _rows(name, found, presets[name])
+    rows.sort(key=lambda row: row["member"])
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def drawn_seed(generator: torch.Generator) -> int:
+    """A seed from a generator on any device.
+
+    >>> drawn_seed(torch.Generator().manual_seed(0)) == drawn_seed(torch.Generator().manual_seed(0))
+    True
+    """
+    return int(torch.randint(2**62, (), generator=generator, device=generator.device))
+
+
+def _named(metrics: Sequence[str | Metric]) -> Iterator[tuple[str, Metric]]:
+    """Every metric with its name, which it must share with no other."""
+    if isinstance(metrics, str):
+        raise ValueError(f"metrics must be a sequence of names or functions, got {metrics!r}")
+    known = {metric.__name__: metric for metric in METRICS}
+    seen = set()
+    for metric in metrics:
+        if isinstance(metric, str) and metric not in known:
+            raise ValueError(f"metrics must be functions or among {', '.join(known)}, got {metric!r}")
+        name = metric if isinstance(metric, str) else _name(metric)
+        if name in seen:
+            raise ValueError(f"metrics must differ in name, got {name!r} twice")
+        seen.add(name)
+        yield name, known[metric] if isinstance(metric, str) else metric
+
+
+def _name(metric: Metric) -> str:
+    """The function's own name; what a partial function fixes stands behind it."""
+    if isinstance(metric, partial):
+        if "preset" in metric.keywords:
+            raise ValueError(
+                "metrics must leave the preset to evaluate, got a partial function that fixes it"
+            )
+        fixed = ", ".join(f"{key}={value}" for key, value in metric.keywords.items())
+        return f"{_name(metric.func)}({fixed})"
+    return str(metric.__name__)
+
+
+def _presets(preset: Any, asked: Mapping[str, Metric]) -> dict[str, Any]:
+    if not isinstance(preset, Mapping):
+        return dict.fromkeys(asked, preset)
+    unknown = preset.keys() - asked.keys()
+    if unknown:
+        raise ValueError(
+            f"preset must name metrics among {', '.join(asked)}, got {', '.join(sorted(unknown))}"
+        )
+    return {name: preset.get(name, "dlib") for name in asked}
+
+
+def _misfit(metric: Metric, given: Checked) -> str:
+    """Why a metric cannot be computed from what was given; empty where it can."""
+    if metric is udr and len(given.codes) < 2:
+        return "needs two members or more"
+    if metric in (udr, mig_entropy) and (given.variance is None or not bool((given.variance > 0).all())):
+        return "needs a posterior of positive variance"
+    return ""
+
+
+def _call(metric: Metric, given: Checked, preset: Any, generator: torch.Generator) -> Any:
+    if metric is udr:
+        return udr(given.codes, _divergence(given), preset=preset, generator=generator)
+    return metric(
+        given.codes,
+        given.factors,
+        discrete=given.discrete,
+        variance=given.variance,
+        preset=preset,
+        generator=generator,
+    )
+
+
+def _divergence(given: Checked) -> Tensor:
+    """Mean KL divergence (member, latent) of normal posteriors from a standard normal prior, in nats."""
+    if given.variance is None:
+        raise ValueError("variance must hold the posterior's variances for udr, got none")
+    mean, variance = given.codes.double(), given.variance.double()
+    return ((mean.square() + variance - 1 - variance.log()) / 2).mean(1)
+
+
+def _rows(name: str, found: Any, preset: Any) -> Iterator[dict[str, Any]]:
+    """A row for every member and score: the metric's own, and those further ones that have an interval."""
+    scores = {name: (found.score, found.interval)}
+    for field in found._fields:
+        if field.endswith("_interval"):
+            further = field.removesuffix("_interval")
+            scores[f"{name}_{further}"] = (getattr(found, further), getattr(found, field))
+    about = {
+        "preset": preset if isinstance(preset, str) else type(preset).__name__,
+        "settings": json.dumps(dataclasses.asdict(found.settings), sort_keys=True),
+        "note": "",
+    }
+    for title, (score, interval) in scores.items():
+        for member, numbers in enumerate(zip(score, *interval, strict=True)):
+            values = dict(zip(("score", *Interval._fields), map(float, numbers), strict=True))
+            yield {"member": member, "metric": title, **values, **about}
+
+
+def _empty(name: str, given: Checked, reason: str) -> Iterator[dict[str, Any]]:
+    """Rows of a metric that was left out."""
+    nothing = dict.fromkeys(("score", "lower", "upper", "error"), float("nan"))
+    for member in range(len(given.codes)):
+        yield {"member": member, "metric": name, **nothing, "preset": "", "settings": "", "note": reason}

@@ -1,0 +1,232 @@
+"""Explicitness: how well a logistic regression on all codes tells each value of a factor from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import logsigmoid, one_hot
+
+from unseam.metrics._inputs import Table, at_least_one, checked, chosen, classes, default_generator, unstacked
+from unseam.metrics._members import per_chunk
+from unseam.metrics._splits import Halves, fewer, halves, over_varying
+from unseam.metrics.intervals import GROUPS, Interval, jackknife
+
+__all__ = ["Explicitness", "ExplicitnessSettings", "explicitness"]
+
+# Newton's method doubles its digits with each step once it is near.
+_STEPS = 100
+_HALVINGS = 40
+# Distance from the least objective, in nats over all points, at which Newton's method ends.
+_NEAR = 1e-10
+
+
+@dataclass(frozen=True)
+class ExplicitnessSettings:
+    """Parameters of :func:`explicitness`."""
+
+    train: int = 10_000
+    """Points that the regressions are fitted to."""
+    test: int = 5_000
+    """Points that they are scored on."""
+    penalty: float = 1.0
+    """Inverse strength C of the L2 penalty on the weights."""
+    bins: int = 20
+    """Bins of equal width of a continuous factor."""
+
+    def __post_init__(self) -> None:
+        """Settings that make no sense are refused where they are made."""
+        at_least_one(train=self.train, test=self.test, bins=self.bins)
+        if self.penalty <= 0:
+            raise ValueError(f"penalty must be positive, got {self.penalty}")
+
+
+EXPLICITNESS_PRESETS = {"dlib": ExplicitnessSettings(), "fast": ExplicitnessSettings(train=2_000, test=1_000)}
+"""``dlib``: the numbers of points of the study of 12 600 models (Locatello et al. 2019); ``fast``: a fifth."""
+
+
+class Explicitness(NamedTuple):
+    """Explicitness, and what it is made of."""
+
+    score: Tensor
+    """Mean area over the factors that vary, () or (member,): 1 for exact, ½ for chance."""
+    interval: Interval
+    """Of the score."""
+    areas: Tensor
+    """Mean area under the curve over the values of each factor (..., factor)."""
+    settings: ExplicitnessSettings
+    """As used: with as many points as there were."""
+
+
+def explicitness(
+    codes: Tensor | NDArray[Any],
+    factors: Table,
+    *,
+    discrete: Sequence[bool] | None = None,
+    variance: Tensor | NDArray[Any] | None = None,
+    preset: str | ExplicitnessSettings = "dlib",
+    generator: torch.Generator | None = None,
+) -> Explicitness:
+    r"""Area under the ROC curve of logistic regressions one-vs-rest (Ridgeway & Mozer 2018, §3).
+
+    .. math:: \frac{1}{K} \sum_k \frac{1}{|V_k|} \sum_{v \in V_k}
+        P\left( w_v^\top z_+ > w_v^\top z_- \right), \qquad v_k(z_+) = v \neq v_k(z_-)
+
+    with one regression for each value v of factor k, on all codes, with an L2 penalty (C = 1) and a free intercept:
+    scikit-learn's ``LogisticRegression`` on "is v" or "is not". The area is taken over held-out points, ties
+    count half. The study takes it from probabilities that are first normalised over the values at each point, which
+    changes the order of points; Ridgeway and Mozer do not.
+
+    Continuous factors are cut into bins of equal width. Unchanged by order, sign and shift of codes, and by scale
+    up to the penalty. A value that all or none of the training or held-out points have is left out of the mean; a
+    factor without any other has area ½, and so have constant codes. Constant factors are left out, unless all are.
+
+    Args:
+        codes: (batch, latent), or (member, batch, latent).
+        factors: (batch, factor).
+        discrete: which factors are discrete; by default those of an integer type.
+        variance: posterior variance, not used.
+        preset: ``"dlib"``, ``"fast"`` or settings.
+        generator: draws the points; by default one with seed 0.
+
+    Returns:
+        The score and its parts; the interval leaves out groups of the held-out points, without refitting.
+
+    >>> factors = torch.arange(240).view(240, 1) % torch.tensor([2, 3])
+    >>> explicitness(factors.double(), factors).areas.round(decimals=1)
+    tensor([1.0000, 0.8000], dtype=torch.float64)
+    """
+    given = checked(codes, factors, discrete=discrete, variance=variance)
+    settings = chosen(preset, EXPLICITNESS_PRESETS)
+    train, test = fewer(settings.train, settings.test, given.codes.shape[1])
+    labels = classes(given, settings.bins)
+    split = halves(train, test, given, default_generator(generator))
+    columns = [_areas(given.codes, column, split, settings.penalty) for column in labels.T]
+    areas = torch.stack(columns, -1).to(given.codes.dtype)
+    means = over_varying(areas, given)
+    found = Explicitness(
+        means[0],
+        jackknife(means[0], means[1:]),
+        areas[0],
+        replace(settings, train=train, test=test),
+    )
+    return unstacked(found, given.stacked)
+
+
+def _areas(codes: Tensor, labels: Tensor, split: Halves, penalty: float) -> Tensor:
+    """Mean area over values (1 + group, member) with all held-out points, then without each group."""
+    values, inside = torch.unique(labels[split.train], return_inverse=True)
+    count = len(values) if len(values) > 1 else 0
+    variants = min(GROUPS, len(split.test)) + 1
+    positive = (labels[split.test] == values[:count, None]).contiguous()
+
+    def measure(part: Tensor) -> Tensor:
+        train, test = part[:, split.train].double(), part[:, split.test].double()
+        middle = train.mean(1, keepdim=True)
+        weights = _regressions(train - middle, one_hot(inside, count).double(), penalty)
+        scores = weights[..., :-1] @ (test - middle).mT
+        areas, valid = _area_without(scores, positive, split.test_groups)
+        return torch.where(valid.any(-1), (areas * valid).sum(-1) / valid.sum(-1).clamp(min=1), 0.5)
+
+    if count == 0:
+        return codes.new_full((variants, len(codes)), 0.5, dtype=torch.float64)
+    latent = codes.shape[2]
+    numbers = len(split.train) * (6 * count + latent * latent) + 20 * len(split.test) * count
+    return torch.cat(per_chunk(codes, numbers, measure), 1)
+
+
+def _regressions(codes: Tensor, hot: Tensor, penalty: float) -> Tensor:
+    """Weights and intercept (member, value, latent + 1) of one regression for each value.
+
+    Args:
+        codes: (member, train, latent), centred.
+        hot: whether each point has each value (train, value).
+        penalty: C.
+    """
+    x = torch.cat([codes, torch.ones_like(codes[..., :1])], -1)
+    width = x.shape[-1]
+    pairs = torch.triu_indices(width, width, device=x.device)
+    products = x[..., pairs[0]] * x[..., pairs[1]]
+    ridge = torch.full((width,), 1 / penalty, dtype=x.dtype, device=x.device)
+    ridge[-1] = 0
+    side = 1 - 2 * hot.T
+    weights = x.new_zeros((len(x), hot.shape[1], width))
+    weights[..., -1] = hot.mean(0).logit()
+
+    def evaluated(weights: Tensor) -> tuple[Tensor, Tensor]:
+        scores = weights @ x.mT
+        return scores, (weights.square() * ridge).sum(-1) / 2 - logsigmoid(-side * scores).sum(-1)
+
+    scores, objective = evaluated(weights)
+    for _ in range(_STEPS):
+        probability = scores.sigmoid()
+        gradient = (probability - hot.T) @ x + ridge * weights
+        curvature = (probability * (1 - probability)) @ products
+        # Where all probabilities saturate the intercept has no curvature of its own.
+        hessian = torch.diag_embed(ridge.clamp(min=_NEAR).expand_as(weights))
+        hessian[..., pairs[0], pairs[1]] += curvature
+        hessian = hessian.triu() + hessian.triu(1).mT
+        step = -torch.linalg.solve(hessian, gradient)
+        slope = (step * gradient).sum(-1)
+        if bool((-slope / 2 < _NEAR).all()):
+            break
+        size = torch.ones_like(slope)
+        for _ in range(_HALVINGS):
+            scores, trial = evaluated(weights + size[..., None] * step)
+            enough = trial <= objective * (1 + 1e-14) + 1e-4 * size * slope
+            if bool(enough.all()):
+                break
+            size = torch.where(enough, size, size / 2)
+        weights, objective = weights + size[..., None] * step, trial
+    return weights
+
+
+def _area_without(scores: Tensor, positive: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
+    """Areas (1 + group, member, value), and whether there are points on both sides.
+
+    Without a group the pairs with one or both points in it are missing: those of its positives with all negatives,
+    of its negatives with all positives, less those counted twice.
+
+    Args:
+        scores: (member, value, test).
+        positive: (value, test).
+        group: (test,).
+    """
+    positive = positive.expand_as(scores)
+    hot = one_hot(group, min(GROUPS, len(group))).double()
+    won = torch.where(positive, _beaten(scores, ~positive, None), _beaten(-scores, positive, None))
+    within = torch.where(positive, _beaten(scores, ~positive, group), 0.0)
+    total = torch.where(positive, won, 0.0).sum(-1, keepdim=True)
+    pairs = torch.cat([total, total - (won - within) @ hot], -1)
+    counts = torch.stack([positive.double(), (~positive).double()]) @ hot
+    numbers = torch.cat([counts.sum(-1, keepdim=True), counts.sum(-1, keepdim=True) - counts], -1).prod(0)
+    valid = numbers > 0
+    areas = torch.where(valid, pairs / numbers.clamp(min=1), 0.5)
+    return areas.movedim(-1, 0), valid.movedim(-1, 0)
+
+
+def _beaten(scores: Tensor, rivals: Tensor, group: Tensor | None) -> Tensor:
+    """How many rivals each point exceeds (..., point), ties half, of its own group only where groups are given."""
+    order = scores.argsort(dim=-1, stable=True)
+    if group is not None:
+        order = order.gather(-1, group[order].argsort(dim=-1, stable=True))
+    ordered = scores.gather(-1, order)
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[..., 1:] = ordered.diff(dim=-1) != 0
+    block = torch.zeros_like(first)
+    block[..., 0] = True
+    if group is not None:
+        block[..., 1:] = group[order].diff(dim=-1) != 0
+        first |= block
+    last = torch.nn.functional.pad(first[..., 1:], (0, 1), value=True)
+    inside = rivals.gather(-1, order).double()
+    through = inside.cumsum(-1)
+    before = through - inside
+    least = torch.where(first, before, 0.0).cummax(-1).values
+    most = torch.where(last, through, torch.inf).flip(-1).cummin(-1).values.flip(-1)
+    found = (least + most) / 2 - torch.where(block, before, 0.0).cummax(-1).values
+    return torch.empty_like(found).scatter_(-1, order, found)

@@ -1,0 +1,206 @@
+"""Mutual information of codes and factors: by equal-width bins, or by nearest neighbours without bins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unseam.metrics._inputs import Checked, Table, at_least_one, checked, classes, equal_width, labels, parts
+from unseam.metrics._tables import Grouping, counted, entropy, grouping, xlogx
+from unseam.metrics._windows import Terms, class_terms, distance_terms
+
+__all__ = ["BinnedInformation", "NeighbourInformation", "binned_information", "neighbour_information"]
+
+
+class BinnedInformation(NamedTuple):
+    """Mutual information and entropies in nats, of all points and without each group of them."""
+
+    information: Tensor
+    """I(bin of z_j; v_k), (member, latent, factor), or (latent, factor) for one member."""
+    code_entropy: Tensor
+    """H(bin of z_j), (member, latent), or (latent,)."""
+    factor_entropy: Tensor
+    """H(v_k), (factor,)."""
+    left_out: BinnedInformation | None
+    """The same without each group in turn: each field with a group axis in front; none without groups."""
+
+
+class NeighbourInformation(NamedTuple):
+    """Mutual information in nats by nearest neighbours, of all points and without each group's terms."""
+
+    information: Tensor
+    """I(z_j; v_k), (member, latent, factor), or (latent, factor) for one member."""
+    left_out: Tensor | None
+    """The same without the terms of each group in turn, a group axis in front; none without groups."""
+
+
+def binned_information(
+    codes: Tensor | NDArray[Any],
+    factors: Table,
+    *,
+    discrete: Sequence[bool] | None = None,
+    bins: int = 20,
+    group: Tensor | None = None,
+) -> BinnedInformation:
+    r"""Mutual information of every code, cut into equal-width bins, with every factor.
+
+    .. math:: I(z_j; v_k) = \sum_{b, v} p(b, v) \log \frac{p(b, v)}{p(b)\, p(v)}
+
+    over the empirical frequencies, as the 12 600-model study computes it (Locatello et al. 2019). The bins of
+    a code lie between its own minimum and maximum; those of a continuous factor likewise. The plug-in
+    estimate is biased upwards by about (bins − 1)(values − 1) / (2 batch) nats. All tables, those without a
+    group included, come from one count over the data; the bins stay those of all points.
+
+    Args:
+        codes: z (batch, latent) or (member, batch, latent), floating.
+        factors: v (batch, factor).
+        discrete: which factors are; by default those of integer type.
+        bins: number of bins of a code and of a continuous factor.
+        group: group (batch,) of every point from 0 on, to be left out in turn.
+
+    Returns:
+        Information and entropies in nats. A constant code or factor has none.
+
+    >>> codes = torch.tensor([[0.0], [0.1], [0.9], [1.0]])
+    >>> binned_information(codes, torch.tensor([[0], [0], [1], [1]])).information
+    tensor([[0.6931]], dtype=torch.float64)
+    """
+    given = checked(codes, factors, discrete=discrete)
+    at_least_one(bins=bins)
+    found = tabulated(given, bins, group)
+    information, code_entropy = found.information, found.code_entropy
+    without = None
+    if group is not None:
+        without = BinnedInformation(information[1:], code_entropy[1:], found.factor_entropy[1:], None)
+        if not given.stacked:
+            without = without._replace(
+                information=without.information[:, 0], code_entropy=without.code_entropy[:, 0]
+            )
+    information, code_entropy = information[0], code_entropy[0]
+    if not given.stacked:
+        information, code_entropy = information[0], code_entropy[0]
+    return BinnedInformation(information, code_entropy, found.factor_entropy[0], without)
+
+
+def neighbour_information(
+    codes: Tensor | NDArray[Any],
+    factors: Table,
+    *,
+    discrete: Sequence[bool] | None = None,
+    neighbours: int = 3,
+    group: Tensor | None = None,
+) -> NeighbourInformation:
+    r"""Mutual information of every code with every factor by nearest neighbours, without bins.
+
+    .. math:: I(z; v) = \psi(n) + \psi(k) - \langle \psi(n_z) + \psi(n_v) \rangle, \qquad
+              I(z; c) = \psi(n) - \langle \psi(n_c) - \psi(k) + \psi(m) \rangle
+
+    The first, for a continuous factor, is Kraskov et al. 2004 Eq. 8: n_z and n_v count the points, itself
+    included, nearer in z and in v than the k-th neighbour in the larger of both distances, each scaled to
+    unit variance. The second, for a discrete one, is Ross 2014: m counts the points nearer than the k-th
+    neighbour of the same class, n_c those of the class; a class of one point drops out, one of fewer than
+    k + 1 points takes all it has. Negative estimates become 0. Neighbours are found in windows of sorted
+    codes, so memory stays linear in the batch. The first is biased where dependence is strong: for Gaussians
+    of correlation 0.95 by +0.016 ± 0.003 of 1.164 nats with 800 points and k = 3, and by less than its error
+    of 0.002 at correlation 0.4.
+
+    Args:
+        codes: z (batch, latent) or (member, batch, latent), floating.
+        factors: v (batch, factor).
+        discrete: which factors are; by default those of integer type.
+        neighbours: k.
+        group: group (batch,) of every point from 0 on, whose terms are left out of the mean in turn; its
+            points stay neighbours of the others.
+
+    Returns:
+        Information in nats. A constant code or factor has none; ties share their distance of zero.
+
+    >>> line = torch.linspace(0, 1, 8, dtype=torch.float64)[:, None]
+    >>> neighbour_information(line, line, neighbours=1).information  # 1 + 1/2 + … + 1/7
+    tensor([[2.5929]], dtype=torch.float64)
+    """
+    given = checked(codes, factors, discrete=discrete)
+    at_least_one(neighbours=neighbours)
+    found = neighbouring(given, neighbours, group)
+    found = found if given.stacked else found[:, 0]
+    return NeighbourInformation(found[0], None if group is None else found[1:])
+
+
+def tabulated(given: Checked, bins: int, group: Tensor | None) -> BinnedInformation:
+    """Binned information of checked input, each field with a first axis: all points, then without each group."""
+    members, batch, latent = given.codes.shape
+    grouped = grouping(group, batch, given.codes.device)
+    label = classes(given, bins)[grouped.order].T.contiguous()
+    values = label.amax(1) + 1
+    width, splits = int(values.sum()), values.tolist()
+    cells = label + (values.cumsum(0) - values)[:, None]
+    in_group = cells + grouped.of * (bins * width)
+    rows = given.codes.index_select(1, grouped.order).mT.reshape(members * latent, batch).contiguous()
+    found = []
+    for part in parts(len(rows), max(batch * len(splits), len(grouped.sizes) * bins * width), rows.device):
+        binned = equal_width(rows[part].double(), bins) * width
+        table = counted(binned[:, None] + in_group, bins * width, grouped)
+        table = table.view(len(binned), -1, bins, width)
+        alone = table[..., : splits[0]].sum(-1, dtype=torch.int32)
+        joint = xlogx(table, batch).sum(2).split(splits, -1)
+        found.append(torch.stack([xlogx(alone, batch).sum(-1), *(part.sum(-1) for part in joint)], -1))
+    sums = torch.cat(found).view(members, latent, len(grouped.sizes), -1).movedim(2, 0)
+    factor_entropy = _factor_entropy(cells, splits, grouped)
+    both = entropy(sums, grouped.sizes[:, None, None, None])
+    code_entropy, joint_entropy = both[..., 0], both[..., 1:]
+    information = code_entropy[..., None] + factor_entropy[:, None, None] - joint_entropy
+    return BinnedInformation(information.clamp(min=0), code_entropy, factor_entropy, None)
+
+
+def neighbouring(given: Checked, neighbours: int, group: Tensor | None) -> Tensor:
+    """Information (1 + group, member, latent, factor) of checked input: all points, then without each group."""
+    members, batch, latent = given.codes.shape
+    grouped = grouping(group, batch, given.codes.device)
+    of = grouped.of[grouped.order.argsort()]
+    rows = given.codes.mT.reshape(members * latent, batch).double().contiguous()
+    live = rows.amax(1) > rows.amin(1)
+    # A constant code has no neighbours to order: any other row in its place, and its information is set.
+    rows = torch.where(live[:, None], rows, torch.arange(batch, device=rows.device).double())
+    rows = rows / rows.std(1, correction=0, keepdim=True) if batch > 1 else rows
+    found = []
+    for column, discrete in zip(given.factors.T, given.discrete, strict=True):
+        terms = (
+            class_terms(rows, labels(column[:, None])[:, 0], neighbours)
+            if discrete
+            else distance_terms(rows, column, neighbours)
+        )
+        found.append(_means(terms, of, grouped.groups))
+    information = torch.where(live, torch.stack(found, -1).movedim(-1, -2), 0.0).clamp(min=0)
+    return information.mT.reshape(-1, members, latent, len(found))
+
+
+def factor_entropies(given: Checked, bins: int, group: Tensor | None) -> Tensor:
+    """Entropies (1 + group, factor) of checked factors, continuous ones binned: all points, then without each."""
+    grouped = grouping(group, given.codes.shape[1], given.codes.device)
+    label = classes(given, bins)[grouped.order].T
+    values = label.amax(1) + 1
+    return _factor_entropy(label + (values.cumsum(0) - values)[:, None], values.tolist(), grouped)
+
+
+def _factor_entropy(cells: Tensor, splits: list[int], grouped: Grouping) -> Tensor:
+    """Entropies (1 + group, factor) of cells (factor, batch), each factor's values after the former's."""
+    width = sum(splits)
+    table = counted((cells + grouped.of * width)[None], width, grouped)[0]
+    sums = [part.sum(-1) for part in xlogx(table, cells.shape[1]).split(splits, -1)]
+    return entropy(torch.stack(sums, -1), grouped.sizes[:, None])
+
+
+def _means(terms: Terms, of: Tensor, groups: int) -> Tensor:
+    """Means (1 + group, row) of terms over the points that have one, all and without each group."""
+    of = of[terms.points]
+    total, count = terms.value.sum(1), terms.value.shape[1]
+    means = [total / max(count, 1)]
+    if groups:
+        sums = terms.value.new_zeros(len(total), groups).index_add_(1, of, terms.value)
+        sizes = torch.bincount(of, minlength=groups)
+        means.extend(((total[:, None] - sums) / (count - sizes).clamp(min=1)).T)
+    return torch.stack(means)

@@ -1,0 +1,127 @@
+"""BetaVAE score: a linear classifier on mean differences of pairs."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from unseam.metrics.beta_vae_score import BetaVaeSettings, beta_vae_score
+
+F64 = {"dtype": torch.float64}
+SMALL = BetaVaeSettings(train=400, test=200, batch=16)
+
+
+@pytest.fixture
+def factors():
+    return torch.cartesian_prod(torch.arange(3), torch.arange(4), torch.arange(5))
+
+
+@pytest.fixture
+def codes(factors, generator):
+    return factors.double() @ torch.randn(3, 4, generator=generator, **F64) + torch.randn(
+        60, 4, generator=generator, **F64
+    )
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(0, 47)], ids=["whole grid", "part of it"])
+def test_against_the_definition(codes, factors, rows):
+    codes, factors = codes[rows], factors[rows]
+    found = beta_vae_score(codes, factors, preset=SMALL, generator=torch.Generator().manual_seed(5))
+    source = torch.Generator().manual_seed(5)
+    which = torch.randint(3, (600, 1), generator=source)[:, 0].numpy()
+    first = torch.randint(len(codes), (600, 16), generator=source).numpy()
+    draws = torch.rand(600, 16, generator=source, **F64).numpy()
+    z, v = codes.numpy(), factors.numpy()
+    features = np.zeros((600, 4))
+    for vote in range(600):
+        for pair in range(16):
+            one = first[vote, pair]
+            group = np.flatnonzero(v[:, which[vote]] == v[one, which[vote]])
+            other = group[int(draws[vote, pair] * len(group))]
+            features[vote] += np.abs(z[one] - z[other]) / 16
+    model = LogisticRegression().fit(features[:400], which[:400])
+    assert found.score.item() == pytest.approx(model.score(features[400:], which[400:]))
+    assert found.train_score.item() == pytest.approx(model.score(features[:400], which[:400]))
+    expected = np.stack([features[:400][which[:400] == k].mean(0) for k in range(3)], 1)
+    np.testing.assert_allclose(found.differences, expected)
+
+
+def test_perfect_codes_score_one_and_random_ones_at_chance(factors, generator):
+    many = factors.repeat(20, 1)
+    assert beta_vae_score(many.double(), many, preset="fast").score == 1
+    noise = torch.randn(1200, 3, generator=generator, **F64)
+    # Chance is a third; a standard error of 1 000 differences is 0.015.
+    assert abs(beta_vae_score(noise, many, preset="fast").score.item() - 1 / 3) < 0.06
+
+
+def test_differences_of_a_perfect_code_vanish(factors):
+    found = beta_vae_score(factors.double(), factors, preset=SMALL)
+    assert (found.differences.diagonal() == 0).all()
+    assert (found.differences + torch.eye(3, **F64) > 0).all()
+
+
+def test_order_sign_and_shift_of_codes_do_not_matter(codes, factors):
+    moved = codes[:, [2, 0, 3, 1]] * torch.tensor([1.0, -1.0, -1.0, 1.0]) + 7.0
+    found, expected = (beta_vae_score(given, factors, preset=SMALL) for given in (moved, codes))
+    torch.testing.assert_close(found.score, expected.score)
+
+
+def test_tiny_codes_score_at_chance(factors):
+    many = factors.repeat(20, 1)
+    found = beta_vae_score(1e-9 * many.double(), many, preset=SMALL)
+    assert abs(found.score.item() - 1 / 3) < 4 * (2 / 9 / 200) ** 0.5
+
+
+def test_a_member_scores_the_same_alone(codes, factors, generator):
+    stack = torch.stack([codes, torch.randn(codes.shape, generator=generator, **F64), 0.01 * codes])
+    together = beta_vae_score(stack, factors, preset=SMALL)
+    assert together.score.shape == (3,)
+    for member in range(3):
+        alone = beta_vae_score(stack[member], factors, preset=SMALL)
+        assert torch.equal(alone.score, together.score[member])
+        torch.testing.assert_close(alone.differences, together.differences[member])
+        assert torch.equal(alone.interval.error, together.interval.error[member])
+
+
+def test_constant_codes_score_the_share_of_the_most_frequent_factor(factors):
+    found = beta_vae_score(torch.ones(60, 2, **F64), factors, preset=SMALL)
+    which = torch.randint(3, (600, 1), generator=torch.Generator().manual_seed(0))[:, 0]
+    most = torch.bincount(which[:400]).argmax()
+    torch.testing.assert_close(found.score, (which[400:] == most).double().mean())
+
+
+def test_constant_factors_are_not_drawn(codes, factors):
+    still = torch.cat([torch.full((60, 1), 2), factors], 1)
+    found = beta_vae_score(codes, still, preset=SMALL)
+    torch.testing.assert_close(found.score, beta_vae_score(codes, factors, preset=SMALL).score)
+    assert (found.differences[:, 0] == 0).all()
+
+
+def test_one_factor_leaves_nothing_to_tell(codes, factors):
+    assert beta_vae_score(codes, factors[:, :1], preset=SMALL).score == 1
+
+
+def test_continuous_factors_are_binned(generator):
+    factors = torch.rand(2000, 2, generator=generator, **F64)
+    assert beta_vae_score(5 * factors, factors, preset=SMALL).score == 1
+    coarse = dataclasses.replace(SMALL, bins=1)
+    assert beta_vae_score(5 * factors, factors, preset=coarse).score < 0.8
+
+
+def test_precision_of_the_codes_is_kept(codes, factors):
+    assert beta_vae_score(codes.float(), factors, preset=SMALL).score.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"train": 0}, "train must be at least 1, got 0"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"bins": 0}, "bins must be at least 1, got 0"),
+    ],
+)
+def test_bad_settings(change, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SMALL, **change)

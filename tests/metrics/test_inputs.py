@@ -1,0 +1,224 @@
+"""Checks, draws and bins that all metrics share."""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from unseam.metrics._inputs import (
+    at_least_one,
+    checked,
+    chosen,
+    classes,
+    default_generator,
+    distinct,
+    drawn,
+    equal_width,
+    labels,
+    parts,
+    unstacked,
+    unsupervised,
+)
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def codes(generator):
+    return torch.randn(3, 50, 2, generator=generator, dtype=torch.float64)
+
+
+@pytest.fixture
+def factors(generator):
+    return torch.randint(4, (50, 2), generator=generator)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.random.default_rng(0).normal(size=997),
+        np.random.default_rng(1).integers(0, 41, 500).astype(float),
+        np.arange(10) / 9,
+        np.arange(8) / 7 * 0.3 + 1e6,
+        np.array([0.0, 1e-300]),
+        np.linspace(-3, 5, 21),
+    ],
+    ids=["normal", "integers", "ninths", "far", "tiny", "edges"],
+)
+@pytest.mark.parametrize("bins", [1, 7, 20])
+def test_bins_are_those_of_numpy(values, bins):
+    edges = np.histogram(values, bins)[1]
+    expected = np.digitize(values, edges[:-1]) - 1
+    assert equal_width(torch.as_tensor(values), bins).tolist() == expected.tolist()
+
+
+def test_rows_are_binned_on_their_own(codes):
+    rows = codes[0].T
+    assert torch.equal(equal_width(rows, 5), torch.stack([equal_width(row, 5) for row in rows]))
+
+
+def test_a_constant_lies_in_one_bin():
+    assert equal_width(torch.full((2, 4), 0.1, dtype=torch.float64), 20).tolist() == [[0] * 4] * 2
+
+
+def test_classes_are_labels_or_bins(codes):
+    table = torch.stack([torch.tensor([5, 5, 9, 7]), torch.tensor([0, 1, 9, 10])], 1)
+    given = checked(codes[:, :4], table, discrete=[True, False])
+    assert classes(given, 2).tolist() == [[0, 0], [0, 0], [2, 1], [1, 1]]
+
+
+def test_labels_are_positions_among_the_values():
+    assert labels(torch.tensor([[7.0, 1.0], [-2.0, 1.0], [7.0, 0.0]])).tolist() == [[1, 1], [0, 1], [1, 0]]
+
+
+def test_members_get_an_axis(codes, factors):
+    assert checked(codes[0], factors).codes.shape == (1, 50, 2)
+    assert not checked(codes[0], factors).stacked
+    assert checked(codes, factors).stacked
+
+
+def test_arrays_and_tables_give_the_same(codes, factors):
+    frame = pd.DataFrame({"shape": factors[:, 0].numpy(), "size": factors[:, 1].double().numpy()})
+    found = checked(codes.numpy(), frame)
+    assert found.discrete == (True, False)
+    assert torch.equal(found.factors, factors.double())
+    assert checked(codes, factors).discrete == (True, True)
+    assert checked(codes, factors.numpy(), discrete=[False, True]).discrete == (False, True)
+
+
+def test_factors_are_numbers_once_drawn(codes, factors):
+    for points in (None, 10):
+        found = drawn(checked(codes, factors), points, torch.Generator())
+        assert found.factors.dtype == torch.float64
+
+
+def test_half_precision_is_widened(codes, factors):
+    assert checked(codes.half(), factors).codes.dtype == torch.float32
+
+
+def test_finite_codes_whose_sum_overflows_pass(factors):
+    assert checked(torch.full((50, 2), 3e38), factors).codes.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"codes": torch.zeros(50)},
+            r"codes must have shape \(batch, latent\) or \(member, batch, latent\), got",
+        ),
+        ({"codes": torch.zeros(50, 0)}, r"codes must have shape .* got shape \(50, 0\)"),
+        ({"codes": torch.zeros(49, 2)}, "one row a point, got 49 codes and 50 factors"),
+        ({"codes": torch.zeros(50, 2).long()}, "codes must be floating, got torch.int64"),
+        ({"codes": torch.full((50, 2), torch.nan)}, "codes must be finite, got 100 entries"),
+        ({"factors": torch.zeros(50)}, r"factors must have shape \(batch, factor\), got shape \(50,\)"),
+        ({"factors": torch.full((50, 2), torch.inf)}, "factors must be real and finite"),
+        ({"factors": torch.zeros(50, 2) * 1j}, "factors must be real and finite"),
+        ({"discrete": [True]}, "discrete must say of each of 2 factors whether it is, got 1 values"),
+        (
+            {"variance": torch.ones(50, 2)},
+            r"variance must be non-negative with the shape of codes \(3, 50, 2\)",
+        ),
+        ({"variance": -torch.ones(3, 50, 2)}, "variance must be non-negative"),
+    ],
+)
+def test_bad_input_is_named(codes, factors, change, message):
+    given = {"codes": codes, "factors": factors} | change
+    with pytest.raises(ValueError, match=message):
+        checked(given.pop("codes"), given.pop("factors"), **given)
+
+
+def test_missing_entries_of_a_table_are_named(codes):
+    frame = pd.DataFrame({"a": [1.0, None] * 25})
+    with pytest.raises(ValueError, match="factors must be real and finite"):
+        checked(codes, frame)
+
+
+def test_unsupervised_has_no_factors(codes):
+    found = drawn(unsupervised(codes[0]), 10, torch.Generator())
+    assert found.codes.shape == (1, 10, 2)
+    assert found.factors.shape == (10, 0)
+    with pytest.raises(ValueError, match="codes must have shape"):
+        unsupervised(torch.zeros(4))
+
+
+def test_members_share_the_points_that_are_drawn(codes, factors, generator):
+    row = torch.arange(50.0, dtype=torch.float64)
+    stacked = torch.stack([row, -row]).view(2, 50, 1)
+    found = drawn(checked(stacked, factors, variance=stacked.abs()), 7, generator)
+    assert torch.equal(found.codes[0], -found.codes[1])
+    assert torch.equal(found.variance[0], found.codes[0])
+    assert torch.equal(found.factors, factors[found.codes[0, :, 0].long()].double())
+
+
+@pytest.mark.parametrize(("batch", "count"), [(40, 5), (40, 10), (40, 39), (40, 40), (1_000, 100)])
+def test_distinct_points_are_all_equally_likely(batch, count, generator):
+    draws = 2_000
+    hits = torch.zeros(batch)
+    for _ in range(draws):
+        index = distinct(batch, count, generator)
+        assert len(index.unique()) == len(index) == count
+        hits[index] += 1
+    share = count / batch
+    error = (share * (1 - share) / draws) ** 0.5
+    # Five standard errors: one in a thousand of such tests would fail by chance for 1 000 points.
+    assert (hits / draws - share).abs().max() <= 5 * error
+
+
+def test_distinct_points_come_in_random_order(generator):
+    first = torch.stack([distinct(1_000, 50, generator)[0] for _ in range(400)]).double()
+    # Uniform on 0 … 999: mean 499.5 and deviation 288.7.
+    assert abs(first.mean() - 499.5) < 4 * 288.7 / 20
+
+
+def test_parts_cover_everything_once():
+    found = torch.cat([torch.arange(10)[part] for part in parts(10, 2**19, CPU)])
+    assert found.tolist() == list(range(10))
+    assert len(list(parts(10, 2**30, CPU))) == 10
+
+
+def test_a_generator_of_its_own_is_seeded():
+    assert torch.equal(
+        torch.rand(3, generator=default_generator(None)), torch.rand(3, generator=default_generator(None))
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Some:
+    points: int = 3
+
+
+def test_presets_are_names_or_settings():
+    presets = {"dlib": Some(), "fast": Some(1)}
+    assert chosen("fast", presets) == Some(1)
+    assert chosen(Some(7), presets) == Some(7)
+    with pytest.raises(ValueError, match="preset must be one of dlib, fast, got 'slow'"):
+        chosen("slow", presets)
+    with pytest.raises(ValueError, match="preset must be a name or Some, got dict"):
+        chosen({}, presets)
+
+
+def test_counts_are_at_least_one():
+    at_least_one(points=None, bins=1)
+    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
+        at_least_one(bins=0)
+
+
+class Inner(NamedTuple):
+    error: torch.Tensor
+
+
+class Outer(NamedTuple):
+    score: torch.Tensor
+    inner: Inner
+    names: tuple[str, ...]
+
+
+def test_results_lose_the_member_axis_where_codes_had_none():
+    found = Outer(torch.zeros(1), Inner(torch.zeros(1, 2)), ("a",))
+    assert unstacked(found, True) is found
+    alone = unstacked(found, False)
+    assert (alone.score.shape, alone.inner.error.shape, alone.names) == ((), (2,), ("a",))
