@@ -6,11 +6,11 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types format docs bench clean
+.PHONY: help venv demo test lint types format docs bench validation calibration clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 venv: .venv/.dev ## make .venv with everything that tests and documentation need
 
@@ -38,6 +38,12 @@ docs: .venv/.dev ## build the documentation, warnings as errors
 
 bench: .venv/.core ## measure speed (minutes to hours, by hardware)
 	$(BIN)/python -m benchmarks
+
+validation: .venv/.core ## score synthetic encoders by every metric: the grid in the documentation
+	$(BIN)/python -m benchmarks.validation
+
+calibration: .venv/.core ## count how often the tests of independence reject (an hour, less with more cores)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.calibration
 
 clean: ## remove everything that make has made
 	rm -rf .venv build dist docs/_build docs/api/generated docs/jupyter_execute .pytest_cache .mypy_cache .ruff_cache .hypothesis

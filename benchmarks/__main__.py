@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from benchmarks.convolution import convolution
 from benchmarks.ensembles import ensembles
 from benchmarks.geometry import geometry
+from benchmarks.metrics import metrics
 from benchmarks.rendering import rendering
 from unseam.training import provenance
 
@@ -22,6 +24,7 @@ BENCHMARKS: dict[str, Callable[[torch.device], Iterator[dict[str, Any]]]] = {
     "convolution": convolution,
     "rendering": rendering,
     "geometry": geometry,
+    "metrics": metrics,
 }
 
 
@@ -31,13 +34,15 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS))
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the numbers")
+    parser.add_argument("--peer", type=Path, help="Python that has disent; without it its rows are left out")
     chosen = parser.parse_args()
     device = torch.device(chosen.device)
     path = chosen.results / f"{device.type}.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
+    benchmarks = BENCHMARKS | {"metrics": partial(metrics, peer=chosen.peer)}
     for name in chosen.only:
         rows, about = [], provenance(device)
-        for row in BENCHMARKS[name](device):
+        for row in benchmarks[name](device):
             print(name, {key: _shown(value) for key, value in row.items()}, flush=True)
             rows.append(row)
             kept[name] = {"about": about, "rows": rows}

@@ -25,9 +25,11 @@ extensions = [
     "sphinx_copybutton",
     "mathml",
     "rooms",
+    "reproductions",
 ]
 exclude_patterns = ["_build", "_ext", "jupyter_execute", "**.ipynb_checkpoints"]
-suppress_warnings = ["mystnb.unknown_mime_type"]
+# Many results have a field of the same name, such as points: a name alone is linked to one of them.
+suppress_warnings = ["mystnb.unknown_mime_type", "ref.python"]
 
 html_theme = "furo"
 html_title = f"unseam {release}"

@@ -6,7 +6,19 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from unseam import data, demo, geometry, inspection, models, objectives, report, training
+    from unseam import (
+        data,
+        demo,
+        geometry,
+        independence,
+        inspection,
+        metrics,
+        models,
+        objectives,
+        report,
+        theory,
+        training,
+    )
     from unseam.inspection import Inspection, inspect
     from unseam.training import Ensemble, load, save, train
     from unseam.trial import Trial
@@ -19,13 +31,16 @@ __all__ = [
     "data",
     "demo",
     "geometry",
+    "independence",
     "inspect",
     "inspection",
     "load",
+    "metrics",
     "models",
     "objectives",
     "report",
     "save",
+    "theory",
     "train",
     "training",
 ]
@@ -33,7 +48,21 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Nothing is imported before it is asked for: `import unseam` costs no torch.
-_ROOMS = frozenset({"data", "demo", "geometry", "inspection", "models", "objectives", "report", "training"})
+_ROOMS = frozenset(
+    {
+        "data",
+        "demo",
+        "geometry",
+        "independence",
+        "inspection",
+        "metrics",
+        "models",
+        "objectives",
+        "report",
+        "theory",
+        "training",
+    }
+)
 _HOMES = {
     "Ensemble": "unseam.training",
     "Inspection": "unseam.inspection",

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import io
-import json
-import math
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from unseam.flags import TrialFlags, trial_command
-
-if TYPE_CHECKING:
-    from unseam.data import FileState, Listing
-    from unseam.targets import Inspected
-    from unseam.training import Ensemble
+from unseam.printing import (
+    artefact_rows,
+    draw_inspected,
+    file_rows,
+    finding_rows,
+    geometry_rows,
+    member_rows,
+    print_json,
+    print_rows,
+    print_table,
+    result_record,
+    score_records,
+    score_rows,
+    world_rows,
+)
 
 __all__ = ["app", "main"]
 
@@ -96,7 +104,7 @@ def demo(
 
     result = run_demo(out, seeds=seeds, steps=steps, progress=True)
     if as_json:
-        print(json.dumps(result.to_dict(), indent=1))
+        print_json(result.to_dict())
         return
     print(result.summary())
     print(f"\nOpen {result.page}")
@@ -131,12 +139,12 @@ def train(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)
         ensemble = run(trials, out=folder, resume=resume, device=device, every=every, progress=True)
-    members = _members(ensemble)
+    members = member_rows(ensemble)
     if as_json:
         listed = [trial.to_dict() for trial in trials]
-        _json({"run": str(folder), "about": ensemble.about, "members": members, "trials": listed})
+        print_json({"run": str(folder), "about": ensemble.about, "members": members, "trials": listed})
     else:
-        _table(members, title=f"{len(ensemble)} member(s) of {folder}")
+        print_table(members, title=f"{len(ensemble)} member(s) of {folder}")
     for member, step in ensemble.stopped.items():
         text = f"member {member} stopped at step {step}, no longer finite: {trials[member].describe()}"
         print(f"unseam: {text}", file=sys.stderr)
@@ -156,7 +164,9 @@ def inspect_command(
     encoder: Annotated[
         str | None, typer.Option(help="Your decoder: package.module:function, x -> (mean, variance).")
     ] = None,
-    beta: Annotated[float, typer.Option(help="Your decoder: weight of the KL term in training.")] = 1.0,
+    beta: Annotated[
+        float | None, typer.Option(help="Your decoder: weight of the KL term in training; 1 by default.")
+    ] = None,
     likelihood: Annotated[
         str | None, typer.Option(help="Your decoder: bernoulli where it returns logits, else gaussian.")
     ] = None,
@@ -171,7 +181,8 @@ def inspect_command(
     points: Annotated[int, typer.Option(min=2, help="Number of points to measure at.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of points, baselines and probes.")] = 0,
     figures: Annotated[
-        Path | None, typer.Option(help="Folder of the figures; by default `inspection` in the run.")
+        Path | None,
+        typer.Option(help="Folder of the figures; by default `inspection` in the run, and none with --json."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -179,16 +190,22 @@ def inspect_command(
     from unseam.targets import inspect_own, inspect_run
 
     if Path(target).is_dir() or ":" not in target:
-        if data is not None or encoder is not None or latents is not None:
-            raise ValueError(
-                "--data, --encoder and --latents are for a decoder of your own; a run has its own data"
-            )
-        folder: Path | None = figures or Path(target) / "inspection"
+        _check_flags(
+            "are for a decoder of your own; a run has its own",
+            {
+                "--data": data,
+                "--encoder": encoder,
+                "--latents": latents,
+                "--beta": beta,
+                "--likelihood": likelihood,
+            },
+        )
         every = list(inspect_run(Path(target), points=points, members=member or None, seed=seed, root=root))
+        figures = figures if figures is not None or as_json else Path(target) / "inspection"
     else:
+        _check_flags("are for a run; a decoder of your own has neither", {"--member": member, "--root": root})
         if data is None:
             raise ValueError("--data must name the file of points (or, with --encoder, of data)")
-        folder = figures
         every = [
             inspect_own(
                 target,
@@ -196,39 +213,123 @@ def inspect_command(
                 encoder=encoder,
                 points=points,
                 latents=latents,
-                beta=beta,
+                beta=1.0 if beta is None else beta,
                 likelihood=likelihood,
                 seed=seed,
             )
         ]
-    drawn = [] if folder is None else [path for one in every for path in _draw(one, folder)]
+    drawn = [] if figures is None else draw_inspected(every, figures)
     if as_json:
-        _json({"inspected": [{"name": one.name} | one.found.to_dict() for one in every], "figures": drawn})
+        shown = [{"name": one.name} | one.found.to_dict() for one in every]
+        print_json({"inspected": shown, "figures": drawn})
         return
     for one in every:
         print(f"{one.name}\n{one.found.summary()}\n")
-    _table([_geometry(one) for one in every], title="geometry")
+    print_table(geometry_rows(every), title="geometry")
     if drawn:
-        print(f"{len(drawn)} figures in {folder}")
+        print(f"{len(drawn)} figures in {figures}")
+
+
+@app.command("score")
+def score_command(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    metric: Annotated[
+        list[str] | None, typer.Option(help="Only this metric; repeat for more. All that fit by default.")
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="fast, or dlib for numbers comparable with the 12 600-model study (slower).")
+    ] = "fast",
+    points: Annotated[int, typer.Option(min=2, help="Items of the world that are encoded at most.")] = 50_000,
+    member: Annotated[list[int] | None, typer.Option(help="Only this member; repeat for more.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the items and of the metrics.")] = 0,
+    root: Annotated[str | None, typer.Option(help="File or folder of its data, where it has moved.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Score a run's codes against the factors of its world, with intervals; kept as scores.parquet in the run."""
+    from unseam.scoring import score_run
+
+    table = score_run(
+        run, metric, preset=preset, points=points, members=member, seed=seed, root=root, device=device
+    )
+    if as_json:
+        print_json({"run": str(run), "scores": score_records(table), **table.attrs})
+        return
+    print_table(score_rows(table), title=f"scores of {run} ({preset}, 95 % intervals)")
+    for metric_name, note in (
+        table.loc[table.note != "", ["metric", "note"]].drop_duplicates().itertuples(index=False)
+    ):
+        print(f"{metric_name} left out: {note}")
+
+
+@app.command("advise")
+def advise_command(
+    data: Annotated[str, typer.Argument(help="File of data (.npy, .npz, .safetensors) or name of a world.")],
+    likelihood: Annotated[
+        str | None, typer.Option(help="gaussian or bernoulli; by default bernoulli for data within [0, 1].")
+    ] = None,
+    noise: Annotated[float, typer.Option(help="Variance of a gaussian likelihood.")] = 1.0,
+    points: Annotated[int, typer.Option(min=2, help="Points that are read at most.")] = 50_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of points.")] = 0,
+    figure: Annotated[Path | None, typer.Option(help="Where to write a plot of it (.svg).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say which latents live at which β, before any training."""
+    from unseam.advice import advice_figure, advise
+    from unseam.drawing import write_svg
+
+    found = advise(data, likelihood=likelihood, noise=noise, points=points, seed=seed)
+    drawn = None if figure is None else str(write_svg(advice_figure(found), figure))
+    if as_json:
+        print_json(found.to_dict() | {"figure": drawn})
+        return
+    print(found.summary())
+    if found.rows():
+        print_table(found.rows(), title="exactly so many latents live")
+    if drawn:
+        print(f"Plot in {drawn}")
+
+
+@app.command("reproduce")
+def reproduce_command(
+    target: Annotated[
+        str | None, typer.Argument(help="PAPER or PAPER.ARTEFACT; without one, all are listed.")
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(help="smoke (seconds), laptop (minutes) or full (as published, on a GPU)."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results; by default nothing but the screen.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda; by default cuda when there is one.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the papers' tables and figures again: published beside measured, with a verdict."""
+    from unseam.papers import committed, results_folder
+    from unseam.reproducing import chosen_artefacts, run_artefact
+
+    artefacts = chosen_artefacts(target)
+    if scale is None and (target is None or "." not in target):
+        kept = [(artefact, committed(artefact, out or results_folder())) for artefact in artefacts]
+        print_rows(artefact_rows(kept), title="artefacts and their committed verdicts", as_json=as_json)
+        return
+    results = [run_artefact(one, scale or "smoke", out=out, device=device) for one in artefacts]
+    if as_json:
+        print_json([result_record(result) for result in results])
+        return
+    for result in results:
+        print_table(finding_rows(result), title=f"{result.key} at {result.scale} scale: {result.verdict}")
+        print(f"{result.seconds:.0f} s; again with: {result.command}\n")
 
 
 @data_app.command("list")
 def data_list(root: Root = None, as_json: Json = False) -> None:
     """List the worlds, and which published files are here."""
-    from unseam.data import names
-    from unseam.data.fetch import listing
-
-    published = listing(root)
-    read = {line.name for line in published}
-    rows = [_made(name) for name in names() if name not in read] + [_published(line) for line in published]
-    if as_json:
-        _json(rows)
-        return
-    for row in rows:
-        sizes = (row["factors"] or {}).items()
-        row["factors"] = ", ".join(f"{name} {size}" if size else name for name, size in sizes)
-        row["shape"] = "×".join(map(str, row["shape"] or ()))
-    _table(rows, title="worlds (a factor without a number of values is continuous)")
+    title = "worlds (a factor without a number of values is continuous)"
+    print_rows(world_rows(root), title=title, as_json=as_json)
 
 
 @data_app.command("fetch")
@@ -236,7 +337,8 @@ def data_fetch(name: str, root: Root = None, variant: Variant = None, as_json: J
     """Fetch the files of a published data set, checked against their checksums."""
     from unseam.data.fetch import fetch
 
-    _states(fetch(name, root, variant=variant, progress=sys.stderr.isatty()), as_json)
+    states = fetch(name, root, variant=variant, progress=sys.stderr.isatty())
+    print_rows(file_rows(states), title="files", as_json=as_json)
 
 
 @data_app.command("verify")
@@ -244,7 +346,9 @@ def data_verify(name: str, root: Root = None, variant: Variant = None, as_json: 
     """Compare the files of a published data set with their checksums."""
     from unseam.data.fetch import verify
 
-    if not _states(verify(name, root, variant=variant), as_json):
+    states = verify(name, root, variant=variant)
+    print_rows(file_rows(states), title="files", as_json=as_json)
+    if not all(state.good for state in states):
         raise typer.Exit(1)
 
 
@@ -264,117 +368,11 @@ def _check_target(folder: Path, resume: bool, device: str | None) -> None:
         raise ValueError(f"--device {device} needs a CUDA device, and torch finds none here")
 
 
-def _members(ensemble: Ensemble) -> list[dict[str, Any]]:
-    """What tells members apart, and the last row of each history; a term that is missing or not finite is None."""
-    trials = [trial.to_dict() for trial in ensemble.trials]
-    varied = [name for name, value in trials[0].items() if any(trial[name] != value for trial in trials)]
-    history = ensemble.history.drop(columns="alive")
-    last = history.drop_duplicates("member", keep="last").set_index("member").to_dict("index")
-    return [
-        {"member": member}
-        | {name: trials[member][name] for name in varied}
-        | {"stopped": ensemble.stopped.get(member)}
-        | {str(name): value if math.isfinite(value) else None for name, value in last[member].items()}
-        for member in range(len(ensemble))
-    ]
-
-
-def _made(name: str) -> dict[str, Any]:
-    from unseam.data import load
-
-    world = load(name)
-    return {
-        "world": name,
-        "source": f"rendered here, twin of {world.twin_of}" if world.twin_of else "made here",
-        "here": True,
-        "items": len(world),
-        "shape": list(world.shape),
-        "factors": dict(zip(world.factor_names, world.factor_sizes, strict=True)),
-        "note": "",
-    }
-
-
-def _published(line: Listing) -> dict[str, Any]:
-    size = f"{line.size / 1e6:.0f} MB" if line.size else ""
-    checksum = "" if line.checksum == "none" else f"checksum {line.checksum}"
-    return {
-        "world": line.name if line.variant is None else f"{line.name} ({line.variant})",
-        "source": "published file",
-        "here": line.present,
-        "items": None,
-        "shape": None,
-        "factors": None,
-        "note": ", ".join(filter(None, (size, checksum, line.note))),
-    }
-
-
-def _geometry(one: Inspected) -> dict[str, Any]:
-    """One row of the table of inspected decoders."""
-    found = one.found
-    error, chance = found.precision_error, found.random_dto
-    return {
-        "decoder": one.name,
-        "alive": None if found.active is None else f"{int(found.active.sum())}/{found.latent}",
-        "DtO": found.dto,
-        "DtO alive": found.dto_active,
-        "chance": None if chance is None else chance.haar,
-        "|cos|": found.cosine,
-        "Hadamard gap": found.hadamard_gap,
-        "ΔKL": found.delta_kl,
-        "Eq. 7 diag": None if error is None else error.diagonal,
-        "Eq. 7 off": None if error is None else error.off_diagonal,
-        "degenerate": found.degenerate_fraction,
-    }
-
-
-def _draw(one: Inspected, folder: Path) -> list[str]:
-    """Write the figures of one inspection as SVG."""
-    from unseam.report import geometry_figures, write_svg
-
-    found = one.found
-    if found.pullback is None or found.right_vectors is None or found.active is None:
-        return []
-    made = geometry_figures(
-        found.pullback, found.right_vectors, found.active, found.variance, beta=found.beta
-    )
-    label = "-".join(one.name.replace(":", " ").replace("(", " ").replace(",", " ").split()[:2])
-    return [str(write_svg(figure, folder / f"{label}-{name}.svg")) for name, figure in made.items()]
-
-
-def _states(states: tuple[FileState, ...], as_json: bool) -> bool:
-    rows = [{"file": s.filename, "state": s.state, "path": str(s.path), "detail": s.detail} for s in states]
-    if as_json:
-        _json(rows)
-    else:
-        _table(rows, title="files")
-    return all(state.good for state in states)
-
-
-def _json(value: object) -> None:
-    print(json.dumps(value, indent=1, allow_nan=False))
-
-
-def _table(rows: list[dict[str, Any]], *, title: str) -> None:
-    """Rows with one set of keys as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table()
-    for head in rows[0]:
-        table.add_column(head, overflow="fold")
-    for row in rows:
-        table.add_row(*(_shown(value) for value in row.values()))
-    print(title)
-    width = None if sys.stdout.isatty() else 140
-    Console(width=width, markup=False, emoji=False, highlight=False).print(table)
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
+def _check_flags(reason: str, given: dict[str, object]) -> None:
+    """Refuse flags that would say nothing about the target."""
+    if bad := [flag for flag, value in given.items() if value not in (None, [])]:
+        *rest, last = given
+        raise ValueError(f"{', '.join(rest)} and {last} {reason}; got {', '.join(bad)}")
 
 
 def _said(error: BaseException) -> str:

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from unseam.theory import inference_error, linear_beta_vae
+from unseam.theory import linear_beta_vae
 
 PAPER = (1 + torch.eye(128, 2, dtype=torch.float64)) / 2
 
@@ -127,27 +127,6 @@ def test_sources_that_coincide_leave_a_latent_for_the_noise():
     norms = found.decoder.norm(dim=-2)
     torch.testing.assert_close(norms[0], torch.tensor([10.5, 0.5], dtype=torch.float64).sqrt())
     assert norms[1, 1] == 0
-
-
-def test_inference_error_of_the_optimum_is_its_tie(generator):
-    columns = mixing(5, 2)
-    found = linear_beta_vae(columns, 1.3)
-    sources = torch.randn(200_000, 2, generator=generator, dtype=torch.float64)
-    x = sources @ columns.mT + torch.randn(200_000, 5, generator=generator, dtype=torch.float64)
-    precision = columns.mT @ columns + torch.eye(2, dtype=torch.float64)
-    true_mean = x @ torch.linalg.solve(precision, columns.mT).mT
-    codes = x @ found.encoder.mT
-    spread = found.variance.expand_as(codes)
-    got = inference_error(codes, spread, true_mean, torch.linalg.inv(precision))
-    each = torch.stack(
-        [
-            inference_error(
-                *(part[i::100] for part in (codes, spread, true_mean)), torch.linalg.inv(precision)
-            )
-            for i in range(100)
-        ]
-    )
-    assert abs(float(got - found.tie)) < 4 * float(each.std()) / 10
 
 
 @pytest.mark.parametrize(

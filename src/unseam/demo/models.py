@@ -5,24 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.neighbors import KNeighborsRegressor
 
 from unseam.data import World
 from unseam.inspection import Inspection, inspect
+from unseam.metrics import disentanglement_score, evaluate
+from unseam.scoring import encode_world
 from unseam.training import Ensemble
 
-__all__ = ["POINTS", "Model", "measure", "recovery"]
+__all__ = ["POINTS", "SCORES", "Model", "measure"]
 
 POINTS = 1000
+
+SCORES = {"mig": "MIG", "dci": "DCI", "sap": "SAP", "factor_vae_score": "FactorVAE", "mcc": "MCC"}
+"""Metrics that the demo shows, with their usual names."""
 
 
 @dataclass(frozen=True)
 class Model:
     """One of the demo's three kinds of model, measured over its seeds.
 
-    >>> Model("β-VAE", (0, 1), (), np.zeros((2, 5, 3))).gaps
+    >>> Model("β-VAE", (0, 1), (), np.zeros((2, 5, 3)), pd.DataFrame()).gaps
     [0.0, 0.0]
     """
 
@@ -30,6 +35,9 @@ class Model:
     members: tuple[int, ...]
     found: tuple[Inspection, ...]
     recovered: NDArray[np.floating]
+    """How well each latent alone predicts each factor (seed, latent, factor): S of rolinek2019 S70, in [0, 1]."""
+    scores: pd.DataFrame
+    """Rows of :func:`unseam.metrics.evaluate`, one a seed and metric."""
 
     @property
     def gaps(self) -> list[float]:
@@ -52,40 +60,18 @@ class Model:
         """For each seed, mean ``|cos|`` over live latents."""
         return [float("nan") if found.cosine is None else found.cosine for found in self.found]
 
+    def score(self, metric: str) -> list[float]:
+        """For each seed, its score by a metric."""
+        return [float(value) for value in self.scores.loc[self.scores["metric"] == metric, "score"]]
+
     @property
     def median(self) -> int:
         """Which of the seeds has the median gap: the one that is shown."""
         return int(np.argsort(self.gaps)[(len(self.gaps) - 1) // 2])
 
 
-def recovery(codes: NDArray[np.floating], factors: NDArray[np.floating]) -> NDArray[np.floating]:
-    """How well each latent alone predicts each factor: 1 − √mse/σ of a 5-nearest-neighbour regression, at least 0.
-
-    Fitted on 80 % of the items and scored on the rest, as the sensitivities of rolinek2019 Suppl. 8.1 (S70, S71).
-
-    Args:
-        codes: (batch, latent).
-        factors: (batch, factor).
-
-    Returns:
-        (latent, factor), 0 for no better than the mean, 1 for exact.
-
-    >>> codes = np.outer(np.arange(500), [0.618034, 0.414214]) % 1
-    >>> recovery(codes, codes).round(1).diagonal()
-    array([1., 1.])
-    """
-    cut = int(0.8 * len(codes))
-    spread = factors[cut:].std(axis=0)
-    scores = []
-    for latent in range(codes.shape[1]):
-        regressor = KNeighborsRegressor(n_neighbors=5).fit(codes[:cut, latent : latent + 1], factors[:cut])
-        missed = ((regressor.predict(codes[cut:, latent : latent + 1]) - factors[cut:]) ** 2).mean(axis=0)
-        scores.append(1 - np.sqrt(missed / np.where(spread > 0, spread, np.inf) ** 2) - (spread == 0))
-    return np.clip(np.array(scores), 0, None)
-
-
 def measure(name: str, members: tuple[int, ...], ensemble: Ensemble, world: World) -> Model:
-    """Inspect every seed of a model, and see which factors its latents predict.
+    """Inspect every seed of a model, and score its codes against the factors.
 
     >>> from unseam import Trial, data, train
     >>> world = data.load("sprites", resolution=8, shapes=["ellipse"], scales=2, orientations=1, positions=4)
@@ -94,8 +80,8 @@ def measure(name: str, members: tuple[int, ...], ensemble: Ensemble, world: Worl
     (1, 2, 3)
     """
     index = torch.randperm(len(world), generator=torch.Generator().manual_seed(0))[:POINTS]
-    x, factors = world.images(index), world.factors[index].double().numpy()
-    found, recovered = [], []
+    x = world.images(index)
+    found = []
     for member in members:
         model = ensemble[member]
         seen = inspect(
@@ -106,6 +92,9 @@ def measure(name: str, members: tuple[int, ...], ensemble: Ensemble, world: Worl
             beta=ensemble.trials[member].beta,
         )
         found.append(seen)
-        with torch.no_grad():
-            recovered.append(recovery(model.encode(x).mean.double().numpy(), factors))
-    return Model(name, members, tuple(found), np.array(recovered))
+    codes = encode_world(ensemble, members, world, torch.arange(len(world)))
+    # positions and sizes on a grid are regressed: how far off a prediction is matters, not only whether it is
+    smooth = [False] * len(world.factor_names)
+    recovered = disentanglement_score(codes.mean, codes.factors, discrete=smooth).sensitivity
+    scores = evaluate(codes.mean, codes.factors, tuple(SCORES), discrete=codes.discrete, preset="fast")
+    return Model(name, members, tuple(found), recovered.double().numpy(), scores)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from unseam.data import load
-from unseam.demo.models import Model, measure
+from unseam.demo.models import SCORES, Model, measure
 from unseam.demo.page import sections, sentences, table
 from unseam.report import write_page
 from unseam.training import train
@@ -71,6 +71,7 @@ class Demo:
                     "dto_of_chance": _numbers(model.dto),
                     "cosine": _numbers(model.cosine),
                     "gap": _numbers(model.gaps),
+                    "scores": {metric: _numbers(model.score(metric)) for metric in SCORES},
                     "inspections": [found.to_dict() for found in model.found],
                 }
                 for model in self.models
@@ -129,7 +130,7 @@ def run_demo(
 def _rows(models: tuple[Model, ...]) -> list[str]:
     return [
         f"{row['model']:16} DtO/chance {row['DtO/chance']:12} |cos| {row['|cos|']:12} gap {row['gap']:12} "
-        f"live {row['live latents']}"
+        f"MIG {row['MIG']:12} DCI {row['DCI']:12} live {row['live latents']}"
         for row in table(models)
     ]
 

@@ -1,53 +1,20 @@
-"""Figures of trained models from plain arrays, as matplotlib figures and byte-reproducible SVG."""
+"""Figures of trained models from plain arrays."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unseam.training.files import write_atomically
+from unseam.drawing import COLOURS
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["curves_figure", "gaps_figure", "pictures_figure", "recovery_figure", "to_svg", "write_svg"]
-
-# Okabe & Ito's colours, told apart by colour-blind readers.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
-
-
-def to_svg(figure: Figure) -> str:
-    """A figure as an SVG element: no date, fixed identifiers, so the same figure gives the same bytes.
-
-    >>> from matplotlib.figure import Figure
-    >>> to_svg(Figure(figsize=(1, 1))).startswith("<svg")
-    True
-    """
-    import matplotlib as mpl
-
-    target = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "unseam", "svg.fonttype": "path"}):
-        figure.savefig(target, format="svg", metadata={"Date": None}, transparent=True)
-    text = target.getvalue()
-    return text[text.index("<svg") :]
-
-
-def write_svg(figure: Figure, path: Path) -> Path:
-    """Write a figure as an SVG file on white, to a temporary name first."""
-    import matplotlib as mpl
-
-    def write(temporary: Path) -> None:
-        with mpl.rc_context({"svg.hashsalt": "unseam", "svg.fonttype": "path"}):
-            figure.savefig(temporary, format="svg", metadata={"Date": None})
-
-    write_atomically(path, write)
-    return path
+__all__ = ["curves_figure", "gaps_figure", "pictures_figure", "recovery_figure"]
 
 
 def recovery_figure(

@@ -10,7 +10,8 @@ from unseam.theory.collapse import (
     data_thresholds,
 )
 from unseam.theory.hessian import Inequality, diagonal_hessian, diagonal_hessian_optimal, plateau_term
-from unseam.theory.linear_beta_vae import LinearBetaVAE, inference_error, linear_beta_vae
+from unseam.theory.inference import InferenceError, inference_error
+from unseam.theory.linear_beta_vae import LinearBetaVAE, linear_beta_vae
 from unseam.theory.linear_vae import LinearVAE, linear_vae, rotated
 from unseam.theory.ppca import PPCA, PPCAPath, ppca, ppca_em
 from unseam.theory.precision import PrecisionOptimum, local_posterior, optimal_precision, precision_optimum
@@ -25,6 +26,7 @@ __all__ = [
     "rotated",
     "LinearBetaVAE",
     "linear_beta_vae",
+    "InferenceError",
     "inference_error",
     "PrecisionOptimum",
     "local_posterior",

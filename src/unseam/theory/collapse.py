@@ -82,7 +82,9 @@ def collapse_thresholds(
     scaled = given.double()[kept][:, kept] * root[:, None] * root
     thresholds = torch.zeros(len(given), dtype=torch.float64)
     if len(scaled):
-        thresholds[: len(scaled)] = spectrum("covariance", scaled)[0]
+        found = spectrum("covariance", scaled)[0]
+        rounding = len(scaled) * torch.finfo(given.dtype).eps * found[0]
+        thresholds[: len(scaled)] = torch.where(found > rounding, found, 0.0)
     return thresholds.to(given.dtype)
 
 

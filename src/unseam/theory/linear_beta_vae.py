@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unseam.theory._inputs import canonical, floating, positive
 
-__all__ = ["LinearBetaVAE", "linear_beta_vae", "inference_error"]
+__all__ = ["LinearBetaVAE", "linear_beta_vae"]
 
 
 class LinearBetaVAE(NamedTuple):
@@ -113,41 +113,6 @@ def linear_beta_vae(
         apart - _best(cross),
     )
     return LinearBetaVAE(*(part.to(given.dtype) for part in result))
-
-
-def inference_error(
-    mean: Tensor | NDArray[Any],
-    variance: Tensor | NDArray[Any],
-    true_mean: Tensor | NDArray[Any],
-    true_covariance: Tensor | NDArray[Any],
-) -> Tensor:
-    r"""Expected divergence of diagonal Gaussian posteriors from given ones, over a sample of points.
-
-    .. math:: \mathbb{E}_x D_{KL}\bigl(N(\mu_z, \text{diag}\,\sigma^2) \,\Vert\, N(m, E)\bigr)
-
-    sikka2019 Eqs. 2, 3 and 61 for any encoder: with the true posterior of the sources it is the true
-    inference error of a trained model, raw; align codes to sources before for the aligned one.
-
-    Args:
-        mean: μ_z (..., batch, latent).
-        variance: σ² (..., batch, latent), positive.
-        true_mean: m (batch, latent).
-        true_covariance: E (latent, latent), the same at every point.
-
-    Returns:
-        The mean over points (...), in nats.
-
-    >>> inference_error(torch.zeros(4, 2), torch.ones(4, 2), torch.ones(4, 2), torch.eye(2))
-    tensor(1.)
-    """
-    codes, spread = floating("mean", mean), positive("variance", variance)
-    target, covariance = floating("true_mean", true_mean), floating("true_covariance", true_covariance)
-    precision = torch.linalg.inv(covariance.to(codes.dtype))
-    error = target.to(codes.dtype) - codes
-    distance = torch.einsum("...bi,ij,...bj->...b", error, precision, error)
-    trace = (spread * precision.diagonal()).sum(-1)
-    volume = torch.logdet(covariance.to(codes.dtype)) - spread.log().sum(-1)
-    return (distance + trace + volume - codes.shape[-1]).mean(-1) / 2
 
 
 def _model_error(

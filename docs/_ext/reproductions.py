@@ -1,0 +1,85 @@
+"""The page of reproduced artefacts, written from the committed results when the documentation is built."""
+
+from unseam.drawing import to_svg
+from unseam.papers import artefacts, committed, results_folder
+
+MARKS = {"reproduced": "✓", "partly": "◐", "not reproduced": "✗", "cannot be run here": "–"}
+
+
+def write_page(app, page, source):
+    """Fill the page's two marked places: the table of verdicts, and a section for each artefact."""
+    if page != "reproductions":
+        return
+    kept = [(artefact, committed(artefact, results_folder())) for artefact in artefacts().values()]
+    source[0] = source[0].replace("<!-- verdicts -->", verdicts(kept))
+    source[0] = source[0].replace("<!-- artefacts -->", "\n".join(section(*one) for one in kept))
+
+
+def verdicts(kept):
+    lines = ["| artefact | shows | verdict | scale | time | on |", "|---|---|---|---|---|---|"]
+    for artefact, result in kept:
+        title = f"[{artefact.key}](#{anchor(artefact)})"
+        if result is None:
+            lines.append(f"| {title} | {artefact.title} | not measured yet | | | |")
+            continue
+        mark = f"{MARKS[result.verdict]} {result.verdict}"
+        lines.append(
+            f"| {title} | {artefact.title} | {mark} | {result.scale} | {result.seconds:.0f} s | {hardware(result)} |"
+        )
+    return "\n".join(lines)
+
+
+def section(artefact, result):
+    text = [f"({anchor(artefact)})=", f"## {artefact.key}", "", f"**{artefact.title}.** {artefact.claim}", ""]
+    text += [f"*Counts as reproduced if:* {artefact.criterion}", ""]
+    if result is None:
+        return "\n".join([*text, "Not measured yet.", ""])
+    text += ["| quantity | published | measured | verdict | |", "|---|---|---|---|---|"]
+    text += [
+        f"| {cell(found.quantity)} | {cell(found.published)} | {number(found)} | {MARKS[found.verdict]} "
+        f"{found.verdict} | {cell(found.note)} |"
+        for found in result.outcome.findings
+    ]
+    versions = result.about["versions"]
+    text += [
+        "",
+        "```{raw} html",
+        f'<div class="artefact">{to_svg(artefact.draw(result.outcome))}</div>',
+        "```",
+        "",
+    ]
+    if result.outcome.note:
+        text += [result.outcome.note, ""]
+    text += [
+        f"`{result.command}` · {result.seconds:.0f} s on {hardware(result)}, torch {versions['torch']}, "
+        f"{result.about['created'][:10]}, revision `{result.about['revision']}`.",
+        "",
+    ]
+    return "\n".join(text)
+
+
+def anchor(artefact):
+    return artefact.key.replace(".", "-").replace("_", "-")
+
+
+def hardware(result):
+    about = result.about["hardware"]
+    return about.get("accelerator", f"{about['cores']} CPU cores")
+
+
+def number(found):
+    if found.measured is None:
+        return ""
+    interval = (
+        "" if found.lower is None or found.upper is None else f" [{found.lower:.3g}, {found.upper:.3g}]"
+    )
+    return f"{found.measured:.4g}{interval}"
+
+
+def cell(text):
+    return text.replace("|", "\\|")
+
+
+def setup(app):
+    app.connect("source-read", write_page)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,217 @@
+"""Which latents a β-VAE keeps alive at which β, said of data before any training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unseam.data import World, load, names
+from unseam.drawing import COLOURS, panels
+from unseam.targets import read_array
+from unseam.theory import BetaRange, Moments, alive, beta_range, data_moments, data_thresholds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Advice", "advise", "advice_figure"]
+
+# Values that are read at once: 64 MB in single precision.
+_AT_ONCE = 2**24
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Collapse thresholds of a data set under a likelihood, and what they say.
+
+    >>> found = Advice("x.npy", "gaussian", 1.0, 100, 0, torch.tensor([4.0, 1.0, 0.5]))
+    >>> found.range(1)
+    BetaRange(lower=1.0, upper=4.0)
+    >>> print(found.summary())
+    x.npy: 100 points, 3 values each, gaussian likelihood (variance 1).
+    At β = 1 one latent lives; with β below 0.5 all 3 directions would.
+    One latent lives for β from 1 to 4, 2 for β from 0.5 to 1.
+    Exact for linear decoders; others can hold a latent a little longer, and lose it earlier when training stops early.
+    """
+
+    name: str
+    likelihood: str
+    noise: float
+    points: int
+    constant: int
+    thresholds: Tensor
+    """The β at which each latent dies (data,), descending."""
+
+    def alive(self, beta: float) -> int:
+        """How many latents live at a β."""
+        return int(alive(self.thresholds, beta))
+
+    def range(self, latents: int) -> BetaRange:
+        """The interval of β that keeps so many latents alive."""
+        return beta_range(self.thresholds, latents)
+
+    def rows(self, most: int = 12) -> list[dict[str, Any]]:
+        """One row a number of latents: from which to which β exactly so many live."""
+        live = min(most, int((self.thresholds > 0).sum()))
+        return [
+            {"latents alive": count, "from β": self.range(count).lower, "below β": self.range(count).upper}
+            for count in range(1, live + 1)
+        ]
+
+    def summary(self) -> str:
+        """The answer in a few lines of plain words."""
+        variance = f" (variance {self.noise:g})" if self.likelihood == "gaussian" else ""
+        constant = f", {self.constant} of them constant" if self.constant else ""
+        lines = [
+            f"{self.name}: {self.points} points, {len(self.thresholds)} values each{constant}, "
+            f"{self.likelihood} likelihood{variance}."
+        ]
+        positive = self.thresholds[self.thresholds > 0]
+        if not len(positive):
+            return "\n".join([*lines, "Nothing varies in it: every latent is dead at every β."])
+        lines.append(
+            f"At β = 1 {_latents(self.alive(1.0))}; with β below {float(positive[-1]):.3g} all {len(positive)} "
+            "directions would."
+        )
+        shown = [
+            f"{'One latent lives' if count == 1 else count} for β from {low:.3g} to {high:.3g}"
+            for count in (1, 2, 5, 10)
+            if count <= len(positive)
+            for low, high in [self.range(count)]
+        ]
+        lines.append(", ".join(shown) + ".")
+        lines.append(
+            "Exact for linear decoders; others can hold a latent a little longer, and lose it earlier when training "
+            "stops early."
+        )
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON values."""
+        return {
+            "name": self.name,
+            "likelihood": self.likelihood,
+            "noise": self.noise,
+            "points": self.points,
+            "constant": self.constant,
+            "thresholds": self.thresholds.tolist(),
+            "ranges": self.rows(),
+        }
+
+
+def advise(
+    target: str | Path | Tensor | NDArray[Any] | World,
+    *,
+    likelihood: str | None = None,
+    noise: float = 1.0,
+    points: int = 50_000,
+    seed: int = 0,
+) -> Advice:
+    """Say of data which latents live at which β (see :func:`unseam.theory.collapse_thresholds`).
+
+    Args:
+        target: a file (``.npy``, ``.npz``, ``.safetensors``), the name of a world, a world, or an array.
+        likelihood: ``"gaussian"`` or ``"bernoulli"``; by default Bernoulli for values within [0, 1].
+        noise: variance of a Gaussian likelihood.
+        points: how many points are read at most, at random from a world, evenly from a file.
+        seed: of the choice of points.
+
+    Returns:
+        The thresholds and what they say.
+
+    >>> advise(torch.tensor([[2.0, 0.0], [-2.0, 0.0]])).alive(1.0)
+    1
+    """
+    if points < 2:
+        raise ValueError(f"points must be at least 2, got {points}")
+    name, batches = _batches(target, points, seed)
+    lowest, highest, kept = np.inf, -np.inf, []
+
+    def seen() -> Iterator[Tensor]:
+        nonlocal lowest, highest
+        for batch in batches:
+            lowest, highest = min(lowest, float(batch.min())), max(highest, float(batch.max()))
+            kept.append(len(batch))
+            yield batch
+
+    moments: Moments = data_moments(seen())
+    chosen = likelihood or ("bernoulli" if lowest >= 0 and highest <= 1 else "gaussian")
+    if chosen == "bernoulli" and not (lowest >= 0 and highest <= 1):
+        raise ValueError(
+            f"a Bernoulli likelihood needs data in [0, 1], got values from {lowest:g} to {highest:g}"
+        )
+    thresholds = data_thresholds(moments, chosen, noise=noise)  # type: ignore[arg-type]
+    constant = int((moments.covariance.diagonal() <= 1e-14).sum())
+    return Advice(name, chosen, noise, sum(kept), constant, thresholds)
+
+
+def advice_figure(found: Advice, *, most: int = 100) -> Figure:
+    """The thresholds in descending order, and how many latents live at each β.
+
+    >>> figure = advice_figure(advise(torch.eye(3)))
+    >>> figure.axes[0].get_xlabel()
+    'latent'
+    """
+    values = found.thresholds[found.thresholds > 0][:most].numpy()
+    if not len(values):
+        raise ValueError(
+            f"found must have a positive threshold to be drawn, but nothing varies in {found.name}"
+        )
+    figure, (left, right) = panels(
+        ["β at which each latent dies", "latents alive at β"], width=3.4, height=2.6
+    )
+    left.plot(range(1, len(values) + 1), values, ".-", color=COLOURS[0], markersize=4, linewidth=0.8)
+    left.set(xlabel="latent", ylabel="threshold of β", yscale="log")
+    grid = np.geomspace(values[-1] / 2, values[0] * 2, 400)
+    right.step(grid, alive(found.thresholds, torch.from_numpy(grid)).numpy(), where="post", color=COLOURS[0])
+    right.axvline(1.0, color="grey", linewidth=0.8, linestyle="--")
+    right.set(
+        xlabel="β", ylabel="latents alive", xscale="log", ylim=(-0.02 * len(values), 1.05 * len(values))
+    )
+    for axes in (left, right):
+        axes.xaxis.label.set_fontsize(8)
+        axes.yaxis.label.set_fontsize(8)
+    return figure
+
+
+def _batches(
+    target: str | Path | Tensor | NDArray[Any] | World, points: int, seed: int
+) -> tuple[str, Iterator[Tensor]]:
+    """A name, and the data a bounded part at a time."""
+    if isinstance(target, Tensor | np.ndarray):
+        return "data", iter(_parts(torch.as_tensor(target), points))
+    if isinstance(target, World):
+        return target.name, _images(target, points, seed)
+    path = Path(target)
+    if path.suffix in (".npy", ".npz", ".safetensors") or path.exists():
+        return str(path), iter(_parts(read_array(path), points))
+    if str(target) not in names():
+        raise ValueError(
+            f"{target} is neither a file (.npy, .npz, .safetensors) nor a world; worlds: {', '.join(names())}"
+        )
+    world = load(str(target))
+    return world.name, _images(world, points, seed)
+
+
+def _parts(rows: Tensor, points: int) -> tuple[Tensor, ...]:
+    if rows.ndim < 2 or not len(rows):
+        raise ValueError(f"data must hold rows (batch, ...), got shape {tuple(rows.shape)}")
+    if len(rows) > points:
+        rows = rows[torch.linspace(0, len(rows) - 1, points).round().long()]
+    return rows.split(max(1, _AT_ONCE // max(1, rows[0].numel())))
+
+
+def _images(world: World, points: int, seed: int) -> Iterator[Tensor]:
+    index = torch.randperm(len(world), generator=torch.Generator().manual_seed(seed))[:points]
+    for part in index.split(max(1, _AT_ONCE // int(np.prod(world.shape)))):
+        yield world.images(part)
+
+
+def _latents(count: int) -> str:
+    return "no latent lives" if count == 0 else "one latent lives" if count == 1 else f"{count} latents live"

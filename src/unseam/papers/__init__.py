@@ -1,0 +1,34 @@
+"""The papers' tables, figures and theorems, measured again: published beside measured, with verdicts."""
+
+from unseam.papers.artefact import (
+    SCALES,
+    Artefact,
+    Finding,
+    Outcome,
+    Result,
+    Scale,
+    Verdict,
+    Workplace,
+    reproduce,
+    verdict,
+)
+from unseam.papers.catalogue import artefacts
+from unseam.papers.results import committed, load_result, results_folder, save_result
+
+__all__ = [
+    "SCALES",
+    "Artefact",
+    "Finding",
+    "Outcome",
+    "Result",
+    "Scale",
+    "Verdict",
+    "Workplace",
+    "artefacts",
+    "committed",
+    "load_result",
+    "reproduce",
+    "results_folder",
+    "save_result",
+    "verdict",
+]

@@ -1,0 +1,34 @@
+"""Unpicking data at the seams: VAEs, disentanglement and independent components (Allen 2024)."""
+
+from unseam.papers.allen2024.collapse import COLLAPSE
+from unseam.papers.allen2024.corollary31 import COROLLARY31
+from unseam.papers.allen2024.deterministic_elbo import DETERMINISTIC_ELBO
+from unseam.papers.allen2024.diagonal_hessian import DIAGONAL_HESSIAN
+from unseam.papers.allen2024.figure1 import FIGURE1
+from unseam.papers.allen2024.figure2 import FIGURE2
+from unseam.papers.allen2024.identifiability import IDENTIFIABILITY
+from unseam.papers.allen2024.linear_vae import LINEAR_VAE
+from unseam.papers.allen2024.optimal_precision import OPTIMAL_PRECISION
+from unseam.papers.allen2024.piecewise_linear import PIECEWISE_LINEAR
+from unseam.papers.allen2024.plateaus import PLATEAUS
+from unseam.papers.allen2024.push_forward import PUSH_FORWARD
+from unseam.papers.allen2024.theorem3 import THEOREM3
+from unseam.papers.artefact import Artefact
+
+__all__ = ["ARTEFACTS"]
+
+ARTEFACTS: tuple[Artefact, ...] = (
+    LINEAR_VAE,
+    DETERMINISTIC_ELBO,
+    OPTIMAL_PRECISION,
+    IDENTIFIABILITY,
+    THEOREM3,
+    COROLLARY31,
+    PUSH_FORWARD,
+    FIGURE1,
+    FIGURE2,
+    DIAGONAL_HESSIAN,
+    PIECEWISE_LINEAR,
+    PLATEAUS,
+    COLLAPSE,
+)

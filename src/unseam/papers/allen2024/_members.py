@@ -1,0 +1,157 @@
+"""What artefacts of trained models share: training, affine decoders as matrices, alignment, intervals over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseam.data import ArrayWorld, World
+from unseam.geometry import signed_permutation
+from unseam.papers.artefact import Finding, Workplace
+from unseam.training import Ensemble, train
+from unseam.trial import Trial
+
+__all__ = [
+    "aligned",
+    "apart",
+    "decoder_matrices",
+    "exact_sample",
+    "finding",
+    "interval",
+    "logarithmic",
+    "orthonormal",
+    "rotated",
+    "sprite_trial",
+    "trained",
+]
+
+
+def sprite_trial(resolution: int, positions: int, scales: int, width: int, latent: int) -> Trial:
+    """Small networks on soft ellipses of several sizes and places, which a smooth decoder can follow."""
+    options: dict[str, int | float | tuple[str | int | float, ...]] = {
+        "resolution": resolution,
+        "shapes": ("ellipse",),
+        "scales": scales,
+        "orientations": 1,
+        "positions": positions,
+        "span": 0.5,
+        "softness": resolution / 24,
+    }
+    return Trial(
+        world="sprites",
+        world_options=tuple(options.items()),
+        encoder_widths=(width, width),
+        decoder_widths=(width,),
+        latent=latent,
+        learning_rate=3e-3,
+        precision="float32",
+    )
+
+
+def trained(trials: Sequence[Trial], place: Workplace, name: str, *, world: World | None = None) -> Ensemble:
+    """Train all of them together, or go on with them in a folder of that name."""
+    folder = None if place.folder is None else place.folder / name
+    return train(
+        trials,
+        world=world,
+        device=place.device,
+        out=folder,
+        resume=folder is not None,
+        progress=place.progress,
+    )
+
+
+def decoder_matrices(ensemble: Ensemble) -> tuple[Tensor, Tensor]:
+    """Matrix W (member, data, latent) and offset (member, data) of decoders that are affine, from probes."""
+    latent = ensemble.trials[0].latent
+    ahead = ensemble.decode(torch.cat([torch.zeros(1, latent), torch.eye(latent)])).double().cpu()
+    return (ahead[:, 1:] - ahead[:, :1]).mT, ahead[:, 0]
+
+
+def aligned(weights: Tensor, target: Tensor) -> Tensor:
+    """Columns of W (..., data, latent) in the order and with the signs that bring them closest to the target's.
+
+    ‖WP − T‖² = ‖W‖² + ‖T‖² − 2 tr(PᵀWᵀT), so the best P is the signed permutation closest to WᵀT.
+    """
+    overlap = weights.mT @ target
+    largest = overlap.abs().amax((-2, -1), keepdim=True)
+    return weights @ signed_permutation(overlap / torch.where(largest == 0, 1.0, largest))
+
+
+def rotated(weights: Tensor, target: Tensor) -> Tensor:
+    """W (..., data, latent) turned by the orthogonal R that brings it closest to the target (Procrustes)."""
+    left, _, right = torch.linalg.svd(weights.mT @ target)
+    return weights @ (left @ right)
+
+
+def apart(weights: Tensor, target: Tensor) -> Tensor:
+    """Frobenius norm of the difference over that of the target (...)."""
+    return torch.linalg.matrix_norm(weights - target) / torch.linalg.matrix_norm(target)
+
+
+def orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
+    """Orthonormal columns in a random direction, float64."""
+    return torch.linalg.qr(torch.randn(rows, columns, generator=generator, dtype=torch.float64)).Q
+
+
+def exact_sample(covariance: Tensor, size: int, generator: torch.Generator) -> ArrayWorld:
+    """Normal data of mean zero whose *empirical* covariance is the one given, so that equal eigenvalues stay equal."""
+    data = len(covariance)
+    draws = torch.randn(size, data, generator=generator, dtype=torch.float64)
+    draws = draws - draws.mean(0)
+    white = torch.linalg.solve_triangular(
+        torch.linalg.cholesky(draws.mT @ draws / size), draws.mT, upper=False
+    )
+    table = (torch.linalg.cholesky(covariance.double()) @ white).mT
+    return ArrayWorld(
+        table.float(),
+        torch.zeros(size, 0),
+        name="normal",
+        factor_names=(),
+        factor_sizes=(),
+        options={"size": size, "covariance": covariance.tolist()},
+    )
+
+
+def interval(values: Tensor) -> tuple[float, float, float]:
+    """Mean and both ends of its 95 % interval (Student's t) over seeds; no interval of one."""
+    from scipy import stats
+
+    given = values.double().flatten()
+    mean = float(given.mean())
+    if len(given) < 2:
+        return mean, math.nan, math.nan
+    reach = float(stats.t.ppf(0.975, len(given) - 1)) * float(given.std()) / math.sqrt(len(given))
+    return mean, mean - reach, mean + reach
+
+
+def finding(quantity: str, published: str, values: Tensor, holds: bool, note: str = "") -> Finding:
+    """A finding with the mean of its values over seeds."""
+    mean, lower, upper = interval(values)
+    single = math.isnan(lower)
+    return Finding(
+        quantity,
+        published,
+        mean,
+        None if single else lower,
+        None if single else upper,
+        "reproduced" if holds else "not reproduced",
+        note,
+    )
+
+
+def logarithmic(axis: Any, ticks: Sequence[float] | None = None) -> None:
+    """Put an axis of a panel on a logarithmic scale, labelled at these values, or at powers of ten alone."""
+    from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    if ticks is None:
+        axis.set_minor_formatter(NullFormatter())
+        return
+    axis.set_major_locator(FixedLocator(list(ticks)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_locator(NullLocator())

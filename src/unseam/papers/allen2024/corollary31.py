@@ -1,0 +1,298 @@
+"""Corollary 3.1 of allen2024: β < 1 against posterior collapse under a likelihood that models the data itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from unseam.data import ArrayWorld
+from unseam.drawing import COLOURS, panels
+from unseam.papers.allen2024._members import finding, logarithmic, trained
+from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.theory import alive, collapse_thresholds
+from unseam.training import Ensemble
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["COROLLARY31"]
+
+LIKELIHOODS = {
+    "gaussian": "Gaussian, variance fixed",
+    "gaussian_pixel": "Gaussian, variance of each pixel learned",
+    "bernoulli": "Bernoulli",
+}
+EXPRESSIVE = ("gaussian_pixel", "bernoulli")
+ACTIVE = 0.01
+"""Nats of KL from which a latent counts as active."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Pixels in groups that share a factor, and single pixels with a factor of their own.
+
+    A likelihood with a variance, or a probability, for each pixel models single pixels without any latent: the
+    paper's posterior collapse. It cannot model the groups.
+    """
+
+    groups: int = 2
+    group_size: int = 4
+    single: int = 6
+    loading: float = 1.5
+    flip: float = 0.1
+    items: int = 5000
+    betas: tuple[float, ...] = (0.1, 0.3, 0.6, 0.9, 1.0, 1.1, 1.6, 2.5, 4.0)
+    seeds: int = 3
+    width: int = 32
+    steps: int = 3000
+    batch_size: int = 100
+    learning_rate: float = 2e-3
+    points: int = 1000
+
+
+def measure(settings: Settings, place: Workplace) -> Outcome:
+    """Active latents of every model, and Var[x|z] over Var[x]."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    curves = []
+    for likelihood in LIKELIHOODS:
+        world = _binary(settings) if likelihood == "bernoulli" else _normal(settings)
+        trials = _trials(settings, likelihood)
+        ensemble = trained(trials, place, likelihood, world=world)
+        active, left = _measured(ensemble, world, settings)
+        rows += [
+            {
+                "likelihood": likelihood,
+                "beta": trial.beta,
+                "seed": trial.seed,
+                "active": int(active[member]),
+                "variance left": float(left[member]),
+            }
+            for member, trial in enumerate(trials)
+        ]
+        curves.append(_predicted(settings, likelihood, world))
+    members = pd.DataFrame(rows)
+    latents = settings.groups + settings.single
+    return Outcome(
+        tuple(_findings(members, settings.groups, latents)),
+        {"members": members, "predicted": pd.concat(curves, ignore_index=True)},
+        _note(members),
+    )
+
+
+def _trials(settings: Settings, likelihood: str) -> list[Trial]:
+    first = Trial(
+        world="mixture",
+        likelihood=likelihood,  # type: ignore[arg-type]
+        latent=settings.groups + settings.single,
+        encoder_widths=(settings.width,),
+        decoder_widths=(settings.width,),
+        encoder_activation="tanh",
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        precision="float32",
+    )
+    return [
+        dataclasses.replace(first, beta=beta, seed=seed)
+        for beta in settings.betas
+        for seed in range(settings.seeds)
+    ]
+
+
+def _owners(settings: Settings) -> Tensor:
+    """Factor of each pixel: groups first, then one each."""
+    shared = torch.arange(settings.groups).repeat_interleave(settings.group_size)
+    return torch.cat([shared, settings.groups + torch.arange(settings.single)])
+
+
+def _normal(settings: Settings) -> ArrayWorld:
+    """x_i = loading · s + noise of unit variance, s the normal factor of pixel i."""
+    draw = torch.Generator().manual_seed(0)
+    owners = _owners(settings)
+    factors = torch.randn(settings.items, settings.groups + settings.single, generator=draw)
+    x = settings.loading * factors[:, owners]
+    return _world(x + torch.randn(x.shape, generator=draw), factors, settings)
+
+
+def _binary(settings: Settings) -> ArrayWorld:
+    """Pixel i is its fair binary factor, flipped now and then."""
+    draw = torch.Generator().manual_seed(0)
+    owners = _owners(settings)
+    factors = (torch.rand(settings.items, settings.groups + settings.single, generator=draw) < 0.5).float()
+    x = factors[:, owners]
+    flipped = torch.rand(x.shape, generator=draw) < settings.flip
+    return _world(torch.where(flipped, 1 - x, x), factors, settings)
+
+
+def _world(x: Tensor, factors: Tensor, settings: Settings) -> ArrayWorld:
+    return ArrayWorld(
+        x,
+        factors,
+        name="groups",
+        factor_names=tuple(f"s{factor + 1}" for factor in range(factors.shape[1])),
+        factor_sizes=(0,) * factors.shape[1],
+        options={"groups": settings.groups, "group_size": settings.group_size, "single": settings.single},
+    )
+
+
+def _measured(ensemble: Ensemble, world: ArrayWorld, settings: Settings) -> tuple[Tensor, Tensor]:
+    """Number of latents whose mean KL exceeds the threshold, and mean Var[x|z] / Var[x], for each member."""
+    x = world.images(torch.arange(min(settings.points, len(world))))
+    code = ensemble.encode(x)
+    mean, variance = code.mean.double().cpu(), code.variance.double().cpu()
+    kl = (mean.square() + variance - variance.log() - 1).mean(1) / 2
+    output = ensemble.decode(code.mean).double().cpu()
+    likelihood = ensemble[0].likelihood.double().cpu()
+    left = likelihood.variance(output.flatten(0, 1)).unflatten(0, output.shape[:2])
+    return (kl > ACTIVE).sum(-1), (left.mean(1) / x.double().var(0, correction=0)).mean(-1)
+
+
+def _predicted(settings: Settings, likelihood: str, world: ArrayWorld) -> pd.DataFrame:
+    """How many latents linear theory keeps alive.
+
+    With a variance or a probability for each pixel, what stands against a latent is the likelihood of its pixels
+    alone: the thresholds are the eigenvalues of the correlation matrix.
+    """
+    import pandas as pd
+
+    x = world.images(torch.arange(len(world))).double()
+    covariance = torch.cov(x.mT, correction=0)
+    weight = 1 / covariance.diagonal() if likelihood in EXPRESSIVE else 1.0
+    lowest, highest = (
+        torch.tensor(end, dtype=torch.float64) for end in (min(settings.betas), max(settings.betas))
+    )
+    beta = torch.logspace(float(lowest.log10()), float(highest.log10()), 200, dtype=torch.float64)
+    latents = settings.groups + settings.single
+    living = alive(collapse_thresholds(covariance, weight=weight), beta).clamp(max=latents)
+    return pd.DataFrame({"likelihood": likelihood, "beta": beta.tolist(), "active": living.tolist()})
+
+
+def _findings(members: pd.DataFrame, shared: int, latents: int) -> list[Finding]:
+    found = []
+    for likelihood in EXPRESSIVE:
+        own = members[members["likelihood"] == likelihood]
+        name = LIKELIHOODS[likelihood]
+        at_one = _active(own, 1.0)
+        below = {beta: _active(own, beta) for beta in sorted(own["beta"].unique()) if beta < 1}
+        best, most = max(below.items(), key=lambda pair: float(pair[1].mean()))
+        found.append(
+            finding(
+                f"{name}: active latents at β = 1, of {latents}",
+                f"fewer: collapse ({shared} if complete)",
+                at_one,
+                bool(at_one.mean() < latents),
+            )
+        )
+        found.append(
+            finding(
+                f"{name}: most active latents at a β < 1, of {latents}",
+                f"{latents}: no collapse for some β",
+                most,
+                bool((most == latents).all()) and bool(most.mean() > at_one.mean()),
+                f"at β = {best:g}",
+            )
+        )
+        gained = torch.stack(list(below.values())).mean(0) - at_one
+        found.append(
+            finding(
+                f"{name}: active latents gained by β < 1, mean over those β",
+                "> 0",
+                gained,
+                bool((gained > 0).all()),
+            )
+        )
+    control = members[(members["likelihood"] == "gaussian") & (members["beta"] <= 1)]
+    found.append(
+        finding(
+            f"{LIKELIHOODS['gaussian']} (control): active latents at β ≤ 1, of {latents}",
+            f"{latents}: it cannot model the pixels alone",
+            torch.tensor(control["active"].to_numpy(dtype=float)),
+            bool((control["active"] == latents).all()),
+        )
+    )
+    return found
+
+
+def _active(own: pd.DataFrame, beta: float) -> Tensor:
+    return torch.tensor(own[own["beta"] == beta]["active"].to_numpy(dtype=float))
+
+
+def _note(members: pd.DataFrame) -> str:
+    pixel = members[members["likelihood"] == "gaussian_pixel"].groupby("beta")["variance left"].mean()
+    least = float(pixel.index.min())
+    return (
+        "With a variance of each pixel that is learned, β < 1 has no optimum: the objective gains ½(1 − β) for every "
+        f"nat that log Var[x|z] falls, and training stops somewhere on the way (Var[x|z]/Var[x] is {pixel[least]:.2g} "
+        f"at β = {least:g}, {pixel[1.0]:.2g} at 1). At β = 1 every share of a single pixel's variance between latent "
+        "and likelihood is as good."
+    )
+
+
+def draw(outcome: Outcome) -> Figure:
+    """Active latents against β for each likelihood; linear theory as a line."""
+    members, predicted = outcome.tables["members"], outcome.tables["predicted"]
+    titles = [*LIKELIHOODS.values(), "Var[x|z] / Var[x]"]
+    figure, axes = panels(titles, rows=2, width=3.4, height=2.3)
+    for panel, (likelihood, colour) in zip(axes, zip(LIKELIHOODS, COLOURS, strict=False), strict=False):
+        line = predicted[predicted["likelihood"] == likelihood]
+        own = members[members["likelihood"] == likelihood]
+        means = own.groupby("beta")["active"]
+        panel.plot(line["beta"], line["active"], color="grey", linewidth=1, label="linear theory")
+        panel.fill_between(means.mean().index, means.min(), means.max(), color=colour, alpha=0.2, linewidth=0)
+        panel.plot(means.mean().index, means.mean(), "o-", color=colour, markersize=3.5, label="trained")
+        panel.set_ylim(-0.3, float(predicted["active"].max()) + 0.5)
+        panel.set_ylabel("active latents", fontsize=8)
+        left = own.groupby("beta")["variance left"].mean()
+        axes[3].plot(left.index, left, "o-", color=colour, markersize=3.5, label=LIKELIHOODS[likelihood])
+    axes[0].legend(fontsize=7, frameon=False, loc="lower left")
+    axes[3].legend(fontsize=7, frameon=False, loc="lower right")
+    logarithmic(axes[3].yaxis)
+    ticks = [beta for beta in sorted(members["beta"].unique()) if beta in (0.1, 0.3, 0.4, 1.0, 1.5, 2.5, 4.0)]
+    for panel in axes:
+        logarithmic(panel.xaxis, ticks)
+        panel.axvline(1.0, color="grey", linewidth=0.7, linestyle="--")
+        panel.set_xlabel("β", fontsize=8)
+    return figure
+
+
+COROLLARY31 = Artefact(
+    key="allen2024.corollary31",
+    title="β < 1 against posterior collapse",
+    claim="Where the likelihood is expressive enough to model the data by itself latents become redundant, and β < 1, "
+    "which reduces Var[x|z] below Var[x], mitigates that (Cor. 3.1).",
+    criterion="Under likelihoods that can model single pixels by themselves fewer latents than there are factors are "
+    "active at β = 1, more on average over β < 1 for every seed, and all of them for some β < 1; under a Gaussian of "
+    "fixed variance, which cannot, all are active at every β ≤ 1.",
+    presets={
+        "smoke": Settings(
+            groups=1,
+            group_size=3,
+            single=2,
+            items=500,
+            betas=(0.3, 1.0, 1.5),
+            seeds=2,
+            width=8,
+            steps=120,
+            batch_size=50,
+            learning_rate=2e-2,
+            points=100,
+        ),
+        "laptop": Settings(),
+        "full": Settings(
+            betas=(0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.6, 2.5, 4.0),
+            seeds=20,
+            steps=10_000,
+            batch_size=200,
+        ),
+    },
+    measure=measure,
+    draw=draw,
+)

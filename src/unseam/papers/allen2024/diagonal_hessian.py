@@ -1,0 +1,289 @@
+"""Theorems 4 and 5 of allen2024 with the corrected bound, on random Hessians and on those of trained decoders."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from unseam.data import load
+from unseam.drawing import COLOURS, panels
+from unseam.geometry import diagonal_share, likelihood_hessian
+from unseam.papers.allen2024._members import finding, orthonormal, sprite_trial, trained
+from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.theory import diagonal_hessian as theorem4
+from unseam.theory import diagonal_hessian_optimal as theorem5
+from unseam.training import Ensemble
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["DIAGONAL_HESSIAN"]
+
+ROUNDING = 1e-9
+POSTERIORS = ("diagonal", "full")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Random negative definite Hessians, and VAEs with a diagonal and a full posterior."""
+
+    matrices: int = 2000
+    latent: int = 4
+    turns: int = 200
+    resolution: int = 16
+    positions: int = 16
+    scales: int = 8
+    width: int = 64
+    variance: float = 0.05
+    seeds: int = 5
+    steps: int = 4000
+    points: int = 200
+    seed: int = 0
+
+
+def measure(settings: Settings, place: Workplace) -> Outcome:
+    """Both sides of both inequalities for random eigenvectors, and where trained decoders stand among turns of H."""
+    import pandas as pd
+
+    random = torch.Generator().manual_seed(settings.seed)
+    matrices = _matrices(settings, random)
+    members = pd.concat(
+        [_members(settings, place, posterior, random) for posterior in POSTERIORS], ignore_index=True
+    )
+    return Outcome(tuple(_findings(matrices, members)), {"matrices": matrices, "members": members})
+
+
+def _matrices(settings: Settings, random: torch.Generator) -> pd.DataFrame:
+    """Values of ⟨VTVᵀ, Σ⟩ for V turned, V = I and the best signed permutation, by trying all of them."""
+    import pandas as pd
+
+    shape = (settings.matrices, settings.latent)
+    curvature = -torch.exp(1.5 * torch.randn(shape, generator=random, dtype=torch.float64))
+    variance = torch.rand(shape, generator=random, dtype=torch.float64).clamp(min=0.01)
+    turn = torch.linalg.qr(torch.randn(*shape, shape[1], generator=random, dtype=torch.float64)).Q
+    turned = _turned(curvature.diag_embed(), turn)
+    four, five = theorem4(turned, variance), theorem5(turned)
+    orders = torch.tensor(list(itertools.permutations(range(shape[1]))))
+    every = (curvature[:, orders] * variance[:, None]).sum(-1)
+    straight = theorem5(curvature.diag_embed())
+    return pd.DataFrame(
+        {
+            "turned": four.value.numpy(),
+            "V = I": (curvature * variance).sum(-1).numpy(),
+            "best permutation": every.amax(1).numpy(),
+            "bound": four.bound.numpy(),
+            "printed bound": four.printed.numpy(),
+            "Thm. 5, turned": five.value.numpy(),
+            "Thm. 5, V = I": straight.value.numpy(),
+            "Thm. 5, bound": five.bound.numpy(),
+        }
+    )
+
+
+def _turned(matrix: Tensor, turn: Tensor) -> Tensor:
+    """V T Vᵀ, symmetric to the last bit."""
+    found = turn @ matrix @ turn.mT
+    return (found + found.mT) / 2
+
+
+def _members(settings: Settings, place: Workplace, posterior: str, random: torch.Generator) -> pd.DataFrame:
+    import pandas as pd
+
+    base = sprite_trial(
+        settings.resolution, settings.positions, settings.scales, settings.width, settings.latent
+    )
+    base = dataclasses.replace(
+        base,
+        likelihood="gaussian",
+        likelihood_variance=settings.variance,
+        steps=settings.steps,
+        posterior=posterior,  # type: ignore[arg-type]
+    )
+    trials = [dataclasses.replace(base, seed=seed) for seed in range(settings.seeds)]
+    ensemble = trained(trials, place, posterior)
+    world = load(base.world, **dict(base.world_options))  # type: ignore[arg-type]
+    x = world.images(torch.randperm(len(world), generator=random)[: settings.points])
+    turns = torch.stack(
+        [orthonormal(settings.latent, settings.latent, random) for _ in range(settings.turns)]
+    )
+    rows = [_position(ensemble, member, x.to(ensemble.device), turns) for member in range(len(trials))]
+    return pd.DataFrame({"posterior": posterior, "seed": range(len(trials))} | _columns(rows))
+
+
+def _columns(rows: list[dict[str, float]]) -> dict[str, list[float]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+@torch.no_grad()
+def _position(ensemble: Ensemble, member: int, x: Tensor, turns: Tensor) -> dict[str, float]:
+    """How far a decoder's Hessians are from diagonal, against the same Hessians turned at random.
+
+    Theorem 4 with the exact Hessian and Σ at its best diagonal (Eq. 7); Theorem 5 with −DᵀA²D, for which I − H/β is
+    positive definite always. Lost is bound − value, in nats, a mean over points.
+    """
+    model = ensemble[member].double()
+    x = x.double()
+    code = model.encode(x)
+    found = likelihood_hessian(model.decode, model.likelihood, x, code.mean)
+    exact, newton = found.exact.cpu(), found.gauss_newton.cpu()
+    variance = 1 / (1 - newton.diagonal(dim1=-2, dim2=-1))
+    four, five = theorem4(exact, variance), theorem5(newton)
+    lost4, lost5 = (four.bound - four.value) / 2, five.bound - five.value
+    other4, other5 = _lost_turned(exact, newton, turns)
+    return {
+        "diagonal share": float(diagonal_share(newton).mean()),
+        "lost, Thm. 4": float(lost4.mean()),
+        "lost, Thm. 4, turned": float(other4.mean()),
+        "turns beaten, Thm. 4": float((lost4 < other4).double().mean()),
+        "lost, Thm. 5": float(lost5.mean()),
+        "lost, Thm. 5, turned": float(other5.mean()),
+        "turns beaten, Thm. 5": float((lost5 < other5).double().mean()),
+    }
+
+
+def _lost_turned(exact: Tensor, newton: Tensor, turns: Tensor) -> tuple[Tensor, Tensor]:
+    """The same two losses (turn, point) after the eigenvectors were turned, Σ keeping up."""
+    spun = _turned(newton, turns[:, None])
+    variance = 1 / (1 - spun.diagonal(dim1=-2, dim2=-1))
+    four, five = theorem4(_turned(exact, turns[:, None]), variance), theorem5(spun)
+    return (four.bound - four.value) / 2, five.bound - five.value
+
+
+def _findings(matrices: pd.DataFrame, members: pd.DataFrame) -> list[Finding]:
+    over4 = float((matrices["turned"] - matrices["bound"]).max())
+    best = float((matrices["best permutation"] - matrices["bound"]).abs().max())
+    first = float((matrices["turned"] > matrices["V = I"] + ROUNDING).mean())
+    slack = float((matrices["printed bound"] - matrices["V = I"]).min())
+    over5 = float((matrices["Thm. 5, turned"] - matrices["Thm. 5, bound"]).max())
+    equal5 = float((matrices["Thm. 5, V = I"] - matrices["Thm. 5, bound"]).abs().max())
+    found = [
+        _checked(
+            "Thm. 4, corrected: ⟨H, Σ⟩ above the rearrangement bound by at most",
+            "≤ 0",
+            over4,
+            over4 <= ROUNDING,
+        ),
+        _checked(
+            "Thm. 4, corrected: best signed permutation misses the bound by at most",
+            "0",
+            best,
+            best <= ROUNDING,
+        ),
+        _checked(
+            "Thm. 4 as printed: share of random turns that beat V = I",
+            "0",
+            first,
+            first == 0,
+            "V = I is best only if largest variance and least curvature stand in the same place",
+        ),
+        _checked(
+            "Thm. 4 as printed: least distance of ‖T‖‖Σ‖ from ⟨T, Σ⟩, said to be equal",
+            "0",
+            slack,
+            abs(slack) <= ROUNDING,
+            "the norms' product is positive, the trace negative",
+        ),
+        _checked("Thm. 5: value above the bound by at most", "≤ 0", over5, over5 <= ROUNDING),
+        _checked("Thm. 5: with V = I misses the bound by at most", "0", equal5, equal5 <= ROUNDING),
+    ]
+    for name in ("Thm. 4", "Thm. 5"):
+        lost = {
+            kind: torch.tensor((own[f"lost, {name}"] / own[f"lost, {name}, turned"]).to_numpy())
+            for kind, own in members.groupby("posterior")
+        }
+        found.append(
+            finding(
+                f"{name} on trained decoders, diagonal posterior: nats lost, over those of H turned at random",
+                "towards 0",
+                lost["diagonal"],
+                bool((lost["diagonal"] < 0.2).all()),
+                f"full posterior {float(lost['full'].mean()):.3g}",
+            )
+        )
+    return found
+
+
+def _checked(quantity: str, published: str, value: float, holds: bool, note: str = "") -> Finding:
+    return Finding(quantity, published, value, None, None, "reproduced" if holds else "not reproduced", note)
+
+
+def draw(outcome: Outcome) -> Figure:
+    """Random Hessians: what V = I and turns reach; trained decoders: nats lost by not being diagonal."""
+    matrices, members = outcome.tables["matrices"], outcome.tables["members"]
+    titles = [
+        "Theorem 4: value below the bound",
+        "Theorem 5: value below the bound",
+        "trained decoders: nats lost",
+    ]
+    figure, axes = panels(titles, width=3.0, height=2.5)
+    short = matrices.head(600)
+    for panel, bound, columns in (
+        (axes[0], "bound", ("turned", "V = I", "best permutation")),
+        (axes[1], "Thm. 5, bound", ("Thm. 5, turned", "Thm. 5, V = I")),
+    ):
+        for colour, column in zip(COLOURS, columns, strict=False):
+            lost = (short[bound] - short[column]).clip(lower=1e-12).sort_values().to_numpy()
+            share = [(place + 0.5) / len(lost) for place in range(len(lost))]
+            panel.plot(lost, share, color=colour, linewidth=1.4, label=column.replace("Thm. 5, ", ""))
+        panel.set_xscale("log")
+        panel.set_xlim(5e-13, 200)
+        panel.set_xlabel("bound − value (1e-12: none)", fontsize=8)
+        panel.set_ylabel("share of Hessians", fontsize=8)
+        panel.legend(fontsize=7, frameon=False, loc="upper left")
+    for place, kind in enumerate(POSTERIORS):
+        own = members[members["posterior"] == kind]
+        for colour, (column, label) in zip(
+            COLOURS,
+            (("lost, Thm. 5", "as trained"), ("lost, Thm. 5, turned", "turned at random")),
+            strict=False,
+        ):
+            axes[2].plot(
+                [place] * len(own),
+                own[column],
+                "o",
+                color=colour,
+                markersize=4,
+                alpha=0.6,
+                label=label if not place else None,
+            )
+    axes[2].set_xticks(range(2), [f"{kind} posterior" for kind in POSTERIORS])
+    axes[2].set_xlim(-0.5, 1.5)
+    axes[2].set_yscale("log")
+    axes[2].legend(fontsize=7, frameon=False)
+    return figure
+
+
+DIAGONAL_HESSIAN = Artefact(
+    key="allen2024.diagonal_hessian",
+    title="Theorems 4 and 5: a diagonal Hessian is best, with the bound corrected",
+    claim="The deterministic ELBO is largest in the eigenvectors V of the Hessian iff V = I, for a given diagonal Σ "
+    "(Theorem 4, by Cauchy–Schwarz) and for a Σ that keeps up (Theorem 5, by Hadamard).",
+    criterion="On random negative definite Hessians ⟨H, Σ⟩ never passes the rearrangement bound, which the best signed "
+    "permutation reaches, and Theorem 5 holds with equality at V = I, all within 1e-9; V = I beats every turn in "
+    "Theorem 4 as printed and its Cauchy–Schwarz bound equals ⟨T, Σ⟩; decoders trained with a diagonal posterior lose "
+    "less than a fifth of what their Hessians lose when turned at random, for every seed.",
+    presets={
+        "smoke": Settings(
+            matrices=100,
+            latent=3,
+            turns=20,
+            resolution=8,
+            positions=8,
+            scales=3,
+            width=16,
+            seeds=1,
+            steps=300,
+            points=40,
+        ),
+        "laptop": Settings(),
+        "full": Settings(matrices=20_000, turns=100, seeds=20, steps=10_000),
+    },
+    measure=measure,
+    draw=draw,
+)

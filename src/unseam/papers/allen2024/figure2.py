@@ -1,0 +1,232 @@
+"""Figure 2 of allen2024: close neighbours, then small circles, then everything merge as β grows."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseam.data import load
+from unseam.drawing import COLOURS, panels
+from unseam.papers.allen2024._members import finding, trained
+from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["FIGURE2"]
+
+SCALES = ("close neighbours", "across a small circle", "across the large circle")
+SHOWN = (0.55, 2.2, 3.8, 60.0)
+MERGED = 0.5
+
+
+@dataclass(frozen=True)
+class Settings:
+    """VAEs with two latents and a likelihood of unit variance on eight small circles, over β and seeds."""
+
+    betas: tuple[float, ...] = (
+        0.1,
+        0.25,
+        0.55,
+        0.8,
+        1.2,
+        1.7,
+        2.2,
+        3.0,
+        3.8,
+        5.5,
+        8.0,
+        15.0,
+        30.0,
+        45.0,
+        60.0,
+        80.0,
+    )
+    seeds: int = 5
+    width: int = 64
+    steps: int = 5000
+    batch_size: int = 256
+    learning_rate: float = 2e-3
+    angles: int = 64
+    apart: int = 4
+    """Close neighbours lie this many of the ``angles`` apart on their circle."""
+
+
+def measure(settings: Settings, place: Workplace) -> Outcome:
+    """Which part of the distance between points is kept by reconstructions, at three scales of distance."""
+    import pandas as pd
+
+    world = load("circles")
+    assert world.generator is not None  # type: ignore[attr-defined]
+    first = Trial(
+        world="circles",
+        likelihood="gaussian",
+        latent=2,
+        encoder_widths=(settings.width, settings.width),
+        decoder_widths=(settings.width, settings.width),
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        precision="float32",
+    )
+    trials = [
+        dataclasses.replace(first, beta=beta, seed=seed)
+        for beta in settings.betas
+        for seed in range(settings.seeds)
+    ]
+    ensemble = trained(trials, place, "circles")
+    circles = int(world.factor_sizes[0])
+    x = world.generator(_factors(circles, settings.angles)).float()  # type: ignore[attr-defined]
+    back = ensemble.reconstruct(x).cpu().unflatten(1, (circles, settings.angles))
+    kept = _kept(x.unflatten(0, (circles, settings.angles)), back, settings.apart)
+    who = {"beta": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
+    members = pd.DataFrame(who | dict(zip(SCALES, kept.T.tolist(), strict=True)))
+    mergers = pd.DataFrame([_mergers(own) | {"seed": seed} for seed, own in members.groupby("seed")])
+    tables = {"members": members, "mergers": mergers, "points": _points(settings, trials, x, back)}
+    return Outcome(tuple(_findings(mergers)), tables, _note(members))
+
+
+def _factors(circles: int, angles: int) -> Tensor:
+    """Evenly spaced points on every circle, (circle · angle, 2)."""
+    which = torch.arange(circles, dtype=torch.float64)
+    angle = 2 * math.pi * torch.arange(angles, dtype=torch.float64) / angles
+    return torch.cartesian_prod(which, angle)
+
+
+def _kept(x: Tensor, back: Tensor, apart: int) -> Tensor:
+    """Median ratio (member, 3) of squared distances in reconstructions (member, circle, angle, 2) to those in data."""
+    half_circle, half_ring = x.shape[1] // 2, x.shape[0] // 2
+    found = []
+    for shifts, dims in ((apart, 1), (half_circle, 1), (half_ring, 0)):
+        told = (x - x.roll(shifts, dims)).square().sum(-1)
+        given = (back - back.roll(shifts, dims + 1)).square().sum(-1)
+        found.append((given / told).flatten(1).median(1).values)
+    return torch.stack(found, 1)
+
+
+def _mergers(own: pd.DataFrame) -> dict[str, float]:
+    """The β, on a logarithmic scale between those trained, at which half of a distance's square is lost for good."""
+    ordered = own.sort_values("beta")
+    beta = np.log(ordered["beta"].to_numpy())
+    found = {}
+    for scale in SCALES:
+        kept = ordered[scale].to_numpy()
+        above = np.flatnonzero(kept >= MERGED)
+        if not len(above):
+            found[scale] = math.exp(beta[0])
+        elif above[-1] == len(kept) - 1:
+            found[scale] = math.inf
+        else:
+            low = above[-1]
+            share = (kept[low] - MERGED) / (kept[low] - kept[low + 1])
+            found[scale] = math.exp(beta[low] + share * (beta[low + 1] - beta[low]))
+    return found
+
+
+def _points(settings: Settings, trials: list[Trial], x: Tensor, back: Tensor) -> pd.DataFrame:
+    """Data and reconstructions of the first seed at the β closest to the figure's."""
+    import pandas as pd
+
+    kept = []
+    for wanted in SHOWN:
+        beta = min(settings.betas, key=lambda beta: abs(math.log(beta / wanted)))
+        member = next(i for i, trial in enumerate(trials) if trial.beta == beta and trial.seed == 0)
+        image = back[member].flatten(0, 1)
+        columns = {"x1": x[:, 0], "x2": x[:, 1], "y1": image[:, 0], "y2": image[:, 1]}
+        kept.append(
+            pd.DataFrame(
+                {"wanted": wanted, "beta": beta} | {name: value.numpy() for name, value in columns.items()}
+            )
+        )
+    return pd.concat(kept, ignore_index=True)
+
+
+def _findings(mergers: pd.DataFrame) -> list[Finding]:
+    values = {scale: torch.tensor(mergers[scale].to_numpy()) for scale in SCALES}
+    ordered = (values[SCALES[0]] < values[SCALES[1]]) & (values[SCALES[1]] < values[SCALES[2]])
+    finite = all(bool(value.isfinite().all()) for value in values.values())
+    order = Finding(
+        "share of seeds in which neighbours merge first, then small circles, then everything",
+        "1",
+        float(ordered.double().mean()),
+        None,
+        None,
+        "reproduced"
+        if bool(ordered.all()) and finite
+        else "partly"
+        if bool(ordered.any())
+        else "not reproduced",
+    )
+    pairs = ((SCALES[0], "about 2.2 to 3.8"), (SCALES[1], "between 3.8 and 60"), (SCALES[2], "at most 60"))
+    later = [
+        finding(
+            f"β at which half of the squared distance is lost: {scale}",
+            published,
+            values[scale],
+            bool(values[scale].isfinite().all()),
+            "the order is judged, not the value, which depends on radii that the figure does not give",
+        )
+        for scale, published in pairs
+    ]
+    return [order, *later]
+
+
+def _note(members: pd.DataFrame) -> str:
+    mean = members.groupby("beta")[list(SCALES)].mean()
+    least, most = mean.iloc[0], mean.iloc[-1]
+    return (
+        f"Medians over pairs of points, means over seeds: at β = {mean.index[0]:g} reconstructions keep "
+        f"{least.iloc[0]:.2f}, {least.iloc[1]:.2f} and {least.iloc[2]:.2f} of squared distances between close "
+        f"neighbours, across small circles and across the large one; at β = {mean.index[-1]:g}, {most.iloc[0]:.2f}, "
+        f"{most.iloc[1]:.2f} and {most.iloc[2]:.2f}."
+    )
+
+
+def draw(outcome: Outcome) -> Figure:
+    """Data and reconstructions at four β as published, and what is kept at each scale over β."""
+    points, members, mergers = (outcome.tables[name] for name in ("points", "members", "mergers"))
+    shown = points.drop_duplicates("wanted")
+    titles = [f"β = {beta:g}" for beta in shown["beta"]]
+    figure, axes = panels([*titles, "squared distance kept"], width=2.1, height=2.2)
+    for panel, wanted in zip(axes[:-1], shown["wanted"], strict=True):
+        own = points[points["wanted"] == wanted]
+        panel.plot(own["x1"], own["x2"], ".", color=COLOURS[0], markersize=1.5, alpha=0.5)
+        panel.plot(own["y1"], own["y2"], ".", color=COLOURS[1], markersize=2.5)
+        panel.set_aspect("equal")
+        panel.set_xticks([])
+        panel.set_yticks([])
+    mean = members.groupby("beta")[list(SCALES)].mean()
+    for colour, scale in zip(COLOURS, SCALES, strict=False):
+        axes[-1].plot(mean.index, mean[scale], ".-", color=colour, linewidth=1, markersize=4, label=scale)
+        axes[-1].plot(mergers[scale], [MERGED] * len(mergers), "|", color=colour, markersize=9)
+    axes[-1].axhline(MERGED, color="grey", linewidth=0.6, linestyle="--")
+    axes[-1].set_xscale("log")
+    axes[-1].set_xlabel("β", fontsize=8)
+    axes[-1].legend(fontsize=6, frameon=False)
+    return figure
+
+
+FIGURE2 = Artefact(
+    key="allen2024.figure2",
+    title="Figure 2: neighbours, small circles and everything merge in this order as β grows",
+    claim="As β, the likelihood's variance, grows, reconstructions of close neighbours merge first (β = 2.2, 3.8), "
+    "then small circles become their centroids, then all data their mean (β = 60; Fig. 2, after Rezende & Viola).",
+    criterion="The order of mergers, not their absolute β: of the median squared distance between reconstructions over "
+    "that between data, half is lost for close neighbours on a circle at a smaller β than across a small circle, and "
+    "there at a smaller one than across the large circle, for every seed.",
+    presets={
+        "smoke": Settings(betas=(0.55, 2.2, 3.8, 8.0, 60.0), seeds=1, steps=300, width=32, batch_size=128),
+        "laptop": Settings(seeds=2, steps=2500, batch_size=128),
+        "full": Settings(seeds=20, steps=20_000),
+    },
+    measure=measure,
+    draw=draw,
+)

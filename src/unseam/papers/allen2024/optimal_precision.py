@@ -1,0 +1,282 @@
+"""Eqs. 7 and 8 of allen2024 on trained models: the posterior's precision against I + DᵀA²D/β."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseam.data import load
+from unseam.drawing import COLOURS, panels
+from unseam.geometry import posterior_hessian, precision_error, pullback
+from unseam.models import VAE
+from unseam.papers.allen2024._members import finding, logarithmic, sprite_trial, trained
+from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.theory import optimal_precision
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["OPTIMAL_PRECISION"]
+
+LIKELIHOODS = {"gaussian": "Gaussian", "bernoulli": "Bernoulli"}
+POSTERIORS = ("diagonal", "full")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Models of both likelihoods and both posteriors on the same pictures, and where they are measured."""
+
+    resolution: int = 16
+    positions: int = 16
+    scales: int = 8
+    width: int = 64
+    latent: int = 4
+    variance: float = 0.05
+    beta: float = 2.0
+    steps: int = 4000
+    batch_size: int = 64
+    learning_rate: float = 2e-3
+    seeds: int = 3
+    points: int = 128
+    hessians: int = 8
+    drawn: int = 40
+
+
+def measure(settings: Settings, place: Workplace) -> Outcome:
+    """Σ_x⁻¹ beside I + DᵀA²D/β at the same points, entry by entry."""
+    import pandas as pd
+
+    trials = _trials(settings)
+    ensemble = trained(trials, place, "sprites")
+    world = load(trials[0].world, **dict(trials[0].world_options))  # type: ignore[arg-type]
+    draw = torch.Generator().manual_seed(0)
+    chosen = torch.randperm(len(world), generator=draw)[: settings.points]
+    x = world.images(chosen).to(ensemble.device)
+    noise = torch.randn(settings.hessians, len(x), settings.latent, generator=draw).to(ensemble.device)
+    rows, entries = [], []
+    for member, trial in enumerate(trials):
+        who = {"likelihood": trial.likelihood, "posterior": trial.posterior, "seed": trial.seed}
+        found, optimum = _precisions(ensemble[member], x, settings.beta)
+        rows.append(who | _errors(ensemble[member], x, noise, settings.beta) | _agreement(found, optimum))
+        if trial.seed == 0:
+            entries.append(_entries(who, found[: settings.drawn], optimum[: settings.drawn]))
+    members = pd.DataFrame(rows)
+    tables = {"members": members, "entries": pd.concat(entries, ignore_index=True)}
+    return Outcome(tuple(_findings(members)), tables, _note(members))
+
+
+def _trials(settings: Settings) -> list[Trial]:
+    base = sprite_trial(
+        settings.resolution, settings.positions, settings.scales, settings.width, settings.latent
+    )
+    base = dataclasses.replace(
+        base,
+        beta=settings.beta,
+        likelihood_variance=settings.variance,
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+    )
+    return [
+        dataclasses.replace(base, likelihood=likelihood, posterior=posterior, seed=seed)  # type: ignore[arg-type]
+        for likelihood in LIKELIHOODS
+        for posterior in POSTERIORS
+        for seed in range(settings.seeds)
+    ]
+
+
+@torch.no_grad()
+def _precisions(model: VAE, x: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    """Σ_x⁻¹ and I + DᵀA²D/β (batch, latent, latent), in double precision on the host."""
+    code = model.encode(x)
+    metric = pullback(model.decode, code.mean, likelihood=model.likelihood)
+    variance = code.variance.double().cpu()
+    found = torch.diag_embed(1 / variance) if variance.ndim == 2 else torch.linalg.inv(variance)
+    return found, optimal_precision(metric.double().cpu(), beta=beta)
+
+
+@torch.no_grad()
+def _errors(model: VAE, x: Tensor, noise: Tensor, beta: float) -> dict[str, float]:
+    """Medians over points of the relative errors, by Eq. 7 and by the Hessian's mean over the posterior."""
+    code = model.encode(x)
+    metric = pullback(model.decode, code.mean, likelihood=model.likelihood)
+    error = precision_error(code.variance, metric, beta=beta)
+    mean = posterior_hessian(model.decode, model.likelihood, x, code.mean, code.variance, noise=noise)
+    exact = precision_error(code.variance, -mean.exact, beta=beta)
+    return {
+        "whole": float(error.relative.median()),
+        "diagonal": float(error.diagonal.median()),
+        "off the diagonal": float(error.off_diagonal.median()),
+        "whole, mean Hessian": float(exact.relative.median()),
+        "diagonal, mean Hessian": float(exact.diagonal.median()),
+    }
+
+
+def _agreement(found: Tensor, optimum: Tensor) -> dict[str, float]:
+    """How entries correlate over points and latents, and the optimum's part off the diagonal."""
+    latent = found.shape[-1]
+    kept = ~torch.eye(latent, dtype=torch.bool)
+    main = torch.stack([part.diagonal(dim1=-2, dim2=-1).flatten() for part in (found, optimum)])
+    scaled = [_correlations(part) for part in (found, optimum)]
+    beside = torch.stack([part[:, kept].flatten() for part in scaled])
+    return {
+        "log ratio": float((main[0].log() - main[1].log()).median()),
+        "correlation of logarithms": _correlation(main.log()),
+        "correlation off the diagonal": _correlation(beside),
+        "size off the diagonal": float(scaled[1][:, kept].abs().mean()),
+    }
+
+
+def _correlations(precision: Tensor) -> Tensor:
+    """A precision matrix scaled to a unit diagonal, so that latents of all lengths count alike."""
+    root = precision.diagonal(dim1=-2, dim2=-1).sqrt()
+    return precision / (root.unsqueeze(-1) * root.unsqueeze(-2))
+
+
+def _correlation(pair: Tensor) -> float:
+    """Of two rows; undefined, so NaN, where one of them does not vary."""
+    if bool((pair.std(1) == 0).any()):
+        return math.nan
+    return float(torch.corrcoef(pair)[0, 1])
+
+
+def _entries(who: dict[str, Any], found: Tensor, optimum: Tensor) -> pd.DataFrame:
+    """Entries of both matrices, those off the diagonal scaled to a unit diagonal."""
+    import pandas as pd
+
+    upper = torch.triu(torch.ones(found.shape[-2:]), 1).bool()
+    parts = {
+        "diagonal": [part.diagonal(dim1=-2, dim2=-1).flatten() for part in (found, optimum)],
+        "off the diagonal": [_correlations(part)[:, upper].flatten() for part in (found, optimum)],
+    }
+    tables = [
+        pd.DataFrame(who | {"part": name, "posterior's": pair[0].tolist(), "predicted": pair[1].tolist()})
+        for name, pair in parts.items()
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
+def _findings(members: pd.DataFrame) -> list[Finding]:
+    found = []
+    for likelihood, name in LIKELIHOODS.items():
+        own = members[members["likelihood"] == likelihood]
+        straight, full = (own[own["posterior"] == posterior] for posterior in POSTERIORS)
+        for posterior, part in zip(POSTERIORS, (straight, full), strict=True):
+            found.append(
+                finding(
+                    f"{name}, {posterior} posterior: error of the diagonal of Σ⁻¹",
+                    "0 (Eq. 7)",
+                    _values(part, "diagonal"),
+                    bool(part["diagonal"].mean() <= 0.1),
+                    f"correlation of logarithms {part['correlation of logarithms'].mean():.3f}; "
+                    f"against the Hessian's mean over the posterior {part['diagonal, mean Hessian'].mean():.3g}",
+                )
+            )
+        turned = _values(full, "correlation off the diagonal")
+        found.append(
+            finding(
+                f"{name}, full posterior: correlation of Σ⁻¹ and I + DᵀA²D/β off the diagonal",
+                "1 (Eq. 7)",
+                turned,
+                bool(turned.mean() >= 0.9),
+                "both scaled to a unit diagonal",
+            )
+        )
+        left, control = (_values(part, "size off the diagonal") for part in (straight, full))
+        found.append(
+            finding(
+                f"{name}, diagonal posterior: mean size of I + DᵀA²D/β off its diagonal",
+                "0: driven to be diagonal",
+                left,
+                bool(left.mean() <= control.mean() / 2),
+                f"full posterior: {float(control.mean()):.3g}; both scaled to a unit diagonal",
+            )
+        )
+    return found
+
+
+def _values(part: pd.DataFrame, column: str) -> Tensor:
+    return torch.tensor(part[column].to_numpy(dtype=float))
+
+
+def _note(members: pd.DataFrame) -> str:
+    whole = members.groupby(["likelihood", "posterior"])[["whole", "whole, mean Hessian"]].mean()
+    full = whole.xs("full", level="posterior")
+    return (
+        "Full posteriors, error of the whole matrix by Eq. 7 and by the Hessian's mean over the posterior: "
+        + (
+            "; ".join(
+                f"{LIKELIHOODS[str(name)]} {row.iloc[0]:.3g} and {row.iloc[1]:.3g}"
+                for name, row in full.iterrows()
+            )
+            + "."
+        )
+    )
+
+
+def draw(outcome: Outcome) -> Figure:
+    """Entries of Σ⁻¹ against those of I + DᵀA²D/β: on the diagonal above, off it below."""
+    entries = outcome.tables["entries"]
+    titles = [f"{name}: {part}" for part in ("diagonal", "off the diagonal") for name in LIKELIHOODS.values()]
+    figure, axes = panels(titles, rows=2, width=3.2, height=2.8)
+    cells = [(part, likelihood) for part in ("diagonal", "off the diagonal") for likelihood in LIKELIHOODS]
+    for panel, (part, likelihood) in zip(axes, cells, strict=True):
+        own = entries[(entries["part"] == part) & (entries["likelihood"] == likelihood)]
+        for posterior, colour in zip(POSTERIORS[::-1], (COLOURS[1], COLOURS[0]), strict=True):
+            shown = own[own["posterior"] == posterior]
+            panel.plot(
+                shown["predicted"],
+                shown["posterior's"],
+                ".",
+                color=colour,
+                markersize=3,
+                alpha=0.5,
+                label=f"{posterior} posterior",
+            )
+        values = own[["predicted", "posterior's"]].to_numpy()
+        ends = np.array([np.nanmin(values), np.nanmax(values)])
+        panel.plot(ends, ends, color="grey", linewidth=0.8)
+        if part == "diagonal":
+            ticks = [value for value in (1, 2, 5, 10, 20, 50, 100, 200, 500) if ends[0] <= value <= ends[1]]
+            logarithmic(panel.xaxis, ticks)
+            logarithmic(panel.yaxis, ticks)
+        panel.set_xlabel("I + DᵀA²D/β", fontsize=8)
+        panel.set_ylabel("Σ⁻¹", fontsize=8)
+    axes[0].legend(fontsize=7, frameon=False)
+    return figure
+
+
+OPTIMAL_PRECISION = Artefact(
+    key="allen2024.optimal_precision",
+    title="The posterior's precision is I + DᵀA²D/β on trained Gaussian and Bernoulli VAEs",
+    claim="At the optimum Σ_x⁻¹ = I + DᵀA²D/β, so that a diagonal posterior drives DᵀA²D to be diagonal (Eqs. 7, 8).",
+    criterion="For both likelihoods the diagonal of Σ⁻¹ is that of I + DᵀA²D/β up to a tenth (median over points), "
+    "under a full posterior entries off the diagonal correlate by at least 0.9 with those of I + DᵀA²D/β, and under "
+    "a diagonal one those are at most half as large as under the full one.",
+    presets={
+        "smoke": Settings(
+            resolution=8, positions=8, scales=4, width=24, latent=3, steps=100, seeds=2, points=32, hessians=2
+        ),
+        "laptop": Settings(),
+        "full": Settings(
+            resolution=24,
+            width=128,
+            latent=5,
+            steps=15_000,
+            batch_size=128,
+            learning_rate=1e-3,
+            seeds=8,
+            points=256,
+        ),
+    },
+    measure=measure,
+    draw=draw,
+)

@@ -1,0 +1,361 @@
+"""Theorem 3 of allen2024: a β-VAE with likelihood variance σ² is a VAE with βσ²."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from unseam.data import World, load
+from unseam.drawing import COLOURS, panels
+from unseam.papers.allen2024._members import (
+    aligned,
+    apart,
+    decoder_matrices,
+    exact_sample,
+    finding,
+    interval,
+    logarithmic,
+    orthonormal,
+    sprite_trial,
+    trained,
+)
+from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.theory import linear_vae
+from unseam.training import Ensemble
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["THEOREM3"]
+
+ROLES = ("β-VAE at σ²", "VAE at βσ²", "VAE at βσ², other seeds", "VAE at σ²")
+"""A model, its equivalent from the same seeds and from others, and the control that is neither."""
+# Adam divides a gradient by its size, which makes it blind to the factor β but for this constant.
+EPSILON = 1e-20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Pairs of trainings that should be one, in double precision."""
+
+    data: int = 8
+    scales: tuple[float, ...] = (8.0, 4.0, 2.0)
+    items: int = 5000
+    beta: float = 3.0
+    linear_steps: int = 6000
+    resolution: int = 12
+    positions: int = 16
+    scale_values: int = 6
+    width: int = 48
+    latent: int = 4
+    variance: float = 0.05
+    draws: int = 4
+    steps: int = 1500
+    seeds: int = 3
+    batch_size: int = 64
+    points: int = 200
+    samples: int = 16
+
+
+class Form(NamedTuple):
+    """One likelihood and decoder for which the theorem is tested."""
+
+    name: str
+    world: World
+    roles: tuple[Trial, Trial, Trial]
+    beta: float
+
+
+def measure(settings: Settings, place: Workplace) -> Outcome:
+    """How far apart pairs of models are that start from the same seed, and from different ones."""
+    import pandas as pd
+
+    rows, optima = [], []
+    for number, form in enumerate((*_linear(settings), *_sprites(settings))):
+        first, second, control = form.roles
+        trials = [
+            dataclasses.replace(trial, seed=seed + shift)
+            for trial, shift in ((first, 0), (second, 0), (second, settings.seeds), (control, 0))
+            for seed in range(settings.seeds)
+        ]
+        ensemble = trained(trials, place, f"form{number}", world=form.world)
+        rows.append(_compare(form, ensemble, settings))
+        if number == 0:
+            optima.append(_optimum(form, ensemble, settings))
+    pairs, linear = pd.concat(rows, ignore_index=True), pd.concat(optima, ignore_index=True)
+    return Outcome(tuple(_findings(pairs, linear)), {"pairs": pairs, "optimum": linear})
+
+
+def _linear(settings: Settings) -> list[Form]:
+    """Linear VAEs, by Adam, and by SGD with the learning rate adjusted by β."""
+    world = exact_sample(_covariance(settings), settings.items, torch.Generator().manual_seed(1))
+    base = Trial(
+        world="mixture",
+        likelihood="gaussian",
+        latent=len(settings.scales),
+        encoder_widths=(),
+        decoder_widths=(),
+        steps=settings.linear_steps,
+        batch_size=settings.batch_size,
+        learning_rate=8e-3,
+        epsilon=EPSILON,
+        precision="float64",
+    )
+    plain = dataclasses.replace(base, optimiser="sgd", momentum=0.9, epsilon=None, learning_rate=1e-3)
+    roles = _gaussian_roles(plain, settings.beta, 1.0)
+    # its gradient is β times the other's
+    adjusted = dataclasses.replace(roles[0], learning_rate=plain.learning_rate / settings.beta)
+    return [
+        Form("linear, Gaussian", world, _gaussian_roles(base, settings.beta, 1.0), settings.beta),
+        Form("linear, Gaussian, SGD", world, (adjusted, *roles[1:]), settings.beta),
+    ]
+
+
+def _covariance(settings: Settings) -> Tensor:
+    axes = orthonormal(settings.data, len(settings.scales), torch.Generator().manual_seed(0))
+    scales = torch.tensor(settings.scales, dtype=torch.float64)
+    return (axes * scales.square()) @ axes.mT + torch.eye(settings.data, dtype=torch.float64)
+
+
+def _sprites(settings: Settings) -> list[Form]:
+    """Networks on pictures; for Bernoulli pixels β = 1/κ stands for κ draws of each."""
+    base = sprite_trial(
+        settings.resolution, settings.positions, settings.scale_values, settings.width, settings.latent
+    )
+    base = dataclasses.replace(
+        base, steps=settings.steps, batch_size=settings.batch_size, epsilon=EPSILON, precision="float64"
+    )
+    gaussian = dataclasses.replace(base, likelihood="gaussian", learning_rate=1e-3)
+    bernoulli = dataclasses.replace(base, likelihood="bernoulli", learning_rate=1e-3)
+    share = 1 / settings.draws
+    roles = (
+        dataclasses.replace(bernoulli, beta=share),
+        dataclasses.replace(bernoulli, likelihood="binomial", likelihood_draws=settings.draws),
+        bernoulli,
+    )
+    world = load(base.world, **dict(base.world_options))  # type: ignore[arg-type]
+    return [
+        Form(
+            "network, Gaussian",
+            world,
+            _gaussian_roles(gaussian, settings.beta, settings.variance),
+            settings.beta,
+        ),
+        Form(f"network, Bernoulli, κ = {settings.draws}", world, roles, share),
+    ]
+
+
+def _gaussian_roles(base: Trial, beta: float, variance: float) -> tuple[Trial, Trial, Trial]:
+    return (
+        dataclasses.replace(base, beta=beta, likelihood_variance=variance),
+        dataclasses.replace(base, beta=1.0, likelihood_variance=beta * variance),
+        dataclasses.replace(base, beta=1.0, likelihood_variance=variance),
+    )
+
+
+def _compare(form: Form, ensemble: Ensemble, settings: Settings) -> pd.DataFrame:
+    """Distances of reconstructions, which no reparametrisation of the latents changes, and the common objective."""
+    import pandas as pd
+
+    draw = torch.Generator().manual_seed(2)
+    chosen = torch.randperm(len(form.world), generator=draw)[: settings.points]
+    x = form.world.images(chosen)
+    back = ensemble.reconstruct(x).double().flatten(2).cpu()
+    groups = back.unflatten(0, (len(ROLES), settings.seeds))
+    noise = torch.randn(settings.samples, len(x), ensemble.trials[0].latent, generator=draw)
+    objective = _objective(form, ensemble, x, noise).unflatten(0, (len(ROLES), settings.seeds))
+    size = (groups[0] - groups[0].mean(1, keepdim=True)).norm(dim=(-2, -1)).mean()
+
+    def distances(first: int, second: int) -> Tensor:
+        return torch.cdist(groups[first].flatten(1), groups[second].flatten(1)) / size
+
+    return pd.DataFrame(
+        {
+            "form": form.name,
+            "beta": form.beta,
+            "seed": range(settings.seeds),
+            "same seed": distances(0, 1).diagonal().tolist(),
+            "other seeds": distances(0, 2).mean(1).tolist(),
+            "other seeds of the β-VAE": _mean_of_others(distances(0, 0)).tolist(),
+            "control, same seed": distances(0, 3).diagonal().tolist(),
+            **{f"objective, {role}": value.tolist() for role, value in zip(ROLES, objective, strict=True)},
+        }
+    )
+
+
+def _mean_of_others(distance: Tensor) -> Tensor:
+    """Mean of each row off the diagonal; undefined, so NaN, of one seed alone."""
+    others = ~torch.eye(len(distance), dtype=torch.bool)
+    return torch.where(others, distance, 0.0).sum(1) / others.sum(1)
+
+
+def _objective(form: Form, ensemble: Ensemble, x: Tensor, noise: Tensor) -> Tensor:
+    """Negative ELBO of the VAE at βσ² (member,), without constants, for all members under the same noise."""
+    code = ensemble.encode(x)
+    mean, variance = code.mean, code.variance
+    total = torch.zeros(len(ensemble), dtype=torch.float64)
+    for draw in noise.to(mean):
+        output = ensemble.decode(mean + variance.sqrt() * draw).double().cpu()
+        if form.roles[0].likelihood == "gaussian":
+            scale = form.beta * form.roles[0].likelihood_variance
+            lost = (x.double() - output).square() / (2 * scale)
+        else:
+            lost = (functional.softplus(output) - x.double() * output) / form.beta
+        total += lost.flatten(2).sum(-1).mean(1) / len(noise)
+    kl = (mean.square() + variance - variance.log() - 1).sum(-1).mean(1) / 2
+    return total + kl.double().cpu()
+
+
+def _optimum(form: Form, ensemble: Ensemble, settings: Settings) -> pd.DataFrame:
+    """Distance of linear decoders from U(S − βσ²I)^½ after the best signed permutation."""
+    import pandas as pd
+
+    weights, _ = decoder_matrices(ensemble)
+    target = linear_vae(_covariance(settings), len(settings.scales), noise=1.0, beta=form.beta).weights
+    return pd.DataFrame(
+        {
+            "role": [role for role in ROLES for _ in range(settings.seeds)],
+            "seed": list(range(settings.seeds)) * len(ROLES),
+            "distance": apart(aligned(weights, target), target).tolist(),
+        }
+    )
+
+
+def _findings(pairs: pd.DataFrame, linear: pd.DataFrame) -> list[Finding]:
+    found = []
+    for role in ROLES:
+        own = torch.tensor(linear[linear["role"] == role]["distance"].to_numpy())
+        same = role != ROLES[3]
+        found.append(
+            finding(
+                f"linear, {role}: distance from U(S − βσ²I)^½",
+                "0" if same else "(control) away from it",
+                own,
+                bool((own <= 0.05).all()) if same else bool((own > 0.05).all()),
+            )
+        )
+    for name, part in pairs.groupby("form", sort=False):
+        found += _of_form(str(name), part)
+    return found
+
+
+def _of_form(name: str, part: pd.DataFrame) -> list[Finding]:
+    column = {key: torch.tensor(part[key].to_numpy()) for key in part.columns if key not in ("form", "seed")}
+    control = column["control, same seed"]
+    found = [
+        finding(
+            f"{name}: distance of reconstructions, same seed",
+            "0",
+            column["same seed"],
+            bool((column["same seed"] <= 1e-3).all()),
+            f"control (VAE at σ²): {float(control.mean()):.3g}",
+        )
+    ]
+    if len(part) < 3:
+        return found
+    ratio = column["other seeds"] / column["other seeds of the β-VAE"]
+    found.append(
+        finding(
+            f"{name}: distance from the VAE's other seeds, over that from its own kind's",
+            "1",
+            ratio,
+            bool((ratio.mean() - 1).abs() <= 0.1),
+        )
+    )
+    first, _, second, third = (column[f"objective, {role}"] for role in ROLES)
+    mean, lower, upper = interval(first - second)
+    found.append(
+        finding(
+            f"{name}: objective of the β-VAE less that of the VAE at βσ² from other seeds, nats",
+            "0",
+            first - second,
+            lower <= 0 <= upper or abs(mean) <= 0.01 * abs(float((third - first).mean())),
+            f"control (VAE at σ²): {float((first - third).mean()):.3g}",
+        )
+    )
+    return found
+
+
+def draw(outcome: Outcome) -> Figure:
+    """Distances of reconstructions for each form, and of linear decoders from the closed form."""
+    pairs, linear = outcome.tables["pairs"], outcome.tables["optimum"]
+    figure, axes = panels(
+        ["distance of reconstructions from the β-VAE's", "linear: distance from U(S − βσ²I)^½"],
+        width=4.2,
+        height=2.8,
+    )
+    forms = list(dict.fromkeys(pairs["form"]))
+    shown = (
+        ("same seed", COLOURS[0], "VAE at βσ², same seed"),
+        ("other seeds", COLOURS[2], "VAE at βσ², other seeds"),
+        ("other seeds of the β-VAE", COLOURS[4], "β-VAE, other seeds"),
+        ("control, same seed", COLOURS[1], "VAE at σ², same seed"),
+    )
+    for place, form in enumerate(forms):
+        own = pairs[pairs["form"] == form]
+        for row, (column, colour, label) in enumerate(shown):
+            axes[0].plot(
+                own[column].clip(lower=1e-16),
+                [place + (row - 1.5) * 0.15] * len(own),
+                "o",
+                color=colour,
+                markersize=3.5,
+                alpha=0.7,
+                label=label if place == 0 else None,
+            )
+    axes[0].set_yticks(range(len(forms)), forms, fontsize=7.5)
+    axes[0].invert_yaxis()
+    figure.legend(fontsize=7, frameon=False, loc="outside lower left", ncols=4)
+    for place, role in enumerate(ROLES):
+        own = linear[linear["role"] == role]
+        axes[1].plot(own["distance"], [place] * len(own), "o", color=COLOURS[0], markersize=3.5, alpha=0.7)
+    axes[1].set_yticks(range(len(ROLES)), ROLES, fontsize=7.5)
+    axes[1].set_ylim(len(ROLES) - 0.5, -0.5)
+    axes[1].set_xlim(min(1e-3, float(linear["distance"].min()) / 2), 2.0)
+    for panel in axes:
+        logarithmic(panel.xaxis)
+        panel.set_xlabel("relative distance", fontsize=8)
+    return figure
+
+
+THEOREM3 = Artefact(
+    key="allen2024.theorem3",
+    title="A β-VAE at σ² and a VAE at βσ² are the same",
+    claim="A β-VAE with Var[x|z] = σ² is equivalent to a VAE with βσ² and adjusted learning rate, Gaussian or any "
+    "exponential family (Theorem 3); for Bernoulli, β = 1/κ is κ draws of each pixel.",
+    criterion="From the same seed both end at the same reconstructions up to 0.1 % (Adam, or SGD with an adjusted "
+    "learning rate); from other seeds they are as far apart as two trainings of one of them (up to a tenth) and reach "
+    "the same objective (interval includes zero, or within 1 % of the control's); linear ones both lie within 5 % of "
+    "U(S − βσ²I)^½, where a VAE at σ² does not.",
+    presets={
+        "smoke": Settings(
+            data=4,
+            scales=(4.0, 2.5),
+            items=500,
+            linear_steps=50,
+            resolution=8,
+            positions=6,
+            scale_values=3,
+            width=12,
+            latent=2,
+            steps=30,
+            seeds=2,
+            batch_size=30,
+            points=30,
+            samples=2,
+        ),
+        "laptop": Settings(),
+        "full": Settings(
+            linear_steps=8000, resolution=24, width=128, latent=5, steps=6000, seeds=20, batch_size=128
+        ),
+    },
+    measure=measure,
+    draw=draw,
+)

@@ -1,0 +1,192 @@
+"""What an artefact is: a published table or figure, its claim, the rule of its verdict, and how to measure it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+
+from unseam.training import provenance
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "SCALES",
+    "Artefact",
+    "Finding",
+    "Outcome",
+    "Result",
+    "Scale",
+    "Verdict",
+    "Workplace",
+    "reproduce",
+    "verdict",
+]
+
+Scale = Literal["smoke", "laptop", "full"]
+SCALES: tuple[Scale, ...] = ("smoke", "laptop", "full")
+"""Seconds, minutes on two cores, as published on an accelerator."""
+
+Verdict = Literal["reproduced", "partly", "not reproduced", "cannot be run here"]
+
+
+class Finding(NamedTuple):
+    """One number or statement of an artefact: published beside measured, and whether they agree.
+
+    >>> Finding("eigenvalue", "66.25", 66.25, None, None, "reproduced").verdict
+    'reproduced'
+    """
+
+    quantity: str
+    """What it is, in words."""
+    published: str
+    """What the paper says of it."""
+    measured: float | None
+    """What was measured; none for a statement that was only checked."""
+    lower: float | None
+    """Lower end of the 95 % interval over seeds or points, or none where it is exact."""
+    upper: float | None
+    """Upper end."""
+    verdict: Verdict
+    note: str = ""
+    """Why, where the verdict alone does not say it."""
+
+
+class Outcome(NamedTuple):
+    """What measuring an artefact gave.
+
+    >>> Outcome((), {}).note
+    ''
+    """
+
+    findings: tuple[Finding, ...]
+    tables: Mapping[str, pd.DataFrame]
+    """The numbers behind the findings and the figure, by name."""
+    note: str = ""
+
+
+class Workplace(NamedTuple):
+    """Where an artefact is measured.
+
+    >>> Workplace(torch.device("cpu")).folder is None
+    True
+    """
+
+    device: torch.device
+    folder: Path | None = None
+    """Where trainings keep checkpoints, so that an interrupted artefact goes on; none for none."""
+    progress: bool = False
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A published table, figure or theorem that can be measured again.
+
+    Attributes:
+        key: paper and name, e.g. ``sikka2019.figure1``.
+        title: what it shows, in a few words.
+        claim: what the paper says.
+        criterion: what counts as reproduced, decided from the paper before looking at measured numbers.
+        presets: settings for each scale it has, as frozen dataclasses.
+        measure: the measurement, a function of settings and workplace.
+        draw: its figure, in the paper's layout, from the outcome alone.
+
+    >>> Artefact("a2024.figure1", "", "", "", {}, lambda settings, place: Outcome((), {}), lambda outcome: None).paper
+    'a2024'
+    """
+
+    key: str
+    title: str
+    claim: str
+    criterion: str
+    presets: Mapping[Scale, Any]
+    measure: Callable[[Any, Workplace], Outcome]
+    draw: Callable[[Outcome], Figure]
+
+    @property
+    def paper(self) -> str:
+        """The paper's key."""
+        return self.key.split(".")[0]
+
+    @property
+    def name(self) -> str:
+        """The artefact's name within its paper."""
+        return self.key.split(".", 1)[1]
+
+
+@dataclass(frozen=True)
+class Result:
+    """An artefact measured at one scale, with all that is needed to do it again.
+
+    >>> Result("a2024.figure1", "smoke", {}, Outcome((), {}), {}, 0.5).command
+    'unseam reproduce a2024.figure1 --scale smoke'
+    """
+
+    key: str
+    scale: Scale
+    settings: Mapping[str, Any]
+    outcome: Outcome
+    about: Mapping[str, Any]
+    seconds: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict over all findings."""
+        return verdict(self.outcome.findings)
+
+    @property
+    def command(self) -> str:
+        """The command that makes this result."""
+        return f"unseam reproduce {self.key} --scale {self.scale}"
+
+
+def verdict(findings: tuple[Finding, ...]) -> Verdict:
+    """The verdict over several findings: theirs where they agree, otherwise partly.
+
+    >>> verdict((Finding("", "", None, None, None, "reproduced"), Finding("", "", None, None, None, "not reproduced")))
+    'partly'
+    """
+    seen = {finding.verdict for finding in findings} - {"cannot be run here"}
+    if not seen:
+        return "cannot be run here"
+    return seen.pop() if len(seen) == 1 else "partly"
+
+
+def reproduce(
+    artefact: Artefact,
+    scale: Scale,
+    *,
+    device: torch.device | str | None = None,
+    folder: Path | None = None,
+    progress: bool = False,
+) -> Result:
+    """Measure an artefact at one of its scales.
+
+    Args:
+        artefact: which.
+        scale: ``smoke``, ``laptop`` or ``full``, one that it has.
+        device: where; CUDA when there is one.
+        folder: where trainings keep checkpoints and from where they go on; none for none.
+        progress: whether trainings tell how they go.
+
+    >>> from unseam.papers import artefacts
+    >>> reproduce(artefacts()["sikka2019.propositions"], "smoke", device="cpu").verdict
+    'reproduced'
+    """
+    if scale not in artefact.presets:
+        raise ValueError(f"{artefact.key} has the scales {', '.join(artefact.presets)}, got {scale!r}")
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    settings = artefact.presets[scale]
+    started = time.monotonic()
+    outcome = artefact.measure(settings, Workplace(chosen, folder, progress))
+    seconds = time.monotonic() - started
+    return Result(
+        artefact.key, scale, dataclasses.asdict(settings), outcome, provenance(chosen), round(seconds, 2)
+    )

@@ -1,0 +1,21 @@
+"""All artefacts by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from unseam.papers.allen2024 import ARTEFACTS as ALLEN2024
+from unseam.papers.artefact import Artefact
+from unseam.papers.sikka2019 import ARTEFACTS as SIKKA2019
+
+__all__ = ["artefacts"]
+
+
+def artefacts() -> Mapping[str, Artefact]:
+    """Every artefact by its key, in the order of papers and of their tables and figures.
+
+    >>> list(artefacts())[0]
+    'sikka2019.figure1'
+    """
+    every = (*SIKKA2019, *ALLEN2024)
+    return {artefact.key: artefact for artefact in every}

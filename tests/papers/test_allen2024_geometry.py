@@ -1,0 +1,303 @@
+"""Artefacts of allen2024 about geometry: their measuring code against closed forms and brute force."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import multivariate_normal
+
+from unseam.data.files import MissingFileError
+from unseam.geometry import jacobian
+from unseam.independence import coupling, log_density
+from unseam.papers import Workplace, verdict
+from unseam.papers.allen2024 import (
+    _decoders,
+    collapse,
+    diagonal_hessian,
+    figure1,
+    figure2,
+    piecewise_linear,
+    plateaus,
+    push_forward,
+)
+
+CPU = Workplace(torch.device("cpu"))
+
+
+def points(count, latent=2, seed=0):
+    return torch.randn(count, latent, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def verdicts(outcome):
+    return {finding.quantity: finding.verdict for finding in outcome.findings}
+
+
+# Decoders
+
+
+def test_linear_decoder_has_the_density_of_a_normal():
+    weights = torch.tensor([[2.0, 0.3], [0.1, 1.5]], dtype=torch.float64)
+    z = points(20)
+    found = log_density(_decoders.linear(weights), z).log_density
+    exact = multivariate_normal(np.zeros(2), (weights @ weights.mT).numpy()).logpdf((z @ weights.mT).numpy())
+    assert found.numpy() == pytest.approx(exact, abs=1e-10)
+
+
+def test_separable_decoder_is_orthogonal_and_uncoupled():
+    frame = torch.linalg.qr(points(6, 6)).Q[:, :4]
+    decoder = _decoders.separable(frame, torch.tensor([[1.0, 0.7], [0.6, 1.2]], dtype=torch.float64))
+    z = points(50)
+    metric = jacobian(decoder, z).mT @ jacobian(decoder, z)
+    assert metric[:, 0, 1].abs().max() < 1e-12
+    assert coupling(decoder, z).off_diagonal < 1e-20
+
+
+def test_polar_decoder_is_orthogonal_injective_and_coupled():
+    decoder, z = _decoders.polar(0.5), points(50)
+    metric = jacobian(decoder, z).mT @ jacobian(decoder, z)
+    assert metric[:, 0, 1].abs().max() < 1e-12
+    # E[(∂ log‖∂x/∂z_2‖ / ∂z_1)²] = a² = 1/4, the other pair has none
+    assert float(coupling(decoder, z).off_diagonal) == pytest.approx(1 / 8, abs=1e-12)
+    x = decoder(z)
+    back = torch.stack([x.norm(dim=1).log() / 0.5, x[:, 1] / x[:, 0]], 1)
+    assert torch.allclose(back, z, atol=1e-12)
+
+
+def test_general_decoder_has_full_rank_and_is_not_orthogonal():
+    decoder, z = _decoders.general(points(4, 2, 1), points(6, 6, 2)), points(50)
+    slopes = jacobian(decoder, z)
+    assert torch.linalg.svdvals(slopes)[:, -1].min() > 1e-3
+    assert log_density(decoder, z).gap.min() > 0
+
+
+def test_sheared_plane_can_be_undone():
+    decoder, z = _decoders.sheared(0.7, 0.8), points(20)
+    x = decoder(z)
+    second = x[:, 1] - 0.8 * torch.tanh(x[:, 0])
+    assert torch.allclose(torch.stack([x[:, 0] - 0.7 * torch.tanh(second), second], 1), z)
+
+
+@pytest.mark.parametrize("turn", [False, True])
+def test_arc_coordinates_of_a_linear_decoder_are_scaled_latents(turn):
+    weights = points(3, 2, 3)
+    basis = torch.linalg.svd(weights).Vh.mT if turn else None
+    z = points(10)
+    found = _decoders.arc_coordinates(_decoders.linear(weights), z, basis=basis)
+    expected = (z @ basis) * torch.linalg.svdvals(weights) if turn else z * weights.norm(dim=0)
+    assert torch.allclose(found, expected, atol=1e-10)
+
+
+def test_arc_coordinates_of_the_polar_decoder():
+    z = points(30)
+    found = _decoders.arc_coordinates(_decoders.polar(0.5), z)
+    radius = torch.exp(z[:, 0] / 2)
+    expected = torch.stack([radius - 1, radius * torch.atan(z[:, 1])], 1)
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+# Push-forward
+
+
+def test_push_forward_tells_the_kinds_apart():
+    settings = push_forward.Settings(decoders=2, points=50, tested=400, permutations=99)
+    table = push_forward.measure(settings, CPU).tables["decoders"].groupby("kind")
+    gap, coupled, p_value = (table[name].max() for name in ("largest gap", "coupling", "p-value"))
+    for kind in ("linear, axes V", "orthogonal, separable", "orthogonal, coupled"):
+        assert gap[kind] < 1e-9
+    for kind in ("linear, axes z", "general"):
+        assert gap[kind] > 1e-3
+    assert coupled["orthogonal, separable"] < 1e-9 < 1e-2 < coupled["orthogonal, coupled"]
+    assert p_value["orthogonal, coupled"] == pytest.approx(0.01)
+
+
+def test_rejections_by_chance():
+    table = pd.DataFrame({"p-value": [0.5] * 19 + [0.005]})
+    assert push_forward._by_chance(table)
+    assert not push_forward._by_chance(pd.DataFrame({"p-value": [0.005] * 4 + [0.5] * 16}))
+
+
+# Figure 1
+
+
+def test_figure1_angles():
+    outcome = figure1.measure(figure1.Settings(lines=3, nodes=9), CPU)
+    assert verdict(outcome.findings) == "reproduced"
+    checks = outcome.tables["checks"].set_index("decoder")
+    weights = jacobian(figure1._decoders(figure1.Settings())["linear"][0], torch.zeros(1, 2).double())[0]
+    first, second = torch.nn.functional.normalize(weights, dim=0).unbind(1)
+    expected = 90 - math.degrees(math.acos(abs(float(first @ second))))
+    assert checks.loc["linear, lines along z", "off a right angle"] == pytest.approx(expected)
+    # θ runs from −arctan 1.4 to arctan 1.4, and so does the direction of the curve
+    assert checks.loc["orthogonal", "bend"] == pytest.approx(2 * math.degrees(math.atan(1.4)))
+
+
+# Figure 2
+
+
+def ring(circles=8, angles=16):
+    angle = 2 * math.pi * torch.arange(angles) / angles
+    centre = 2 * math.pi * torch.arange(circles) / circles
+    unit = lambda value: torch.stack([value.cos(), value.sin()], -1)  # noqa: E731
+    return 10 * unit(centre)[:, None] + 3 * unit(angle)
+
+
+def test_kept_distances_of_known_reconstructions():
+    x = ring()
+    middle = x.mean(1, keepdim=True)
+    same, halved, centroids, nothing = x, middle + (x - middle) / 2, middle.expand_as(x), torch.zeros_like(x)
+    kept = figure2._kept(x, torch.stack([same, halved, centroids, nothing]), 1)
+    expected = torch.tensor([[1, 1, 1], [0.25, 0.25, 1], [0, 0, 1], [0, 0, 0]])
+    assert torch.allclose(kept, expected, atol=1e-4)
+
+
+def test_neighbours_merge_before_their_circle_does():
+    x = ring()
+    merged = x.unflatten(1, (4, 4)).mean(2, keepdim=True).expand(8, 4, 4, 2).flatten(1, 2)
+    kept = figure2._kept(x, merged[None], 1)[0]
+    assert kept[0] < 1e-6 < 0.7 < kept[1] < kept[2]
+
+
+def test_merger_is_the_last_crossing_of_a_half():
+    beta = [1.0, 10.0, 100.0]
+    own = pd.DataFrame({"beta": beta} | {name: [1.0, 0.75, 0.25] for name in figure2.SCALES})
+    assert figure2._mergers(own)[figure2.SCALES[0]] == pytest.approx(10**1.5)
+    own[figure2.SCALES[1]] = [0.4, 0.3, 0.2]
+    own[figure2.SCALES[2]] = [0.9, 0.9, 0.9]
+    found = figure2._mergers(own)
+    assert found[figure2.SCALES[1]] == 1.0
+    assert found[figure2.SCALES[2]] == math.inf
+
+
+# Theorems 4 and 5
+
+
+def test_theorem_4_by_trying_all_permutations():
+    settings = diagonal_hessian.Settings(matrices=50, latent=4)
+    table = diagonal_hessian._matrices(settings, torch.Generator().manual_seed(0))
+    assert (table["turned"] <= table["bound"] + 1e-9).all()
+    assert table["best permutation"].to_numpy() == pytest.approx(table["bound"].to_numpy())
+    assert (table["turned"] > table["V = I"]).any(), "no counterexample to the theorem as printed"
+    assert (table["Thm. 5, turned"] <= table["Thm. 5, V = I"] + 1e-9).all()
+    assert table["Thm. 5, V = I"].to_numpy() == pytest.approx(table["Thm. 5, bound"].to_numpy())
+
+
+def test_turned_hessians_lose_what_a_diagonal_one_does_not():
+    diagonal = torch.diag(torch.tensor([-1.0, -9.0], dtype=torch.float64))[None]
+    half = math.sqrt(0.5)
+    turns = torch.stack([torch.eye(2), torch.tensor([[half, -half], [half, half]])]).double()
+    four, five = diagonal_hessian._lost_turned(diagonal, diagonal, turns)
+    assert four[0].item() == pytest.approx(0) and five[0].item() == pytest.approx(0)
+    # at 45° both diagonal entries are −5: log 6 for each, against log 2 and log 10
+    assert five[1].item() == pytest.approx((2 * math.log(6) - math.log(20)) / 2)
+
+
+# A.3
+
+
+def test_sharp_softplus_is_relu():
+    trial = piecewise_linear._trials(
+        piecewise_linear.Settings(resolution=8, positions=4, scales=2, width=8, steps=2, early=1, seeds=1)
+    )[1]
+    assert trial.decoder_activation == "relu"
+    model = piecewise_linear.trained([trial], CPU, "x")[0].double()
+    z = points(20, trial.latent)
+    sharp = piecewise_linear._sharpened(model, 1e3)
+    away = (sharp.decode(z) - model.decode(z)).abs().max()
+    slack = model.decoder.layers[2].weight.abs().sum(1).max() * math.log(2) / 1e3
+    assert 0 < away <= slack
+    assert isinstance(model.decoder.layers[1], torch.nn.ReLU), "the model itself was changed"
+
+
+# Plateaus
+
+
+def test_data_are_normal_quantiles_of_unit_variance():
+    values = plateaus._world(5).images(torch.arange(5))[:, 0]
+    assert values.square().mean() == pytest.approx(1, abs=1e-6)
+    assert torch.allclose(values, -values.flip(0), atol=1e-6)
+
+
+def test_terms_of_equation_14():
+    terms = plateaus._terms()
+    assert terms["corrected"].to_numpy() == pytest.approx(terms["summed"].to_numpy())
+    assert (terms["printed"].diff().dropna() < 0).all() and (terms["corrected"].diff().dropna() < 0).all()
+    assert (terms["printed"] - terms["summed"]).abs().max() > 1
+
+
+class Straight:
+    """Stands for an ensemble of one linear VAE: d(z) = w z, q(z|x) = N(e x, v)."""
+
+    def __init__(self, weight, encoder, variance):
+        self.weight, self.encoder, self.variance = weight, encoder, variance
+
+    def encode(self, x):
+        from unseam.models import Encoding
+
+        return Encoding(self.encoder * x[None], torch.full_like(x[None], self.variance))
+
+    def decode(self, z):
+        return self.weight * (z if z.ndim == 3 else z[None])
+
+
+def test_elbo_of_the_best_line_is_the_closed_form():
+    settings = plateaus.Settings(variance=0.1)
+    x = plateaus._world(50).images(torch.arange(50))
+    weight = math.sqrt(1 - 0.1)
+    ensemble = Straight(weight, weight / (weight**2 + 0.1), 0.1 / (weight**2 + 0.1))
+    found = plateaus._elbo(ensemble, x, settings)
+    assert found.item() == pytest.approx(plateaus._best_line(x, 0.1), abs=1e-5)
+    slopes, _ = plateaus._slopes(ensemble, x, settings)
+    assert slopes["flat share"].item() == 0
+    assert slopes["slope at data"].item() == pytest.approx(1, abs=1e-2)
+
+
+class Steps(Straight):
+    def decode(self, z):
+        return torch.tanh(50 * (z if z.ndim == 3 else z[None]))
+
+
+def test_a_step_is_flat_nearly_everywhere():
+    x = plateaus._world(2).images(torch.arange(2))
+    slopes, _ = plateaus._slopes(Steps(1, 1, 0.1), x, plateaus.Settings())
+    assert slopes["flat share"].item() > 0.9
+    assert slopes["slope at data"].item() < 1e-3
+
+
+# Collapse
+
+
+def test_linear_models_have_the_predicted_latents():
+    settings = collapse.Settings(
+        betas=4, seeds=1, scales=(4.0, 2.0), linear_steps=1500, batch_size=64, items=2000, points=200
+    )
+    world, first = collapse._world("linear", settings), collapse._trial("linear", settings)
+    known = collapse._thresholds(world, "gaussian", settings.items)
+    assert known[:2].tolist() == pytest.approx([17, 5], rel=0.1)
+    assert collapse._betas(known, 2, 4)[0] == pytest.approx(0.7 * float(known[1]), rel=1e-4)
+    trials = [dataclasses.replace(first, beta=beta) for beta in (2.0, 10.0, 30.0)]
+    ensemble = collapse.trained(trials, CPU, "x", world=world)
+    assert collapse._counted(ensemble, world, 200).tolist() == [2, 1, 0]
+
+
+def test_deaths_lie_between_the_counts():
+    own = pd.DataFrame({"beta": [1.0, 4.0, 16.0], "counted": [2, 1, 0], "predicted": [2, 1, 0]})
+    deaths = collapse._deaths("linear", own, torch.tensor([8.0, 2.0, 0.1]))
+    assert deaths["measured"].tolist()[:2] == pytest.approx([8.0, 2.0])
+    assert math.isnan(deaths["measured"][2])
+
+
+def test_without_files_digits_cannot_be_run(monkeypatch):
+    def missing(name, settings):
+        if name != "linear":
+            raise MissingFileError(f"world {name!r} needs files")
+        return world(name, settings)
+
+    world = collapse._world
+    monkeypatch.setattr(collapse, "_world", missing)
+    settings = collapse.Settings(betas=2, seeds=1, scales=(2.0,), linear_steps=5, items=100, points=20)
+    outcome = collapse.measure(settings, CPU)
+    assert verdicts(outcome)["mnist: predicted against counted"] == "cannot be run here"
+    assert set(outcome.tables["members"]["model"]) == {"linear"}

@@ -1,0 +1,143 @@
+"""Slips in the text of allen2024: what is printed fails where what holds does not."""
+
+import math
+
+import pytest
+import torch
+
+from unseam.models import Bernoulli, Diagonal, Gaussian, PixelGaussian
+from unseam.theory import diagonal_hessian, diagonal_hessian_optimal, linear_vae, optimal_precision, ppca
+
+F64 = torch.float64
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
+
+
+def turns(count, latent):
+    return torch.linalg.qr(normal(count, latent, latent)).Q
+
+
+def test_eq_4_ends_in_an_inverse():
+    """Σ = σ²(WᵀW + σ²I)⁻¹ = σ²RᵀS⁻¹R for W = U(S − σ²I)^½R; printed is RSRᵀ."""
+    noise, scales = 0.5, torch.tensor([5.0, 3.0, 2.0], dtype=F64)
+    rotation = turns(1, 3)[0]
+    axes = torch.linalg.qr(normal(6, 3, seed=1)).Q
+    weights = axes * (scales - noise).sqrt() @ rotation
+    posterior = noise * torch.linalg.inv(weights.mT @ weights + noise * torch.eye(3, dtype=F64))
+    torch.testing.assert_close(posterior, noise * rotation.mT @ torch.diag(1 / scales) @ rotation)
+    printed = rotation @ torch.diag(scales) @ rotation.mT
+    assert float(torch.linalg.eigvalsh(posterior).max()) < 1 < float(torch.linalg.eigvalsh(printed).min())
+
+
+def test_eq_4_is_the_posterior_of_ppca():
+    axes = torch.linalg.qr(normal(4, 4)).Q
+    eigenvalues = torch.tensor([6.0, 3.0, 1.0, 1.0], dtype=F64)
+    found = ppca((axes * eigenvalues) @ axes.mT, 2, noise=1.0)
+    torch.testing.assert_close(found.covariance, torch.diag(1 / eigenvalues[:2]), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("beta", [1.0, 3.0])
+def test_eq_5_has_all_four_terms_in_its_bracket(beta):
+    """At the prior the KL is zero; the printed prior and entropy terms make −(β/2)d − d of it."""
+    posterior = Diagonal(2).double()
+    mean, log_variance = normal(5, 2), normal(5, 2, seed=1) - 1
+    mean[0], log_variance[0] = 0.0, 0.0
+    moments = posterior.moments(torch.cat([mean, log_variance], 1))
+    variance = posterior.variance(moments)
+    square, trace, log_det = mean.square().sum(1), variance.sum(1), variance.log().sum(1)
+    holds = -beta / 2 * (square + trace - log_det - 2)
+    printed = -beta / 2 * (square + trace) - log_det - 2
+    torch.testing.assert_close(holds, -beta * posterior.kl(moments))
+    assert holds[0] == 0
+    assert printed[0] == -beta - 2
+
+
+def test_a4_needs_both_halves_of_the_bernoulli_likelihood():
+    """Without (1 − x)ᵀ log(1 − s) a black pixel may be painted white at no cost."""
+    x, logits = torch.zeros(3, 1, dtype=F64), torch.tensor([[-3.0], [0.0], [3.0]], dtype=F64)
+    printed = (x * logits.sigmoid().log()).sum(1)
+    assert printed.abs().max() == 0
+    whole = printed + ((1 - x) * (1 - logits.sigmoid()).log()).sum(1)
+    torch.testing.assert_close(Bernoulli().log_prob(x, logits), whole)
+    assert (whole.diff() < -0.6).all()
+
+
+def test_theorem_4_wants_the_swap_and_not_the_identity():
+    """T = diag(−1, −10), Σ = diag(0.1, 1): V = I gives −10.1, a swap of the axes −2, the most of all turns."""
+    spectrum, variance = (
+        torch.diag(torch.tensor([-1.0, -10.0], dtype=F64)),
+        torch.tensor([0.1, 1.0], dtype=F64),
+    )
+    swap = torch.eye(2, dtype=F64).flip(0)
+    assert diagonal_hessian(spectrum, variance).value.item() == pytest.approx(-10.1)
+    assert diagonal_hessian(swap @ spectrum @ swap, variance).value.item() == pytest.approx(-2)
+    turn = turns(2000, 2)
+    every = diagonal_hessian(turn @ spectrum @ turn.mT, variance).value
+    assert every.min() >= -10.1
+    assert every.max() <= -2
+
+
+@pytest.mark.parametrize("beta", [1.0, 2.5])
+def test_iff_v_is_the_identity_means_up_to_what_leaves_h_diagonal(beta):
+    """Theorem 5's bound is reached by every signed permutation, and by turns within a repeated eigenvalue."""
+    spectrum = torch.tensor([-4.0, -1.0, -1.0], dtype=F64)
+    angle = torch.tensor(0.7, dtype=F64)
+    inside = torch.eye(3, dtype=F64)
+    inside[1:, 1:] = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()]).view(2, 2)
+    permuted = torch.eye(3, dtype=F64)[[2, 0, 1]] * torch.tensor([1.0, -1.0, 1.0], dtype=F64)
+    across = inside[[1, 0, 2]][:, [1, 0, 2]]
+    gaps = []
+    for turn in (inside, permuted, across):
+        found = diagonal_hessian_optimal(turn @ torch.diag(spectrum) @ turn.mT, beta=beta)
+        gaps.append(float(found.bound - found.value))
+    assert gaps[0] == pytest.approx(0, abs=1e-12)
+    assert gaps[1] == pytest.approx(0, abs=1e-12)
+    assert gaps[2] > 0.01
+
+
+def test_the_posts_eq_1_gives_the_precision_and_not_the_covariance():
+    weights, noise = normal(5, 2), 0.3
+    precision = optimal_precision(weights.mT @ weights / noise)
+    exact = noise * torch.linalg.inv(weights.mT @ weights + noise * torch.eye(2, dtype=F64))
+    torch.testing.assert_close(torch.linalg.inv(precision), exact)
+    # a posterior wider than the prior is never the best
+    assert torch.linalg.eigvalsh(exact).max() < 1 < torch.linalg.eigvalsh(precision).min()
+
+
+def test_a2_is_the_variance_for_natural_parameters_alone():
+    """Means μ have weight 1/σ²; the natural parameter μ/σ² has Var[x|θ] = σ²; both give the same precision."""
+    noise, weights = 0.25, normal(5, 2)
+    likelihood = Gaussian(noise).double()
+    likelihood.reset()
+    output = torch.zeros(1, 5, dtype=F64)
+    weight = likelihood.fisher_weight(output)[0]
+    of_means = weights.mT @ (weight[:, None] * weights)
+    natural = weights / noise
+    of_natural = natural.mT @ (likelihood.variance(output)[0][:, None] * natural)
+    torch.testing.assert_close(of_means, of_natural)
+    wrong = weights.mT @ (likelihood.variance(output)[0][:, None] * weights)
+    covariance = noise * torch.linalg.inv(weights.mT @ weights + noise * torch.eye(2, dtype=F64))
+    torch.testing.assert_close(torch.linalg.inv(optimal_precision(of_means)), covariance)
+    assert float((torch.linalg.inv(optimal_precision(wrong)) - covariance).abs().max()) > 0.1
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0])
+def test_a_learned_variance_absorbs_beta(beta):
+    """Of one pixel the objective gains ½(1 − β) for each nat that log σ² falls: without end, or not at all."""
+    covariance = torch.full((1, 1), 4.0, dtype=F64)
+    values = [linear_vae(covariance, 1, noise=math.exp(-nats), beta=beta).objective for nats in (1, 5, 20)]
+    assert values[1] - values[0] == pytest.approx((1 - beta) / 2 * 4, abs=1e-9)
+    assert values[2] - values[1] == pytest.approx((1 - beta) / 2 * 15, abs=1e-9)
+
+
+def test_a_variance_for_each_pixel_models_independent_pixels_without_latents():
+    """Collapse at β = 1: the likelihood alone reaches log p(x), which no ELBO passes."""
+    spread = torch.tensor([4.0, 0.5], dtype=F64)
+    x = normal(20, 2) * spread.sqrt()
+    output = torch.cat([torch.zeros(20, 2, dtype=F64), spread.log().expand(20, 2)], 1)
+    truth = torch.distributions.Normal(0.0, spread.sqrt()).log_prob(x).sum(1)
+    torch.testing.assert_close(PixelGaussian().log_prob(x, output), truth)
+    above = linear_vae(torch.diag(spread), 2, noise=4.0, beta=2.0)
+    assert above.kl == 0

@@ -1,0 +1,129 @@
+"""Advice on β: what is read from data of every kind, what is said of it, and what is drawn."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from unseam.advice import Advice, advice_figure, advise
+from unseam.data import load
+
+
+def normal(count=4000, scales=(3.0, 1.0, 0.5), seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, len(scales), generator=generator, dtype=torch.float64) * torch.tensor(
+        scales, dtype=torch.float64
+    )
+
+
+def test_thresholds_are_eigenvalues_over_the_variance():
+    x = normal()
+    found = advise(x, noise=0.5)
+    expected = np.linalg.eigvalsh(np.cov(x.numpy().T, bias=True))[::-1] / 0.5
+    assert found.likelihood == "gaussian"
+    assert found.thresholds.numpy() == pytest.approx(expected, rel=1e-9)
+    assert found.alive(float(expected[0]) * 1.01) == 0
+    assert found.alive(float(expected[0]) * 0.99) == 1
+    assert found.range(2).upper == pytest.approx(expected[1])
+
+
+def test_binary_data_have_the_spectrum_of_their_correlations():
+    generator = torch.Generator().manual_seed(0)
+    shared = torch.rand(3000, 1, generator=generator) < 0.3
+    noise = torch.rand(3000, 4, generator=generator) < 0.1
+    x = (shared ^ noise).double()
+    found = advise(x)
+    assert found.likelihood == "bernoulli"
+    expected = np.linalg.eigvalsh(np.corrcoef(x.numpy().T))[::-1]
+    assert found.thresholds.numpy() == pytest.approx(expected, rel=1e-9)
+    assert float(found.thresholds.sum()) == pytest.approx(4)
+
+
+def test_units_of_the_data_scale_a_gaussians_thresholds():
+    x = normal()
+    assert torch.allclose(advise(10 * x).thresholds, 100 * advise(x).thresholds)
+    assert torch.allclose(advise(10 * x, noise=100.0).thresholds, advise(x).thresholds)
+
+
+@pytest.mark.parametrize("kind", ["tensor", "array", "npy", "npz"])
+def test_the_same_from_every_source(kind, tmp_path):
+    x = normal(200)
+    sources = {"tensor": x, "array": x.numpy(), "npy": tmp_path / "x.npy", "npz": tmp_path / "x.npz"}
+    np.save(tmp_path / "x.npy", x.numpy())
+    np.savez(tmp_path / "x.npz", x=x.numpy())
+    found = advise(sources[kind])
+    assert found.points == 200
+    assert torch.allclose(found.thresholds, advise(x).thresholds)
+
+
+def test_a_world_and_its_name():
+    by_name, world = advise("linear", points=500), advise(load("linear"), points=500)
+    assert by_name.name == "linear" and by_name.points == 500
+    assert torch.equal(by_name.thresholds, world.thresholds)
+
+
+def test_whole_numbers_and_pictures_are_read_as_rows():
+    x = torch.randint(0, 256, (50, 1, 3, 3), generator=torch.Generator().manual_seed(0))
+    found = advise(x)
+    assert found.likelihood == "gaussian" and len(found.thresholds) == 9
+
+
+def test_constant_pixels_are_counted_and_left_out():
+    x = (normal(500) > 0).double()
+    x[:, 1] = 1.0
+    found = advise(x)
+    assert found.constant == 1
+    assert (found.thresholds > 0).sum() == 2
+    assert "1 of them constant" in found.summary()
+
+
+def test_summary_says_the_ranges():
+    text = Advice("x", "gaussian", 1.0, 10, 0, torch.tensor([4.0, 1.0, 0.5])).summary()
+    assert "At β = 1 one latent lives" in text
+    assert "One latent lives for β from 1 to 4, 2 for β from 0.5 to 1." in text
+
+
+def test_nothing_varies():
+    found = advise(torch.ones(5, 3))
+    assert "every latent is dead at every β" in found.summary()
+    assert found.rows() == []
+    with pytest.raises(ValueError, match="nothing varies in data"):
+        advice_figure(found)
+
+
+def test_rows_and_json_agree():
+    found = advise(normal())
+    record = json.loads(json.dumps(found.to_dict()))
+    assert record["thresholds"] == pytest.approx(found.thresholds.tolist())
+    assert [row["latents alive"] for row in record["ranges"]] == [1, 2, 3]
+    assert record["ranges"][0]["below β"] == pytest.approx(float(found.thresholds[0]))
+
+
+def test_figure_shows_the_staircase():
+    found = advise(normal())
+    left, right = advice_figure(found).axes
+    assert left.lines[0].get_ydata() == pytest.approx(found.thresholds.numpy())
+    beta, count = right.lines[0].get_data()
+    assert count[0] == 3 and count[-1] == 0
+    assert list(count) == [found.alive(float(value)) for value in beta]
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "message"),
+    [
+        (torch.zeros(3), {}, r"data must hold rows \(batch, ...\), got shape \(3,\)"),
+        (torch.zeros(3, 2), {"points": 1}, "points must be at least 2, got 1"),
+        (
+            torch.full((3, 2), 2.0),
+            {"likelihood": "bernoulli"},
+            r"needs data in \[0, 1\], got values from 2 to 2",
+        ),
+        (torch.zeros(3, 2), {"likelihood": "poisson"}, "'gaussian' or 'bernoulli', got 'poisson'"),
+        (torch.full((3, 2), float("nan")), {}, "finite, got NaN"),
+        ("no such world", {}, "neither a file .* nor a world; worlds: sprites"),
+    ],
+)
+def test_bad_input(target, options, message):
+    with pytest.raises(ValueError, match=message):
+        advise(target, **options)

@@ -1,0 +1,133 @@
+"""Scores of runs: what is encoded, what is kept, what is refused."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import unseam
+from unseam.cli import main
+from unseam.metrics import evaluate
+from unseam.scoring import encode_world, score_run
+from unseam.targets import unseen
+
+WORLD = {"resolution": 8, "shapes": ["ellipse", "square"], "scales": 2, "orientations": 2, "positions": 4}
+TRIAL = unseam.Trial(
+    world="sprites",
+    world_options=WORLD,
+    latent=3,
+    encoder_widths=(8,),
+    decoder_widths=(8,),
+    steps=5,
+    batch_size=8,
+    precision="float32",
+)
+METRICS = ["mig", "sap"]
+
+
+def replaced(**changes):
+    import dataclasses
+
+    return dataclasses.replace(TRIAL, **changes)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    trials = [TRIAL, replaced(seed=1, posterior="full"), replaced(latent=2), replaced(train_fraction=0.8)]
+    unseam.train(trials, out=folder, device="cpu")
+    return folder
+
+
+def test_scores_are_those_of_the_members_codes(run):
+    table = score_run(run, METRICS)
+    assert sorted(set(table.member)) == [0, 1, 2, 3]
+    world = unseam.data.load("sprites", **WORLD)
+    for number in (0, 2):
+        member = unseam.load(run)[number]
+        with torch.no_grad():
+            codes = member.encode(world.images(torch.arange(len(world)))).mean
+        expected = evaluate(
+            codes, world.factors, METRICS, preset="fast", generator=torch.Generator().manual_seed(0)
+        )
+        np.testing.assert_allclose(table[table.member == number].score, expected.score, atol=1e-5)
+
+
+def test_table_is_kept_with_what_made_it(run):
+    table = score_run(run, METRICS, seed=3)
+    kept = pd.read_parquet(run / "scores.parquet")
+    pd.testing.assert_frame_equal(kept, table, check_names=True)
+    assert kept.attrs["seed"] == 3
+    assert kept.attrs["about"]["versions"]["unseam"]
+    assert set(kept.world) == {"sprites, twin of dSprites"}
+
+
+def test_the_unseen_part_is_scored_where_there_is_one(run):
+    table = score_run(run, METRICS)
+    items = len(unseam.data.load("sprites", **WORLD))
+    held = len(unseen(replaced(train_fraction=0.8), items, 10**6, torch.Generator()))
+    assert set(table[table.member == 3].points) == {held}
+    assert set(table[table.member == 0].points) == {items}
+
+
+def test_some_members(run):
+    table = score_run(run, METRICS, members=[1, 0])
+    assert table.member.tolist() == [0, 0, 1, 1]
+
+
+def test_a_full_posterior_has_its_diagonal(run):
+    ensemble = unseam.load(run)
+    world = unseam.data.load("sprites", **WORLD)
+    index = torch.arange(5)
+    codes = encode_world(ensemble, [1], world, index)
+    with torch.no_grad():
+        full = ensemble[1].encode(world.images(index)).variance
+    torch.testing.assert_close(codes.variance[0], full.diagonal(dim1=-2, dim2=-1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"members": [4]}, r"member must lie in \[0, 4\), got 4"),
+        ({"points": 1}, "points must be at least 2, got 1"),
+        ({"metrics": ["mug"]}, "metrics must be functions or among"),
+        ({"preset": "slow"}, "preset must be one of"),
+    ],
+)
+def test_bad_input(run, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        score_run(run, **({"metrics": METRICS} | arguments))
+
+
+def test_command(run, monkeypatch, capsys):
+    words = ["unseam", "score", str(run), "--metric", "mig", "--member", "0", "--member", "1"]
+    monkeypatch.setattr("sys.argv", words)
+    main()
+    shown = capsys.readouterr().out
+    assert "member 0" in shown
+    assert "mig" in shown
+    monkeypatch.setattr("sys.argv", [*words, "--json"])
+    main()
+    record = json.loads(capsys.readouterr().out)
+    assert [row["metric"] for row in record["scores"]] == ["mig", "mig"]
+    assert record["seed"] == 0
+    assert record["about"]["hardware"]
+
+
+def test_many_members_go_one_a_line(run, monkeypatch, capsys, tmp_path):
+    trials = [replaced(seed=seed) for seed in range(5)]
+    unseam.train(trials, out=tmp_path / "many", device="cpu")
+    monkeypatch.setattr("sys.argv", ["unseam", "score", str(tmp_path / "many"), "--metric", "mig"])
+    main()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    assert len(lines) == 5
+
+
+def test_command_on_no_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["unseam", "score", str(tmp_path)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 1
+    assert "holds no run.json" in capsys.readouterr().err
