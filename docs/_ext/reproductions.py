@@ -1,18 +1,30 @@
 """The page of reproduced artefacts, written from the committed results when the documentation is built."""
 
+import re
+
 from unseam.drawing import to_svg
 from unseam.papers import artefacts, committed, results_folder
 
+FIGURE = re.compile(r"<!-- figure (\S+) -->")
 MARKS = {"reproduced": "✓", "partly": "◐", "not reproduced": "✗", "cannot be run here": "–"}
 
 
 def write_page(app, page, source):
-    """Fill the page's two marked places: the table of verdicts, and a section for each artefact."""
+    """Fill marked places: figures on any page; the table of verdicts and a section for each artefact on its own."""
+    source[0] = FIGURE.sub(lambda found: figure(artefacts()[found[1]]), source[0])
     if page != "reproductions":
         return
     kept = [(artefact, committed(artefact, results_folder())) for artefact in artefacts().values()]
     source[0] = source[0].replace("<!-- verdicts -->", verdicts(kept))
     source[0] = source[0].replace("<!-- artefacts -->", "\n".join(section(*one) for one in kept))
+
+
+def figure(artefact):
+    """The figure of an artefact's committed result, as raw HTML, or that there is none."""
+    result = committed(artefact, results_folder())
+    if result is None:
+        return "*Not measured yet.*"
+    return f'```{{raw}} html\n<div class="artefact">{to_svg(artefact.draw(result.outcome))}</div>\n```'
 
 
 def verdicts(kept):

@@ -37,7 +37,7 @@ class Advice:
     x.npy: 100 points, 3 values each, gaussian likelihood (variance 1).
     At β = 1 one latent lives; with β below 0.5 all 3 directions would.
     One latent lives for β from 1 to 4, 2 for β from 0.5 to 1.
-    Exact for linear decoders; others can hold a latent a little longer, and lose it earlier when training stops early.
+    Exact for linear decoders; others may follow several directions with one latent and keep fewer at small β.
     """
 
     name: str
@@ -87,8 +87,7 @@ class Advice:
         ]
         lines.append(", ".join(shown) + ".")
         lines.append(
-            "Exact for linear decoders; others can hold a latent a little longer, and lose it earlier when training "
-            "stops early."
+            "Exact for linear decoders; others may follow several directions with one latent and keep fewer at small β."
         )
         return "\n".join(lines)
 

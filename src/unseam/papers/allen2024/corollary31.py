@@ -239,7 +239,7 @@ def _note(members: pd.DataFrame) -> str:
 def draw(outcome: Outcome) -> Figure:
     """Active latents against β for each likelihood; linear theory as a line."""
     members, predicted = outcome.tables["members"], outcome.tables["predicted"]
-    titles = [*LIKELIHOODS.values(), "Var[x|z] / Var[x]"]
+    titles = [*LIKELIHOODS.values(), "Var[x|z] / Var[x], colours as in the other panels"]
     figure, axes = panels(titles, rows=2, width=3.4, height=2.3)
     for panel, (likelihood, colour) in zip(axes, zip(LIKELIHOODS, COLOURS, strict=False), strict=False):
         line = predicted[predicted["likelihood"] == likelihood]
@@ -251,10 +251,9 @@ def draw(outcome: Outcome) -> Figure:
         panel.set_ylim(-0.3, float(predicted["active"].max()) + 0.5)
         panel.set_ylabel("active latents", fontsize=8)
         left = own.groupby("beta")["variance left"].mean()
-        axes[3].plot(left.index, left, "o-", color=colour, markersize=3.5, label=LIKELIHOODS[likelihood])
+        axes[3].plot(left.index, left, "o-", color=colour, markersize=3.5)
     axes[0].legend(fontsize=7, frameon=False, loc="lower left")
-    axes[3].legend(fontsize=7, frameon=False, loc="lower right")
-    logarithmic(axes[3].yaxis)
+    axes[3].set_ylim(0, 1.1)
     ticks = [beta for beta in sorted(members["beta"].unique()) if beta in (0.1, 0.3, 0.4, 1.0, 1.5, 2.5, 4.0)]
     for panel in axes:
         logarithmic(panel.xaxis, ticks)
