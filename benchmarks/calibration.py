@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 import os
 import time
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from unseam.independence import GaussianTc, Statistic, independence_test
 from unseam.training import provenance
-from unseam.training.files import write_json
+from unseam.training.files import write_atomically
 
 TARGET = Path(__file__).parent.parent / "docs" / "_static" / "calibration.json"
 # With 99 random orders a p-value is a multiple of 1/100, so it can be at each of these levels exactly.
@@ -165,7 +166,9 @@ def main() -> None:
             print(found, flush=True)
             rows.append(found)
     about = provenance() | {"permutations": PERMUTATIONS, "levels": LEVELS}
-    write_json(asked.out, {"about": about, "rows": rows})
+    lines = ",\n".join(json.dumps(found) for found in rows)
+    text = f'{{"about": {json.dumps(about)},\n"rows": [\n{lines}\n]}}\n'
+    write_atomically(asked.out, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ def test_scores_are_those_of_the_members_codes(run):
 
 
 def test_table_is_kept_with_what_made_it(run):
+    (run / "scores.parquet").unlink(missing_ok=True)
     table = score_run(run, METRICS, seed=3)
     kept = pd.read_parquet(run / "scores.parquet")
     pd.testing.assert_frame_equal(kept, table, check_names=True)
@@ -70,6 +71,16 @@ def test_the_unseen_part_is_scored_where_there_is_one(run):
     held = len(unseen(replaced(train_fraction=0.8), items, 10**6, torch.Generator()))
     assert set(table[table.member == 3].points) == {held}
     assert set(table[table.member == 0].points) == {items}
+
+
+def test_other_scores_stay(run):
+    score_run(run, METRICS)
+    score_run(run, ["sap"], members=[0], seed=1)
+    kept = pd.read_parquet(run / "scores.parquet").set_index(["member", "metric"])
+    assert kept.index.is_unique
+    assert len(kept) == 8
+    assert kept.loc[(0, "sap"), "seed"] == 1
+    assert set(kept.drop(index=(0, "sap")).seed) == {0}
 
 
 def test_some_members(run):
@@ -102,7 +113,7 @@ def test_bad_input(run, arguments, message):
 
 
 def test_command(run, monkeypatch, capsys):
-    words = ["unseam", "score", str(run), "--metric", "mig", "--member", "0", "--member", "1"]
+    words = ["unseam", "score", str(run), "--metrics", "mig,sap", "--member", "0", "--member", "1"]
     monkeypatch.setattr("sys.argv", words)
     main()
     shown = capsys.readouterr().out
@@ -111,7 +122,8 @@ def test_command(run, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", [*words, "--json"])
     main()
     record = json.loads(capsys.readouterr().out)
-    assert [row["metric"] for row in record["scores"]] == ["mig", "mig"]
+    assert [row["metric"] for row in record["scores"]] == ["mig", "sap"] * 2
+    assert record["scores"][0]["settings"]["bins"] == 20
     assert record["seed"] == 0
     assert record["about"]["hardware"]
 

@@ -233,8 +233,9 @@ def inspect_command(
 @app.command("score")
 def score_command(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    metric: Annotated[
-        list[str] | None, typer.Option(help="Only this metric; repeat for more. All that fit by default.")
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metrics", "--metric", help="Only these: a,b,c, or repeat. All that fit by default."),
     ] = None,
     preset: Annotated[
         str, typer.Option(help="fast, or dlib for numbers comparable with the 12 600-model study (slower).")
@@ -249,8 +250,9 @@ def score_command(
     """Score a run's codes against the factors of its world, with intervals; kept as scores.parquet in the run."""
     from unseam.scoring import score_run
 
+    asked = [name for part in metrics or () for name in part.split(",")] or None
     table = score_run(
-        run, metric, preset=preset, points=points, members=member, seed=seed, root=root, device=device
+        run, asked, preset=preset, points=points, members=member, seed=seed, root=root, device=device
     )
     if as_json:
         print_json({"run": str(run), "scores": score_records(table), **table.attrs})

@@ -249,15 +249,17 @@ def score_records(table: pd.DataFrame) -> list[Row]:
     """Scores of a run as JSON values; what was left out has no score.
 
     >>> import pandas as pd
-    >>> score_records(pd.DataFrame([{"metric": "udr", "score": float("nan")}]))
-    [{'metric': 'udr', 'score': None}]
+    >>> score_records(pd.DataFrame([{"metric": "udr", "score": float("nan"), "settings": '{"points": 5}'}]))
+    [{'metric': 'udr', 'score': None, 'settings': {'points': 5}}]
     """
+
+    def value(key: str, held: Any) -> Any:
+        if key == "settings":
+            return json.loads(held) if held else None
+        return None if isinstance(held, float) and not math.isfinite(held) else held
+
     return [
-        {
-            str(key): None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in row.items()
-        }
-        for row in table.to_dict("records")
+        {str(key): value(str(key), held) for key, held in row.items()} for row in table.to_dict("records")
     ]
 
 

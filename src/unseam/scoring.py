@@ -16,7 +16,7 @@ from unseam.models import Encoding
 from unseam.targets import run_world, unseen
 from unseam.training import Ensemble, provenance
 from unseam.training import load as load_run
-from unseam.training.files import write_table
+from unseam.training.files import read_table, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,11 +51,12 @@ def score_run(
     root: str | None = None,
     device: str = "cpu",
 ) -> pd.DataFrame:
-    """Score members of a run by the metrics of disentanglement, and keep the table as ``scores.parquet``.
+    """Score members of a run by the metrics of disentanglement, and keep the table in ``scores.parquet``.
 
     The world is encoded once, items of the part that was not trained on where the trials held one out; all
     metrics read the same codes. Members that share their world, their split and their number of latents are
-    scored together.
+    scored together. A score that the file holds already is replaced, others stay; each row says what it was
+    made with.
 
     Args:
         path: folder of the run.
@@ -94,11 +95,25 @@ def score_run(
             generator=torch.Generator().manual_seed(seed),
         )
         table["member"] = [group[member] for member in table["member"]]
-        parts.append(table.assign(points=len(index), world=_said(world)))
+        parts.append(table.assign(points=len(index), world=_said(world), seed=seed))
     table = pd.concat(parts).sort_values("member", kind="stable", ignore_index=True)
     table.attrs = {"seed": seed, "preset": preset, "about": provenance(device)}
-    write_table(path / "scores.parquet", table)
+    write_table(path / "scores.parquet", _kept(path / "scores.parquet", table))
     return table
+
+
+def _kept(path: Path, table: pd.DataFrame) -> pd.DataFrame:
+    """The new rows, and those of the file that they do not replace."""
+    import pandas as pd
+
+    if not path.exists():
+        return table
+    before = read_table(path)
+    keys = pd.MultiIndex.from_frame(table[["member", "metric"]])
+    stay = before[~pd.MultiIndex.from_frame(before[["member", "metric"]]).isin(keys)]
+    merged = pd.concat([stay, table]).sort_values("member", kind="stable", ignore_index=True)
+    merged.attrs = table.attrs
+    return merged
 
 
 def encode_world(ensemble: Ensemble, members: Sequence[int], world: World, index: Tensor) -> Codes:

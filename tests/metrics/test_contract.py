@@ -135,7 +135,7 @@ def test_arrays_and_single_precision(metric, settings, codes, factors, variance)
     assert torch.equal(arrays.score, expected.score)
     assert expected.score.dtype == torch.float64
     single = metric(codes.float(), factors, variance=variance.float(), preset=settings)
-    torch.testing.assert_close(single.score.double(), expected.score, rtol=0, atol=1e-5)
+    torch.testing.assert_close(single.score, expected.score, rtol=0, atol=1e-5)
 
 
 @each_metric

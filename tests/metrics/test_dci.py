@@ -200,8 +200,8 @@ def test_settings_say_how_many_points_were_used(codes, factors):
 
 
 @both
-def test_precision_of_the_codes_is_kept(codes, factors, settings):
-    assert dci(codes.float(), factors, preset=settings).score.dtype == torch.float32
+def test_scores_of_single_precision_are_double(codes, factors, settings):
+    assert dci(codes.float(), factors, preset=settings).score.dtype == torch.float64
 
 
 @pytest.mark.parametrize(

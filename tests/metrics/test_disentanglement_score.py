@@ -202,8 +202,8 @@ def test_fewer_points_are_drawn(codes, factors):
     assert disentanglement_score(codes, factors).settings.points == 500
 
 
-def test_precision_of_the_codes_is_kept(codes, factors):
-    assert disentanglement_score(codes.float(), factors).score.dtype == torch.float32
+def test_scores_of_single_precision_are_double(codes, factors):
+    assert disentanglement_score(codes.float(), factors).score.dtype == torch.float64
 
 
 @pytest.mark.parametrize(

@@ -157,8 +157,8 @@ def test_settings_say_how_many_points_were_used(codes, factors):
     assert explicitness(codes, factors).settings == ExplicitnessSettings(train=400, test=200)
 
 
-def test_precision_of_the_codes_is_kept(codes, factors):
-    assert explicitness(codes.float(), factors).score.dtype == torch.float32
+def test_scores_of_single_precision_are_double(codes, factors):
+    assert explicitness(codes.float(), factors).score.dtype == torch.float64
 
 
 @pytest.mark.parametrize(

@@ -173,8 +173,8 @@ def test_settings_say_how_many_points_were_used(codes, factors):
     assert factor_vae_score(codes, factors, preset=SMALL).settings == dataclasses.replace(SMALL, points=60)
 
 
-def test_precision_of_the_codes_is_kept(codes, factors):
-    assert factor_vae_score(codes.float(), factors, preset=SMALL).score.dtype == torch.float32
+def test_scores_of_single_precision_are_double(codes, factors):
+    assert factor_vae_score(codes.float(), factors, preset=SMALL).score.dtype == torch.float64
 
 
 @pytest.mark.parametrize(

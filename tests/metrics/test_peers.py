@@ -99,10 +99,10 @@ def test_total_correlation_on_the_same_points_and_without_a_constant_code_where_
 
 @pytest.mark.parametrize("draw", DRAWS["sap"][:4], ids=lambda draw: f"seed {draw['seed']}")
 def test_sap_on_the_same_points(draw, codes, factors):
-    """Only where LinearSVC stops makes a difference: less than that of other test points."""
+    """Only where LinearSVC stops makes a difference: a few of 5 000 test points, in a gap's mean less than 1e-3."""
     points, values, _ = arranged(rows(draw["seed"], 15_000), 10_000, draw["seed"], codes, factors)
     found = sap(points, values, generator=seeded(draw["seed"]))
-    assert abs(found.score.item() - draw["score"]) < found.interval.error
+    assert abs(found.score.item() - draw["score"]) < 1e-3
 
 
 def test_sap_over_draws(codes, factors):

@@ -207,8 +207,8 @@ def test_two_points_are_enough():
     assert torch.isfinite(found.interval.error)
 
 
-def test_precision_of_the_codes_is_kept(codes, factors):
-    assert sap(codes.float(), factors).score.dtype == torch.float32
+def test_scores_of_single_precision_are_double(codes, factors):
+    assert sap(codes.float(), factors).score.dtype == torch.float64
 
 
 @pytest.mark.parametrize(

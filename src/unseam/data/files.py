@@ -42,8 +42,10 @@ def home() -> Path:
     >>> home().name
     'unseam'
     """
-    import pooch
-
+    try:
+        import pooch
+    except ImportError:  # which is only needed to download
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unseam"
     return Path(pooch.os_cache("unseam"))
 
 

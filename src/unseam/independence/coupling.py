@@ -14,6 +14,7 @@ from unseam.geometry import jacobian, pullback
 from unseam.geometry.checks import check_decoder, check_finite, directional
 from unseam.geometry.memory import points_at_once
 from unseam.independence._basis import Decoder, turned
+from unseam.independence._kinks import jumps, segments
 
 __all__ = ["Coupling", "coupling"]
 
@@ -67,10 +68,11 @@ def coupling(
     forward mode, whose cost grows as latent², is tried along one direction and taken where it proves right and
     reverse mode does not (decoders that switch gradients off inside); where neither does, that is an error.
 
-    Decoders of ReLU layers have norms that jump between linear pieces and are constant on each: derivatives see
-    nothing of it. Where all of them vanish though norms differ, that is an error; in doubt give ``step`` h, and
-    symmetric differences over ``z_j ± h`` take the derivatives' place (2 · latent pullbacks). Their mean square
-    is a slope at that scale: across jumps it has no limit for small h.
+    Decoders of ReLU layers, whatever comes after these, have norms that jump at kinks, and derivatives see
+    nothing of it. Where all of them vanish though norms differ, or where on segments between a few of the points
+    norms jump by a clear share of what they change, that is an error. Give ``step`` h, and symmetric differences
+    over ``z_j ± h`` take the derivatives' place (2 · latent pullbacks). Their mean square is a slope at that
+    scale: across jumps it has no limit for small h.
 
     At a point where a column is dead (shorter than the longest by the precision of the type) its factor does
     not exist: its row leaves the point out, and it forms no pair. What is dead everywhere has zeros; without a
@@ -101,12 +103,15 @@ def coupling(
         squares = _squares(inner, points, chunk_size)
         alive = squares > torch.finfo(squares.dtype).eps ** 2 * squares.amax(1, keepdim=True)
         if step is None:
-            slopes = _derivatives(inner, points, squares, chunk_size)
+            changes = _Changes(inner, points, chunk_size)
+            slopes = changes(points) / (2 * torch.where(squares > 0, squares, 1.0))[:, :, None]
             _check_smooth(slopes, squares, alive)
         else:
             slopes = _differences(inner, points, step, chunk_size)
         slopes = torch.where(alive[:, :, None], slopes, 0.0)
         check_finite("decoder must have finite second derivatives", slopes)
+        if step is None:
+            _check_kinks(changes, points)
     return _summary(slopes, alive, per_point)
 
 
@@ -115,14 +120,30 @@ def _squares(decoder: Decoder, points: Tensor, chunk_size: int | None) -> Tensor
     return pullback(decoder, points, chunk_size=chunk_size).diagonal(dim1=-2, dim2=-1)
 
 
-def _derivatives(decoder: Decoder, points: Tensor, squares: Tensor, chunk_size: int | None) -> Tensor:
-    """∂ log‖∂x/∂z_i‖ / ∂z_j (batch, latent, latent)."""
-    glance = check_decoder(decoder, points, at_once=chunk_size or len(points))
-    way = _way(decoder, glance.z)
-    width = _LAYERS if way is _reverse else 2 * points.shape[1]
-    size = chunk_size or points_at_once(width, glance.widest, glance.output.dtype, points.device)
-    changes = torch.cat([way(decoder, part) for part in points.split(size)])
-    return changes / (2 * torch.where(squares > 0, squares, 1.0))[:, :, None]
+class _Changes:
+    """∂ ‖∂x/∂z_i‖² / ∂z_j (batch, latent, latent) of a decoder, by whichever way proves right, in chunks."""
+
+    def __init__(self, decoder: Decoder, points: Tensor, chunk_size: int | None) -> None:
+        glance = check_decoder(decoder, points, at_once=chunk_size or len(points))
+        self.decoder, self.way = decoder, _way(decoder, glance.z)
+        width = _LAYERS if self.way is _reverse else 2 * points.shape[1]
+        self.size = chunk_size or points_at_once(width, glance.widest, glance.output.dtype, points.device)
+
+    def __call__(self, points: Tensor) -> Tensor:
+        return torch.cat([self.way(self.decoder, part) for part in points.split(self.size)])
+
+    def squares(self, points: Tensor) -> Tensor:
+        """‖∂x/∂z_i‖² (batch, latent)."""
+        directions = torch.eye(points.shape[1], dtype=points.dtype, device=points.device)
+        return torch.cat(
+            [
+                torch.stack([self._square(part, direction) for direction in directions], 1)
+                for part in points.split(self.size)
+            ]
+        )
+
+    def _square(self, points: Tensor, direction: Tensor) -> Tensor:
+        return directional(self.decoder, points, direction.expand_as(points))[1].flatten(1).square().sum(1)
 
 
 def _reverse(decoder: Decoder, points: Tensor) -> Tensor:
@@ -226,6 +247,24 @@ def _check_smooth(slopes: Tensor, squares: Tensor, alive: Tensor) -> None:
         raise ValueError(
             "decoder must be smooth, but its column norms differ between points while all of their derivatives "
             "are zero, as in piece-wise linear decoders; give step to measure differences"
+        )
+
+
+def _check_kinks(changes: _Changes, points: Tensor) -> None:
+    """Refuse norms that change on the way between points by what derivatives on the way do not see."""
+
+    def measured(here: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+        squares = changes.squares(here)
+        dead = squares <= torch.finfo(squares.dtype).eps ** 2 * squares.amax(1, keepdim=True)
+        squares = torch.where(dead, torch.nan, squares)
+        rates = (changes(here) @ direction[:, :, None]).squeeze(2)
+        return squares.log() / 2, rates / (2 * squares)
+
+    floor = torch.finfo(points.dtype).eps ** 0.25  # products may run in TF32
+    if jumps(measured, segments(points), floor):
+        raise ValueError(
+            "decoder must be smooth, but its column norms change between points by more than their derivatives "
+            "account for, as in decoders with ReLU layers; give step to measure differences"
         )
 
 

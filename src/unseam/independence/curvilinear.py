@@ -76,6 +76,7 @@ def curvilinear(
     through: bool = True,
     degeneracy: float = 0.05,
     likelihood: FisherWeighted | None = None,
+    active: Tensor | NDArray[Any] | list[int] | None = None,
     rtol: float = 1e-5,
     chunk_size: int | None = None,
 ) -> Curvilinear:
@@ -108,6 +109,8 @@ def curvilinear(
         through: whether the reference curves go on where singular values are nearly repeated.
         degeneracy: relative gap below which neighbouring singular values count as repeated.
         likelihood: weights the metric by ``fisher_weight(output)``; ``None`` for the identity.
+        active: mask or indices of the latents that may move; the others stay as they are in ``base``, so points
+            must not differ from it in them.
         rtol: tolerance of the solver for each point. A curve counts as reached at the root of it: surfaces are
             orthogonal to the curve, so the error of u_i is of second order in that distance.
         chunk_size: number of points differentiated at once.

@@ -40,7 +40,7 @@ class AxisDensity(NamedTuple):
     log_density: Tensor
     """Log-density per unit of arc length (batch, node), in nats; infinite where the curve stands still."""
     integral: Tensor
-    """Integral of the density over arc length (batch,): 1 for a density."""
+    """Integral of the density over arc length (batch,): 1 for a density, less the mass of ends that stand still."""
     error: Tensor
     """Estimated error of that integral (batch,)."""
 
@@ -139,7 +139,9 @@ def axis_density(
     The density comes from derivatives, the arc length from the decoder's outputs alone: lengths of chords at two
     spacings, extrapolated. That the one integrates to 1 over the other (Simpson's rule on the uneven nodes) is
     therefore a check of both, up to the prior's mass beyond ``reach``. The error estimate is the change against
-    half as many nodes. Where the curve stands still the density and its integral are infinite.
+    half as many nodes. Where the curve stands still the density and its integral are infinite, but for ends beyond
+    which outputs change no more in their precision, as those of a saturated decoder: there the density is
+    infinite too, and the integral leaves them out and lacks their mass.
 
     Args:
         decoder: map f from (batch, latent) to (batch, \*data) that treats each point on its own.
@@ -210,12 +212,22 @@ def _along(
     squares = pullback(curve, fine[::2, None], chunk_size=chunk_size)
     log_density = log_prior[:, 0] - squares[:, 0, 0].log() / 2
     arc_length = _arc_length(x.double())
-    if bool(log_density.isinf().any()):
+    moving = torch.where(_ended(x) & log_density.isposinf(), -torch.inf, log_density)
+    if bool(moving.isposinf().any()):
         integral = error = torch.full_like(arc_length[0], torch.inf)
     else:
-        integral = _integral(arc_length, log_density)
-        error = (integral - _integral(_arc_length(x[::2].double()), log_density[::2])).abs()
+        integral = _integral(arc_length, moving)
+        error = (integral - _integral(_arc_length(x[::2].double()), moving[::2])).abs()
     return arc_length.to(fine), log_density, integral.to(fine), error.to(fine)
+
+
+def _ended(x: Tensor) -> Tensor:
+    """Every second point of a curve (node, data) from which it grows no longer on one side; none of a single point."""
+    still = (x[1:] - x[:-1]).norm(dim=1) <= torch.finfo(x.dtype).eps * x[1:].norm(dim=1)
+    before = still.cumprod(0).bool()
+    after = still.flip(0).cumprod(0).flip(0).bool()
+    ended = torch.cat([before[:1], before]) | torch.cat([after, after[-1:]])
+    return ended[::2] & ~still.all()
 
 
 def _arc_length(x: Tensor) -> Tensor:

@@ -35,7 +35,8 @@ class GeneratorMatch(NamedTuple):
     identified: Tensor
     """Whether a component is alone in its group (component,): only then does the data determine its direction."""
     angle: Tensor
-    """Largest principal angle between the true and the learned subspace of its group (component,), in radians."""
+    """Largest principal angle between the true and the learned subspace of its group (component,), in radians; of
+    non-linear generators its mean over points."""
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from unseam.geometry import FisherWeighted, degenerate_points, local_geometry, p
 from unseam.geometry.checks import check_decoder, check_points
 from unseam.geometry.jacobian import Decoder
 from unseam.geometry.memory import points_at_once
+from unseam.independence._kinks import jumps, segments
 
 __all__ = ["Integrability", "LieBrackets", "integrability", "lie_brackets"]
 
@@ -34,11 +35,13 @@ class Integrability(NamedTuple):
     verdict: str
     """The same in words, with the numbers."""
     size: float
-    """Norm of the brackets of distinct fields, root mean square over points that could be judged."""
+    """Norm of the brackets of distinct fields, root mean square over points that could be judged; NaN where kinks
+    leave it undecided."""
     size_error: float
     """Its standard error, NaN for fewer than two points."""
     relative: float
-    """The size relative to the most that the frame's rotation allows, from 0 to 1."""
+    """The size relative to the most that the frame's rotation allows, from 0 to 1; points where the brackets are
+    within rounding count as 0."""
     relative_error: float
     """Its standard error."""
     points: Tensor
@@ -72,7 +75,8 @@ def integrability(
     holds there: steps along two of the fields then commute up to steps along the same two. To leading order,
     walking unit lengths along v_i and v_j in either order ends apart by the bracket. The paper takes
     components for granted. Two latents have no three distinct fields, so their components always exist; for
-    three or more they are an exception. The decoder must be twice differentiable at the points.
+    three or more they are an exception. The decoder must be twice differentiable: where its metric jumps on
+    segments between a few of the points, as after ReLU layers, the verdict is undecided and asks for ``step``.
 
     Derivatives of the fields are those of eigenvectors of the pullback (:func:`lie_brackets`). The relative
     size is :math:`\lVert \text{brackets} \rVert / (2 \lVert \text{rotation} \rVert)`, at most 1, each pair and
@@ -121,7 +125,9 @@ def integrability(
     if tolerance is None:
         tolerance = max(torch.finfo(points.dtype).eps ** 0.5, 0.0 if step is None else step**2)
     rounding = _rounding(basis.singular_values, changes, degeneracy)
-    kinked = step is None and _is_piecewise_linear(metric, changes)
+    kinked = step is None and (
+        _is_piecewise_linear(metric, changes) or _has_kinks(decoder, points, moving, likelihood, chunk_size)
+    )
     return _summary(found, degenerate, tolerance, rounding, kinked)
 
 
@@ -246,6 +252,37 @@ def _is_piecewise_linear(metric: Tensor, changes: Tensor) -> bool:
     )
 
 
+def _has_kinks(
+    decoder: Decoder,
+    points: Tensor,
+    moving: Tensor,
+    likelihood: FisherWeighted | None,
+    chunk_size: int | None,
+) -> bool:
+    """Whether the metric changes on the way between points by what its derivatives on the way do not see."""
+    if len(moving) < 3:  # components exist in any case
+        return False
+
+    def metric(position: Tensor) -> Tensor:
+        return pullback(decoder, position, likelihood=likelihood)
+
+    def measured(here: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+        parts = zip(here.split(size), direction.split(size), strict=True)
+        found = [jvp(metric, (part,), (along,))[:2] for part, along in parts]
+        value, slope = (
+            torch.cat(part)[:, moving[:, None], moving].flatten(1) for part in zip(*found, strict=True)
+        )
+        return value / scale, slope / scale
+
+    size = chunk_size or points_at_once(
+        2 * (points.shape[1] + 1), check_decoder(decoder, points).widest, points.dtype, points.device
+    )
+    ways = segments(points, moving)
+    scale = metric(ways.start).abs().amax()
+    floor = torch.finfo(points.dtype).eps ** 0.25  # products may run in TF32
+    return bool(scale > 0) and jumps(measured, ways, floor)
+
+
 def _summary(
     found: LieBrackets, degenerate: Tensor, tolerance: float, rounding: Tensor, kinked: bool
 ) -> Integrability:
@@ -256,8 +293,11 @@ def _summary(
     twisted = torch.where(degenerate, False, squares.sqrt() > bound)
     judged = ~degenerate
     size, size_error = _root_mean(squares[judged], torch.ones_like(squares[judged]))
-    relative, relative_error = _root_mean(squares[judged], 4 * rotation[judged])
+    above = torch.where(squares > _distinct(rounding), squares, 0.0)  # no noise over noise
+    relative, relative_error = _root_mean(above[judged], 4 * rotation[judged])
     kinked &= latent > 2
+    if kinked:
+        size = size_error = relative = relative_error = float("nan")
     exist = None if kinked or not bool(judged.any()) else not bool(twisted.any())
     verdict = _verdict(exist, latent, twisted, degenerate, kinked, (size, size_error, relative))
     norms = torch.where(degenerate, torch.nan, squares.sqrt())
@@ -303,8 +343,8 @@ def _verdict(
         return "components exist: one latent is one component"
     if kinked:
         return (
-            "undecided: the decoder is piece-wise linear, so its fields turn at kinks that derivatives do not "
-            "see; give a step"
+            "undecided: the decoder has kinks, as piece-wise linear layers do, where its fields turn and "
+            "derivatives do not see it; give a step"
         )
     if exist is None:
         return "undecided: singular values repeat at every point, so there are no fields to follow"

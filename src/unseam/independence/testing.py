@@ -56,11 +56,9 @@ class IndependenceTest(NamedTuple):
     """Statistics and p-values of a test of independence."""
 
     statistic: Tensor
-    """The greatest of the joint and the pairs' statistics, in standard deviations above their means, () or (set,)."""
+    """Of all components together, () or (set,)."""
     p_value: Tensor
-    """Of mutual independence of all components, () or (set,): the least of the adjusted p-values."""
-    joint: Tensor
-    """Statistic of all components together, () or (set,)."""
+    """Of mutual independence of all components, () or (set,), by the joint statistic and the pairs'."""
     joint_p_value: Tensor
     """Of mutual independence by the joint statistic alone."""
     pairwise: Tensor
@@ -68,7 +66,7 @@ class IndependenceTest(NamedTuple):
     pairwise_p_value: Tensor
     """Of independence of each pair, by itself; 1 on the diagonal."""
     pairwise_adjusted: Tensor
-    """The same, adjusted for the number of pairs and the joint statistic."""
+    """The same, adjusted for the number of pairs."""
     settings: TestSettings
     """What the test was made with."""
 
@@ -91,11 +89,13 @@ def independence_test(
     marginals, discrete ones too.
 
     A statistic of all components together sees dependence that no pair shows; a statistic of each pair sees one
-    dependent pair among many. P-values of each by itself are given, and adjusted ones (Westfall & Young 1993,
-    single-step maxT): each statistic, standardised by its mean and deviation over orders, is compared with the greatest
-    of all. If all components are independent, the chance that any adjusted p-value is at most α is α; ``p_value`` is
-    the least of them. If some are not, adjusted p-values of the other pairs hold approximately. P-values of several
-    sets are not adjusted for their number. All sets see the same orders, so a set gives the same result alone.
+    dependent pair among many. P-values of each by itself are given, and for pairs also adjusted ones (Westfall & Young
+    1993, single-step maxT): each pair's statistic, standardised by its mean and deviation over orders, is compared
+    with the greatest of all pairs. If all components are independent, the chance that any of them is at most α is at
+    most α; if some are not, this holds approximately for the other pairs. ``p_value`` takes both together: its T is the
+    smaller of the joint p-value and the least adjusted one, which is compared with what it is in random orders, so it
+    is at most twice that. P-values of several sets are not adjusted for their number. All sets see the same orders, so
+    a set gives the same result alone.
 
     Args:
         samples: (batch, component), or (set, batch, component) for several sets; rows are independent draws.
@@ -137,17 +137,18 @@ def independence_test(
 
 def _result(found: Measured, given: Samples, settings: TestSettings) -> IndependenceTest:
     component = given.values.shape[1]
-    everything = torch.cat([found.joint[..., None], found.pairs], -1)
-    standard = _standardised(everything)
-    adjusted = _p_value(standard.amax(-1, keepdim=True), standard[:, :1])
+    standard = _standardised(found.pairs)
+    greatest = standard.amax(-1)
+    joint = _p_values(found.joint)
     return IndependenceTest(
-        statistic=given.back(standard[:, 0].amax(-1)),
-        p_value=given.back(adjusted.amin(-1)),
-        joint=given.back(found.joint[:, 0]),
-        joint_p_value=given.back(_p_value(found.joint)),
+        statistic=given.back(found.joint[:, 0]),
+        p_value=given.back(_together(joint, _p_values(greatest))),
+        joint_p_value=given.back(joint[:, 0]),
         pairwise=given.back(from_pairs(found.pairs[:, 0], component, 0.0)),
         pairwise_p_value=given.back(from_pairs(_p_value(found.pairs), component, 1.0)),
-        pairwise_adjusted=given.back(from_pairs(adjusted[:, 1:], component, 1.0)),
+        pairwise_adjusted=given.back(
+            from_pairs(_p_value(greatest[..., None], standard[:, :1]), component, 1.0)
+        ),
         settings=settings,
     )
 
@@ -223,6 +224,22 @@ def _p_value(found: Tensor, observed: Tensor | None = None) -> Tensor:
     # Orders of discrete values often give the same statistic, but for rounding: these count as not less.
     slack = SLACK * found.abs().amax(1, keepdim=True)
     return (found >= observed - slack).double().mean(1)
+
+
+def _p_values(found: Tensor) -> Tensor:
+    """p (set, 1 + B) of every one of the statistics (set, 1 + B) among all of them."""
+    ascending = found.sort(1).values
+    slack = SLACK * found.abs().amax(1, keepdim=True)
+    below = torch.searchsorted(ascending, found - slack)
+    return (found.shape[1] - below).double() / found.shape[1]
+
+
+def _together(first: Tensor, second: Tensor) -> Tensor:
+    """p (set,) of the smaller of two p-values (set, 1 + B) of every order; of equal ones, by their sum."""
+    count = first.shape[1]
+    # p-values are multiples of 1/(1 + B), and the sum adds less than half of that.
+    smaller = torch.minimum(first, second) + (first + second) / (4 * count)
+    return _p_value(-smaller)
 
 
 def _standardised(found: Tensor) -> Tensor:

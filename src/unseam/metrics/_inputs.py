@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ __all__ = [
     "equal_width",
     "labels",
     "parts",
+    "tensor",
     "unstacked",
     "unsupervised",
 ]
@@ -88,7 +90,7 @@ def checked(
 
 def unsupervised(codes: Tensor | NDArray[Any], *, variance: Tensor | NDArray[Any] | None = None) -> Checked:
     """Codes alone, as :func:`checked` gives them, with a table of no factors."""
-    given = torch.as_tensor(codes)
+    given = tensor("codes", codes)
     rows = given.shape[-2] if given.ndim >= 2 else 1
     found = checked(given, torch.zeros(max(rows, 1), 1), variance=variance)
     return found._replace(factors=found.factors[:, :0], discrete=())
@@ -195,12 +197,20 @@ def _is_named(value: object) -> bool:
 
 
 def _columns(factors: Table, discrete: Sequence[bool] | None) -> tuple[Tensor, list[bool]]:
-    """Factors as one table, and which columns hold integers; integers stay so where all are discrete."""
-    if isinstance(factors, pd.DataFrame):
-        table = torch.as_tensor(factors.to_numpy("float64", na_value=float("nan")).copy())
-        integer = [not pd.api.types.is_float_dtype(kind) for kind in factors.dtypes]
+    """Factors as one table, and which columns are discrete; integers stay so where all are discrete."""
+    named = isinstance(factors, np.ndarray) and factors.dtype.kind in "OUS" and factors.ndim == 2
+    if named or isinstance(factors, pd.DataFrame):
+        frame = pd.DataFrame(factors).infer_objects()
+        numbers = [pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
+        _refuse_unordered(frame, numbers, discrete)
+        columns = [
+            _numbers(frame.iloc[:, place]) if number else _positions(frame.iloc[:, place])
+            for place, number in enumerate(numbers)
+        ]
+        table = torch.as_tensor(np.stack(columns, 1) if columns else np.empty(frame.shape))
+        integer = [not pd.api.types.is_float_dtype(kind) for kind in frame.dtypes]
     else:
-        table = torch.as_tensor(factors).detach()
+        table = tensor("factors", factors)
         integer = [not table.is_floating_point()] * (table.shape[1] if table.ndim == 2 else 0)
     if table.ndim != 2 or 0 in table.shape:
         raise ValueError(f"factors must have shape (batch, factor), got shape {tuple(table.shape)}")
@@ -210,8 +220,45 @@ def _columns(factors: Table, discrete: Sequence[bool] | None) -> tuple[Tensor, l
     return table if keep else table.double(), integer
 
 
-def _floating(name: str, value: Tensor | NDArray[Any]) -> Tensor:
+def _refuse_unordered(frame: pd.DataFrame, numbers: list[bool], discrete: Sequence[bool] | None) -> None:
+    for name, number, flag in zip(frame.columns, numbers, discrete or (), strict=False):
+        if not number and not flag:
+            raise ValueError(f"discrete must be true for factor {name!r}, whose values are no numbers")
+
+
+def _numbers(column: pd.Series) -> NDArray[Any]:
+    return column.to_numpy("float64", na_value=float("nan"))
+
+
+def _positions(column: pd.Series) -> NDArray[Any]:
+    """Position of every value among the categories, or among the sorted values; NaN for one that is missing."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        found = column.cat.codes.to_numpy()
+    else:
+        found = pd.factorize(column, sort=True)[0]
+    return np.where(found < 0, np.nan, found)
+
+
+def tensor(name: str, value: object) -> Tensor:
+    """A tensor of an array, table or tensor, booleans and unsigned integers as int64, or a message with its name."""
+    if isinstance(value, pd.DataFrame):
+        if not all(pd.api.types.is_float_dtype(kind) for kind in value.dtypes):
+            raise ValueError(f"{name} must be floating, got {', '.join(map(str, value.dtypes))}")
+        value = value.to_numpy("float64", na_value=float("nan"))
+    if not isinstance(value, Tensor):
+        array = np.asarray(value)
+        if array.dtype.kind not in "biufc":
+            raise ValueError(f"{name} must hold numbers, got {array.dtype}")
+        # PyTorch takes neither negative strides nor another machine's byte order, and warns of read-only memory.
+        value = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
     given = torch.as_tensor(value).detach()
+    if given.dtype == torch.bool or given.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        given = given.long()
+    return given
+
+
+def _floating(name: str, value: Tensor | NDArray[Any] | pd.DataFrame) -> Tensor:
+    given = tensor(name, value)
     if not given.is_floating_point():
         raise ValueError(f"{name} must be floating, got {given.dtype}")
     if given.dtype in (torch.float16, torch.bfloat16):

@@ -63,9 +63,11 @@ def in_parts(votes: int, numbers: int, device: torch.device) -> Iterator[slice]:
 
 def _keys(column: Tensor) -> Tensor:
     """Numbers from 0 that are equal exactly where values are; 16 bits where that is enough."""
+    # Differences of 8-bit integers do not fit 8 bits.
+    column = column.long() if column.dtype in (torch.int8, torch.uint8, torch.int16) else column
     low, high = column.aminmax()
     whole = not column.is_floating_point() or bool((column == column.round()).all())
-    if whole and bool(high - low < 2**15):
+    if whole and int(high) - int(low) < 2**15:
         return (column - low).to(torch.int16)
     return torch.unique(column, return_inverse=True)[1].int()
 

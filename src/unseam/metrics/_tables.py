@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Grouping", "counted", "entropy", "grouping", "xlogx"]
+__all__ = ["Grouping", "counted", "entropy", "grouping", "several", "xlogx"]
 
 
 class Grouping(NamedTuple):
@@ -64,7 +64,15 @@ def xlogx(counts: Tensor, most: int) -> Tensor:
     return torch.xlogy(steps, steps).index_select(0, counts.reshape(-1)).view(counts.shape)
 
 
-def entropy(sums: Tensor, sizes: Tensor) -> Tensor:
-    """Entropy in nats from sums of count · log count, counts adding up to sizes that broadcast; 0 for none."""
+def entropy(sums: Tensor, sizes: Tensor, varies: Tensor) -> Tensor:
+    """Entropy in nats from sums of count · log count, counts adding up to sizes that broadcast.
+
+    Exactly 0 where nothing varies, which rounding would miss: log n − (n log n) / n is 1e-16 for some n.
+    """
     total = sizes.clamp(min=1)
-    return (total.log() - sums / total).clamp(min=0)
+    return torch.where(varies, (total.log() - sums / total).clamp(min=0), 0.0)
+
+
+def several(counts: Tensor) -> Tensor:
+    """Whether more than one cell of the last axis has points."""
+    return (counts > 0).sum(-1) > 1

@@ -101,12 +101,12 @@ def beta_vae_score(
     factor, features = _differences(given, settings, source)
     right = torch.stack([_right(feature, factor, settings.train) for feature in features.double()])
     group = groups(settings.test, source).to(given.codes.device)
-    shares = share_without(right[:, settings.train :], group).to(given.codes.dtype)
+    shares = share_without(right[:, settings.train :], group)
     hot = torch.nn.functional.one_hot(factor[: settings.train], given.factors.shape[1]).to(features.dtype)
     found = BetaVaeScore(
         shares[0],
         jackknife(shares[0], shares[1:]),
-        right[:, : settings.train].double().mean(1).to(given.codes.dtype),
+        right[:, : settings.train].double().mean(1),
         features[:, : settings.train].mT @ (hot / hot.sum(0).clamp(min=1)),
         settings,
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unseam.metrics import _boosting, _trees
 from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, default_generator, unstacked
-from unseam.metrics._splits import Halves, fewer, halves, over_varying, share_without
+from unseam.metrics._splits import Halves, fewer, halves, over_varying, share_without, varying
 from unseam.metrics.intervals import Interval, jackknife
 
 __all__ = ["Dci", "DciSettings", "dci"]
@@ -101,9 +101,9 @@ def dci(
     .. math:: D = \sum_c \rho_c \left( 1 - H_K(R_c) \right), \qquad C = \sum_k \rho'_k \left( 1 - H_L(R_k) \right)
 
     with R the importance of code c for factor k, its rows and columns normalised in the entropies, whose base is the
-    number K of factors or L of codes, and :math:`\rho, \rho'` the rows' and columns' shares of all importance. For
-    each factor there is one gradient-boosted classifier, or regressor for a continuous factor; an importance is the
-    summed decrease of squared error at the splits of a code, normalised for each factor.
+    number K of factors that vary or L of codes, and :math:`\rho, \rho'` the rows' and columns' shares of all
+    importance. For each factor there is one gradient-boosted classifier, or regressor for a continuous factor; an
+    importance is the summed decrease of squared error at the splits of a code, normalised for each factor.
 
     Boosting by scikit-learn takes minutes at 10 000 points and a hundred classes, one thread a factor. ``fast`` is
     the same algorithm on tensors, for all factors at once; it looks for a split between bins of values first, and then
@@ -113,8 +113,8 @@ def dci(
     Unchanged by order and monotone transformation of codes, up to splits that are equally good, among which one is
     drawn from a fixed seed, and to scikit-learn's
     limits: it sees codes in single precision and no differences below 1e-7. A constant code has importance 0, and a
-    constant factor none for any code; it is left out of the informativeness, unless all are constant. Without any
-    importance D = C = 0; with one factor D = 1, with one code C = 1. A class that no training point has is never
+    constant factor none for any code; it is left out of K and of the informativeness, unless all are constant. Without
+    any importance D = C = 0; with one factor D = 1, with one code C = 1. A class that no training point has is never
     predicted.
 
     Args:
@@ -141,9 +141,10 @@ def dci(
     split = halves(train, test, given, default_generator(generator))
     boosted = _boosted(given, split, settings)
     importance = boosted.importance
-    by_code, by_factor = _purity(importance), _purity(importance.mT)
-    disentanglement = _weighted(by_code, importance.sum(-1))
-    completeness = _weighted(by_factor, importance.sum(-2))
+    # A constant factor, which no code could be used for, must not make codes look choosier.
+    by_code, by_factor = _purity(importance[..., varying(given)]), _purity(importance.mT)
+    score = _weighted(by_code, importance.sum(-1))
+    whole = _weighted(by_factor, importance.sum(-2))
     truth = given.factors[torch.cat([split.train, split.test])].double()
     told, learned = (
         over_varying(_told(predicted, answer, given.discrete, group), given)
@@ -152,19 +153,17 @@ def dci(
             (boosted.predicted[:, :train], truth[:train], split.train_groups),
         )
     )
-    dtype = given.codes.dtype
-    score, whole, known = (part.to(dtype) for part in (disentanglement, completeness, told))
     found = Dci(
         score[0],
         jackknife(score[0], score[1:]),
         whole[0],
         jackknife(whole[0], whole[1:]),
-        known[0],
-        jackknife(known[0], known[1:]),
-        learned[0].to(dtype),
-        importance[0].to(dtype),
-        by_code[0].to(dtype),
-        by_factor[0].to(dtype),
+        told[0],
+        jackknife(told[0], told[1:]),
+        learned[0],
+        importance[0],
+        by_code[0],
+        by_factor[0],
         replace(settings, train=train, test=test),
     )
     return unstacked(found, given.stacked)

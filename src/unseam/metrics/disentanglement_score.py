@@ -132,12 +132,12 @@ def disentanglement_score(
     )
     scores = torch.cat(parts, 1)
     gaps = gap(scores.mT)
-    means = over_varying(gaps, given).to(given.codes.dtype)
+    means = over_varying(gaps, given)
     found = DisentanglementScore(
         means[0],
         jackknife(means[0], means[1:]),
-        scores[0].to(given.codes.dtype),
-        gaps[0].to(given.codes.dtype),
+        scores[0],
+        gaps[0],
         used,
     )
     return unstacked(found, given.stacked)

@@ -84,7 +84,8 @@ def evaluate(
         discrete: which factors are; by default those of integer type.
         variance: posterior variance of the codes, in their shape.
         preset: a name for all metrics, or by metric a name or settings; those not in the mapping take ``dlib``.
-        generator: source of the seed; by default seed 0.
+        generator: one seed is drawn from it, and every metric starts from that seed on its own, so a metric called
+            with this generator itself gives other points; by default seed 0, as for a metric alone.
 
     Returns:
         One row a member and metric: ``member``, ``metric``, ``score``, ``lower``, ``upper``, ``error``,

@@ -106,7 +106,7 @@ def explicitness(
     labels = classes(given, settings.bins)
     split = halves(train, test, given, default_generator(generator))
     columns = [_areas(given.codes, column, split, settings.penalty) for column in labels.T]
-    areas = torch.stack(columns, -1).to(given.codes.dtype)
+    areas = torch.stack(columns, -1)
     means = over_varying(areas, given)
     found = Explicitness(
         means[0],

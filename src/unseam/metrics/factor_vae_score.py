@@ -22,7 +22,7 @@ from unseam.metrics._inputs import (
 )
 from unseam.metrics._sharing import in_parts, partners, shared
 from unseam.metrics._splits import share_without, varying
-from unseam.metrics.intervals import Interval, groups, jackknife
+from unseam.metrics.intervals import GROUPS, Interval, around, groups, jackknife
 
 __all__ = ["FactorVaeScore", "FactorVaeSettings", "factor_vae_score"]
 
@@ -110,8 +110,9 @@ def factor_vae_score(
         generator: draws the votes, the same for all members; by default one with seed 0.
 
     Returns:
-        The score and its parts; the interval leaves out groups of the test votes, so that it covers the draw
-        of votes and not that of the points.
+        The score and its parts. The interval covers the draw of test votes, of which groups are left out, and that
+        of points: groups of rows are left out of the global variances and of the test batches. It does not cover
+        the draw of training votes; the majority stays.
 
     >>> factors = torch.cartesian_prod(torch.arange(4), torch.arange(5))
     >>> factor_vae_score(factors.double(), factors, preset="fast").score
@@ -124,54 +125,134 @@ def factor_vae_score(
     source = default_generator(generator)
     spread, points = _global_variance(given, settings.points, source)
     active = spread.sqrt() >= settings.prune
-    scale = torch.where(active, 1 / torch.where(active, spread, 1.0), torch.inf)
-    factor, code = _votes(given, settings, scale, source)
+    factor, index = _drawn(given, settings, source)
     train = settings.train
-    table = _table(factor[:train], code[:, :train], given.codes.shape[2], given.factors.shape[1])
-    majority = table.argmax(-1)
-    right = (majority.gather(1, code) == factor) & active.any(-1, keepdim=True)
-    group = groups(settings.test, source).to(given.codes.device)
-    shares = share_without(right[:, train:], group).to(given.codes.dtype)
+    group = groups(given.codes.shape[1], source).to(given.codes.device)
+    scale = _scale(spread, active)
+    seen = _least(given, index[:train], scale)
+    scales = _scale(_variance_without(given, points, group), active)
+    tested, without = _left_out(given, index[train:], scale, scales, group)
+    code = torch.cat([seen, tested], 1)
+    table = _table(factor[:train], seen, given.codes.shape[2], given.factors.shape[1])
+    majority, alive = table.argmax(-1), active.any(-1, keepdim=True)
+    right = (majority.gather(1, code) == factor) & alive
+    shares = share_without(right[:, train:], groups(settings.test, source).to(given.codes.device))
+    told = majority.gather(1, without.flatten(1)).view_as(without) == factor[train:, None]
+    of_votes = jackknife(shares[0], shares[1:]).error
+    of_points = _points_error((told & alive[..., None]).double() - right[:, train:, None].double())
     found = FactorVaeScore(
         shares[0],
-        jackknife(shares[0], shares[1:]),
-        right[:, :train].double().mean(1).to(given.codes.dtype),
+        around(shares[0], torch.hypot(of_votes, of_points), without.shape[-1]),
+        right[:, :train].double().mean(1),
         table,
         active,
-        replace(settings, points=points),
+        replace(settings, points=len(points)),
     )
     return unstacked(found, given.stacked)
 
 
-def _global_variance(given: Checked, points: int, generator: torch.Generator) -> tuple[Tensor, int]:
-    """Variance (member, latent) over some points, and over how many."""
+def _scale(spread: Tensor, active: Tensor) -> Tensor:
+    """What a batch's variance is multiplied by: infinite for a code that has no vote."""
+    return torch.where(active, 1 / torch.where(active, spread, 1.0), torch.inf)
+
+
+def _global_variance(given: Checked, points: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Variance (member, latent) over some points, and which."""
     batch = given.codes.shape[1]
-    index = distinct(batch, min(points, batch), generator)
-    return given.codes[:, index.to(given.codes.device)].var(1), len(index)
+    index = distinct(batch, min(points, batch), generator).to(given.codes.device)
+    return given.codes[:, index].var(1), index
 
 
-def _votes(
-    given: Checked, settings: FactorVaeSettings, scale: Tensor, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Factor (vote,) that each vote fixed, and the code (member, vote) that varied least."""
-    member, batch, latent = given.codes.shape
+def _variance_without(given: Checked, points: Tensor, group: Tensor) -> Tensor:
+    """Variance (member, group, latent) over the points without each group; of all where fewer than two stay."""
+    rows = given.codes[:, points]
+    moved = rows - rows.mean(1, keepdim=True)
+    stays = (group[points] != _numbers(group)[:, None]).to(rows.dtype)
+    count = stays.sum(-1, keepdim=True)
+    first, second = stays @ moved, stays @ moved.square()
+    found = (second - first.square() / count.clamp(min=1)) / (count - 1).clamp(min=1)
+    enough = (count > 1) & (found > 0)
+    return torch.where(enough, found, rows.var(1)[:, None])
+
+
+def _drawn(given: Checked, settings: FactorVaeSettings, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Factor (vote,) that each vote fixes, and the rows (vote, batch) of its batch."""
     device, source = given.codes.device, generator.device
     count = settings.train + settings.test
     choice = torch.tensor(varying(given), device=device)
     factor = torch.randint(len(choice), (count, 1), generator=generator, device=source)
-    row = torch.randint(batch, (count, 1), generator=generator, device=source)
+    row = torch.randint(given.codes.shape[1], (count, 1), generator=generator, device=source)
     shape = (count, settings.batch)
     draws = torch.rand(shape, generator=generator, dtype=torch.float64, device=source)
     factor, row, draws = choice[factor.to(device)], row.to(device), draws.to(device)
-    index = partners(shared(given, settings.bins), factor, row, draws)
+    return factor[:, 0], partners(shared(given, settings.bins), factor, row, draws)
+
+
+def _moved(given: Checked, index: Tensor) -> Tensor:
+    """Codes (member, vote, batch, latent) from the first point of the batch: exactly 0 where none varies."""
+    rows = given.codes[:, index.flatten()].unflatten(1, index.shape)
+    return rows - rows[:, :, :1]
+
+
+def _lowest(spread: Tensor, scale: Tensor) -> Tensor:
+    return torch.where(scale < torch.inf, spread * scale, torch.inf).argmin(-1)
+
+
+def _least(given: Checked, index: Tensor, scale: Tensor) -> Tensor:
+    """Code (member, vote) that varies least in batches of rows (vote, batch)."""
     found = []
-    for part in in_parts(count, member * settings.batch * latent, device):
-        rows = given.codes[:, index[part].flatten()].unflatten(1, (-1, settings.batch))
-        # From the first point of the batch: exactly 0 for a code that does not vary.
-        moved = rows - rows[:, :, :1]
-        spread = moved.square().sum(2) - moved.sum(2).square() / settings.batch
-        found.append(torch.where(scale[:, None] < torch.inf, spread * scale[:, None], torch.inf).argmin(-1))
-    return factor[:, 0], torch.cat(found, 1)
+    for part in in_parts(len(index), len(given.codes) * index.shape[1] * given.codes.shape[2], index.device):
+        moved = _moved(given, index[part])
+        spread = moved.square().sum(2) - moved.sum(2).square() / index.shape[1]
+        found.append(_lowest(spread, scale[:, None]))
+    return torch.cat(found, 1)
+
+
+def _left_out(
+    given: Checked, index: Tensor, scale: Tensor, scales: Tensor, group: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Code (member, vote) that varies least, and that (member, vote, group) without each group of rows.
+
+    The variances without a group, of batches as of all points, are those of the rows that stay; a batch of which fewer
+    than two stay votes as before.
+    """
+    members, _, latent = given.codes.shape
+    size, eps = index.shape[1], torch.finfo(given.codes.dtype).eps
+    number = _numbers(group)[:, None]
+    whole, without = [], []
+    for part in in_parts(len(index), members * latent * (2 * size + 4 * len(number)), index.device):
+        moved = _moved(given, index[part])
+        first, second = moved.sum(2), moved.square().sum(2)
+        code = _lowest(second - first.square() / size, scale[:, None])
+        inside = (group[index[part]][:, None] == number).to(moved.dtype)
+        stay = (size - inside.sum(-1))[..., None]
+        both = torch.stack([moved, moved.square()]).movedim(2, 0).movedim(3, 1).flatten(2)
+        gone = (inside @ both).unflatten(2, (2, members, latent)).movedim((2, 3), (0, 1))
+        second, first = second[:, :, None], first[:, :, None]
+        spread = second - gone[1] - (first - gone[0]).square() / stay.clamp(min=1)
+        # What rounding leaves of rows that are all the same.
+        spread = torch.where(spread > 4 * size * eps * second, spread, 0.0)
+        fewer = _lowest(spread, scales[:, None])
+        whole.append(code)
+        without.append(torch.where(stay[..., 0] > 1, fewer, code[..., None]))
+    return torch.cat(whole, 1), torch.cat(without, 1)
+
+
+def _points_error(change: Tensor) -> Tensor:
+    """Standard error (member,) by the points, from the change (member, vote, group) of each vote without a group.
+
+    A jackknife of the mean change. Batches that lose rows change votes at random too, which is no matter of the points
+    but of the votes, and the votes' own error has it: what it adds to the squares is taken off.
+    """
+    _, votes, count = change.shape
+    mean = change.mean(1)
+    between = (mean - mean.mean(-1, keepdim=True)).square().sum(-1)
+    random = change.var(1, correction=0).sum(-1) / max(votes - 1, 1) * (count - 1) / count
+    return ((between - random).clamp(min=0) * (count - 1) / count).sqrt()
+
+
+def _numbers(group: Tensor) -> Tensor:
+    return torch.arange(min(GROUPS, len(group)), device=group.device)
 
 
 def _table(factor: Tensor, code: Tensor, latent: int, factors: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-__all__ = ["Interval", "GROUPS", "groups", "jackknife"]
+__all__ = ["Interval", "GROUPS", "around", "groups", "jackknife"]
 
 GROUPS = 20
 """Groups that are left out in turn: Student's t of 19 degrees is within 7 % of the normal."""
@@ -60,5 +60,14 @@ def jackknife(score: Tensor, left_out: Tensor) -> Interval:
     count = len(left_out)
     spread = (left_out - left_out.mean(0)).square().sum(0)
     error = (spread * (count - 1) / count).sqrt()
-    reach = error * float(stats.t.ppf(0.975, max(count - 1, 1)))
+    return around(score, error, count)
+
+
+def around(score: Tensor, error: Tensor, groups: int) -> Interval:
+    """Interval around a score with a standard error that was found from so many groups.
+
+    >>> around(torch.tensor(0.5), torch.tensor(0.1), 20).upper
+    tensor(0.7093)
+    """
+    reach = error * float(stats.t.ppf(0.975, max(groups - 1, 1)))
     return Interval(score - reach, score + reach, error)

@@ -158,8 +158,8 @@ def mig(
     given = drawn(checked(codes, factors, discrete=discrete, variance=variance), settings.points, source)
     group = groups(given.codes.shape[1], source)
     information, normalised, varies = _normalised(given, settings, group)
-    gaps = _gap(normalised.mT)
-    score = (gaps * varies[:, None]).sum(-1) / varies.sum(-1, keepdim=True).clamp(min=1)
+    gaps = _gap(normalised.mT) * varies[:, None]
+    score = gaps.sum(-1) / varies.sum(-1, keepdim=True).clamp(min=1)
     settings = dataclasses.replace(settings, points=given.codes.shape[1])
     found = Mig(
         score[0],

@@ -92,7 +92,8 @@ def mig_entropy(
     factors. Costs samples · mixture · latent exponentials; memory stays bounded.
 
     A factor of a single value is left out, a single code's gap is its whole information, and where no
-    factor counts the score is 0. Unchanged by order, sign and scale of codes and their deviations.
+    factor counts the score is 0. Unchanged by scale of codes and their deviations; by order and sign of codes
+    only in distribution, since the noise that samples a code belongs to its place.
 
     Args:
         codes: posterior means (batch, latent) or (member, batch, latent), floating.
@@ -127,7 +128,7 @@ def mig_entropy(
     information = _without(terms, grouped).unflatten(1, (members, latent)).clamp(min=0)
     values = label.amax(0) + 1
     counts &= values > 1
-    normalised = torch.where(counts, information / values.clamp(min=2).log(), 0.0)
+    normalised = torch.where(counts, information / values.double().clamp(min=2).log(), 0.0)
     best = torch.nn.functional.pad(normalised.mT, (0, 1)).topk(2, -1).values
     gaps = best[..., 0] - best[..., 1]
     score = gaps.sum(-1) / counts.sum().clamp(min=1)

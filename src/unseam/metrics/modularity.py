@@ -76,7 +76,7 @@ def modularity(
     all codes, dead ones included, as in Locatello et al. 2019. A code without any information, which a
     constant one has not, counts 0. A code that is only noise has some by the bias of bins, spread over all
     factors: it counts as what that spread gives, so modularity says little about codes that tell nothing.
-    With a single factor a live code counts 1.
+    K counts the factors that vary: a constant one changes nothing. With a single factor a live code counts 1.
 
     Args:
         codes: z (batch, latent) or (member, batch, latent), floating.
@@ -96,17 +96,19 @@ def modularity(
     settings = chosen(preset, MODULARITY_PRESETS)
     source = default_generator(generator)
     given = drawn(checked(codes, factors, discrete=discrete, variance=variance), settings.points, source)
-    information = tabulated(given, settings.bins, groups(given.codes.shape[1], source)).information
-    per_code = _per_code(information)
+    table = tabulated(given, settings.bins, groups(given.codes.shape[1], source))
+    information = table.information
+    per_code = _per_code(information, (table.factor_entropy > 0).sum(-1))
     score = per_code.mean(-1)
     settings = dataclasses.replace(settings, points=given.codes.shape[1])
     found = Modularity(score[0], jackknife(score[0], score[1:]), per_code[0], information[0], settings)
     return unstacked(found, given.stacked)
 
 
-def _per_code(information: Tensor) -> Tensor:
+def _per_code(information: Tensor, number: Tensor) -> Tensor:
+    """Modularity (1 + group, member, latent) where so many factors (1 + group,) vary."""
     squares = information.square()
     most = squares.amax(-1)
-    others = (squares.sum(-1) - most) / max(squares.shape[-1] - 1, 1)
+    others = (squares.sum(-1) - most) / (number - 1).clamp(min=1)[:, None, None]
     live = most > 0
     return torch.where(live, 1 - others / torch.where(live, most, 1.0), 0.0)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.metrics._inputs import Checked, Table, at_least_one, checked, classes, equal_width, labels, parts
-from unseam.metrics._tables import Grouping, counted, entropy, grouping, xlogx
+from unseam.metrics._tables import Grouping, counted, entropy, grouping, several, xlogx
 from unseam.metrics._windows import Terms, class_terms, distance_terms
 
 __all__ = ["BinnedInformation", "NeighbourInformation", "binned_information", "neighbour_information"]
@@ -140,20 +140,23 @@ def tabulated(given: Checked, bins: int, group: Tensor | None) -> BinnedInformat
     cells = label + (values.cumsum(0) - values)[:, None]
     in_group = cells + grouped.of * (bins * width)
     rows = given.codes.index_select(1, grouped.order).mT.reshape(members * latent, batch).contiguous()
-    found = []
+    found, live = [], []
     for part in parts(len(rows), max(batch * len(splits), len(grouped.sizes) * bins * width), rows.device):
         binned = equal_width(rows[part].double(), bins) * width
         table = counted(binned[:, None] + in_group, bins * width, grouped)
         table = table.view(len(binned), -1, bins, width)
         alone = table[..., : splits[0]].sum(-1, dtype=torch.int32)
+        live.append(several(alone))
         joint = xlogx(table, batch).sum(2).split(splits, -1)
         found.append(torch.stack([xlogx(alone, batch).sum(-1), *(part.sum(-1) for part in joint)], -1))
     sums = torch.cat(found).view(members, latent, len(grouped.sizes), -1).movedim(2, 0)
     factor_entropy = _factor_entropy(cells, splits, grouped)
-    both = entropy(sums, grouped.sizes[:, None, None, None])
-    code_entropy, joint_entropy = both[..., 0], both[..., 1:]
-    information = code_entropy[..., None] + factor_entropy[:, None, None] - joint_entropy
-    return BinnedInformation(information.clamp(min=0), code_entropy, factor_entropy, None)
+    code_varies = torch.cat(live).view(members, latent, -1).movedim(2, 0)[..., None]
+    both = entropy(sums, grouped.sizes[:, None, None, None], code_varies)
+    code_entropy, alone = both[..., 0], factor_entropy[:, None, None]
+    # Where either is constant, nothing is left of rounding to be divided by rounding.
+    told = torch.where((alone > 0) & code_varies, code_entropy[..., None] + alone - both[..., 1:], 0.0)
+    return BinnedInformation(told.clamp(min=0), code_entropy, factor_entropy, None)
 
 
 def neighbouring(given: Checked, neighbours: int, group: Tensor | None) -> Tensor:
@@ -191,7 +194,8 @@ def _factor_entropy(cells: Tensor, splits: list[int], grouped: Grouping) -> Tens
     width = sum(splits)
     table = counted((cells + grouped.of * width)[None], width, grouped)[0]
     sums = [part.sum(-1) for part in xlogx(table, cells.shape[1]).split(splits, -1)]
-    return entropy(torch.stack(sums, -1), grouped.sizes[:, None])
+    varies = torch.stack([several(part) for part in table.split(splits, -1)], -1)
+    return entropy(torch.stack(sums, -1), grouped.sizes[:, None], varies)
 
 
 def _means(terms: Terms, of: Tensor, groups: int) -> Tensor:

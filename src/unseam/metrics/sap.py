@@ -104,12 +104,12 @@ def sap(
     split = halves(train, test, given, default_generator(generator))
     scores = _predictabilities(given, split, settings.penalty)
     gaps = gap(scores.mT)
-    means = over_varying(gaps, given).to(given.codes.dtype)
+    means = over_varying(gaps, given)
     found = Sap(
         means[0],
         jackknife(means[0], means[1:]),
-        scores[0].to(given.codes.dtype),
-        gaps[0].to(given.codes.dtype),
+        scores[0],
+        gaps[0],
         replace(settings, train=train, test=test),
     )
     return unstacked(found, given.stacked)

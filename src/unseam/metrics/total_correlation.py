@@ -24,7 +24,7 @@ from unseam.metrics._inputs import (
     unsupervised,
 )
 from unseam.metrics._moments import correlation, covariance
-from unseam.metrics._tables import Grouping, counted, entropy, grouping, xlogx
+from unseam.metrics._tables import Grouping, counted, entropy, grouping, several, xlogx
 from unseam.metrics.intervals import Interval, groups, jackknife
 
 __all__ = [
@@ -155,6 +155,7 @@ def total_correlation(
     full = torch.where(eye > 0, 1.0, found)
     least = found.shape[-1] * torch.finfo(torch.float64).eps
     score = -torch.linalg.eigvalsh(full).clamp(min=least).log().sum(-1) / 2
+    score = torch.where(score > 0, score, 0.0)
     settings = dataclasses.replace(settings, points=given.codes.shape[1])
     return unstacked(
         CodeDependence(score[0], jackknife(score[0], score[1:]), found[0], settings), given.stacked
@@ -281,9 +282,10 @@ def _pairwise(given: Checked, grouped: Grouping, bins: int, left: Tensor, right:
         binned = equal_width(rows[part].double().contiguous(), bins)
         index = binned[:, left] * bins + binned[:, right] + in_group
         table = counted(index.flatten(0, 1), bins**2, grouped).unflatten(-1, (bins, bins))
-        both = entropy(xlogx(table, batch).sum((-2, -1)), sizes)
-        first, second = (
-            entropy(xlogx(table.sum(axis, dtype=torch.int32), batch).sum(-1), sizes) for axis in (-1, -2)
-        )
-        found.append((first + second - both).clamp(min=0).unflatten(0, (-1, len(left))))
+        both = xlogx(table, batch).sum((-2, -1))
+        sides = [table.sum(axis, dtype=torch.int32) for axis in (-1, -2)]
+        vary = several(sides[0]) & several(sides[1])
+        first, second = (entropy(xlogx(side, batch).sum(-1), sizes, vary) for side in sides)
+        told = (first + second - entropy(both, sizes, vary)).clamp(min=0)
+        found.append(told.unflatten(0, (-1, len(left))))
     return torch.cat(found).movedim(-1, 0)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import at_least_one, chosen, default_generator, drawn, unsupervised
+from unseam.metrics._inputs import at_least_one, chosen, default_generator, drawn, tensor, unsupervised
 from unseam.metrics._lasso import lasso
 from unseam.metrics._moments import correlation, covariance, ranks
 from unseam.metrics._tables import grouping
@@ -130,7 +130,7 @@ def _informative(codes: Tensor, kl: Tensor | NDArray[Any], settings: UdrSettings
     members, _, latent = codes.shape
     if members < 2:
         raise ValueError("codes must come from two members or more, as (member, batch, latent), got one")
-    given = torch.as_tensor(kl).detach()
+    given = tensor("kl", kl)
     if given.shape != (members, latent) or not bool(given.isfinite().all()):
         raise ValueError(
             f"kl must hold a finite divergence for each of {members} members' {latent} codes, "
