@@ -128,6 +128,52 @@ def test_steps_see_what_derivatives_of_piecewise_linear_decoders_miss(generator,
     torch.testing.assert_close(found[:, :, 0], (ahead.log() - behind.log()) / 4)
 
 
+def layers(latent, hidden, last, seed, *, width=32):
+    generator = torch.Generator().manual_seed(seed)
+    module = nn.Sequential(nn.Linear(latent, width), hidden, nn.Linear(width, 12), last).double()
+    for parameter in module.requires_grad_(False).parameters():
+        parameter.copy_(
+            2 * torch.randn(parameter.shape, generator=generator, **F64) / parameter.shape[-1] ** 0.5
+        )
+    return module
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("hidden", "last"),
+    [(nn.ReLU(), nn.Sigmoid()), (nn.ReLU(), nn.Tanh()), (nn.LeakyReLU(0.2), nn.Softplus())],
+    ids=["relu sigmoid", "relu tanh", "leaky softplus"],
+)
+def test_kinks_behind_a_smooth_last_layer_are_refused(hidden, last, seed, dtype, points):
+    decoder, z = layers(3, hidden, last, seed).to(dtype), points.to(dtype)
+    with pytest.raises(ValueError, match="by more than their derivatives account for.*give step"):
+        coupling(decoder, z)
+    assert coupling(decoder, z, step=0.3).off_diagonal > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "hidden", [nn.Tanh(), nn.Softplus(), nn.Softplus(20.0), nn.ELU(), nn.GELU(), nn.SiLU()], ids=str
+)
+def test_smooth_layers_are_not_taken_for_kinks(hidden, seed, dtype, points):
+    decoder, z = layers(3, hidden, nn.Sigmoid(), seed).to(dtype), points.to(dtype)
+    assert coupling(decoder, z).off_diagonal > 0
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [torch.sinh, lambda z: z**3, lambda z: torch.sin(4 * z), lambda z: z[:, :1] * z, lambda z: z.square()],
+    ids=["sinh", "cubes", "waves", "products", "squares"],
+)
+def test_poles_of_log_norms_are_not_taken_for_kinks(decoder):
+    """Where a column vanishes between points its log-norm has no value, but no jump either."""
+    for seed in range(10):
+        z = torch.randn(20, 3, generator=torch.Generator().manual_seed(seed), **F64)
+        assert coupling(decoder, z).matrix.isfinite().all()
+
+
 def test_a_relu_decoder_that_stays_in_one_piece_is_linear(points):
     found = coupling(lambda z: F.relu(z + 100), points)
     assert (found.matrix == 0).all()
@@ -223,7 +269,7 @@ def test_second_derivatives_that_cannot_be_found_are_refused(points):
 
 def through_numpy(z):
     """Reads numbers, which no tensor under torch.func gives."""
-    scale = torch.as_tensor(1 + (z.detach().numpy()[:, :1] > 0))
+    scale = torch.as_tensor(2 + 0 * z.detach().numpy()[:, :1])
     return exponential(z) * scale
 
 

@@ -157,12 +157,48 @@ def test_fields_are_told_apart_by_direction():
     close_up_to_sign(found.coordinates, z[:, [1, 0]])
 
 
+def test_dead_latents_are_left_out(generator):
+    """Two dead latents have no directions; where only the live ones are active nothing differs without them."""
+
+    def padded(z):
+        return separable(z[:, [0, 2]])
+
+    z = draws(60, 4)
+    assert component_case(padded, z, generator=generator).case is None
+    mask = torch.tensor([True, False, True, False])
+    found = component_case(padded, z, generator=generator, active=mask, length=5.0, steps=8)
+    assert found.case == 2
+    assert found.coordinates.coordinates.shape == found.coordinates.reached.shape == (60, 2)
+    assert found.coordinates.reached.all()
+    close_up_to_sign(found.coordinates.coordinates, z[:, [0, 2]])
+    base = torch.tensor([0.0, 1.0, 0.0, -1.0], dtype=torch.float64)
+    elsewhere = curvilinear(padded, z[:5], base=base, active=[0, 2], length=5.0, steps=8)
+    close_up_to_sign(elsewhere.coordinates, z[:5, [0, 2]])
+    assert (elsewhere.curves.points[..., [1, 3]] == base[[1, 3]]).all()
+
+
+def test_a_step_decides_for_decoders_with_kinks(generator):
+    """Three latents with slopes 12, 4 and 1 that are 10 % greater on one side: straight components."""
+
+    def kinked(z):
+        return torch.tensor([12.0, 4.0, 1.0], dtype=z.dtype) * (z + torch.relu(z) / 10)
+
+    z = draws(40, 3)
+    undecided = component_case(kinked, z, generator=generator)
+    assert undecided.case is None and "give a step" in undecided.verdict
+    found = component_case(kinked, z, generator=generator, step=0.3, length=5.0, steps=8)
+    assert found.case == 2
+    close_up_to_sign(found.coordinates.coordinates, z)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"base": torch.zeros(3)}, "base must have shape (2,), got shape (3,)"),
         ({"level": 1.0}, "level must lie between 0 and 1, got 1.0"),
         ({"length": -1.0}, "length must be positive, got -1.0"),
+        ({"step": 0.0}, "step must be positive, got 0.0"),
+        ({"active": [1]}, "z must have at least two latents, active where given"),
     ],
 )
 def test_bad_input_is_named(options, message, generator):

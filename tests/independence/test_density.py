@@ -299,6 +299,24 @@ def test_a_curve_that_stands_still():
     assert dead.log_density.isposinf().all() and (dead.arc_length == 0).all()
 
 
+@pytest.mark.parametrize("rate", [3.0, 5.0])
+def test_ends_of_a_saturated_curve_are_left_out(rate):
+    """tanh is 1 in double precision from about 19: the prior's mass beyond is all that is missing."""
+    found = axis_density(lambda z: torch.tanh(rate * z), torch.zeros(1, 1, **F64), 0)
+    assert found.log_density.isposinf().any()
+    reached = found.coordinate[~found.log_density[0].isposinf()].abs().max().item()
+    beyond = 2 * stats.norm.sf(reached - 0.04)  # and that of one node more
+    assert abs(found.integral.item() - 1) <= found.error.item() + beyond + found.coordinate.numel() * EPS
+    finer = axis_density(lambda z: torch.tanh(rate * z), torch.zeros(1, 1, **F64), 0, nodes=801)
+    assert finer.error < found.error / 4
+
+
+def test_mass_on_an_end_that_stands_still_is_missing():
+    found = axis_density(torch.relu, torch.zeros(1, 1, **F64), 0)
+    assert found.integral.item() == pytest.approx(0.5, abs=0.04 * stats.norm.pdf(0))  # of one node
+    assert found.log_density[0, 0].isposinf()
+
+
 def test_curves_in_single_precision_in_chunks_and_from_numpy(network, points):
     expected = axis_density(network, points[:2], 1)
     chunked = axis_density(network, points[:2].numpy(), 1, chunk_size=50)

@@ -233,9 +233,36 @@ def test_kinks_are_seen_by_differences_alone(generator):
     blind = integrability(decoder, points)
     assert blind.exist is None
     assert "piece-wise linear" in blind.verdict
+    assert math.isnan(blind.size) and math.isnan(blind.relative)
     seen = integrability(decoder, points, step=0.3)
     assert seen.exist is False
     assert seen.size > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_kinks_behind_a_smooth_last_layer_are_not_decided(generator, dtype):
+    points = torch.randn(64, 3, dtype=torch.float64, generator=generator).to(dtype)
+    decoder = torch.nn.Sequential(network(3, nonlinearity=torch.nn.ReLU), torch.nn.Sigmoid()).to(dtype)
+    blind = integrability(decoder, points)
+    assert blind.exist is None
+    assert "give a step" in blind.verdict
+    assert math.isnan(blind.size) and math.isnan(blind.relative)
+    assert integrability(decoder, points, step=0.3).exist is False
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("hidden", [torch.nn.Tanh, torch.nn.Softplus, torch.nn.ELU], ids=str)
+def test_smooth_layers_are_not_taken_for_kinks(generator, hidden, dtype):
+    points = torch.randn(64, 3, dtype=torch.float64, generator=generator).to(dtype)
+    decoder = torch.nn.Sequential(network(3, nonlinearity=hidden), torch.nn.Sigmoid()).to(dtype)
+    assert integrability(decoder, points).exist is False
+
+
+def test_noise_over_noise_is_no_relative_size(points):
+    """Fields of a rotated separable decoder do not turn: brackets and rotation are both rounding."""
+    found = integrability(INTEGRABLE["rotated separable"], points, degeneracy=1e-2)
+    assert found.size > 0  # there is noise
+    assert (found.relative, found.relative_error) == (0.0, 0.0)
 
 
 def test_passive_latents_are_left_where_they_are(points):

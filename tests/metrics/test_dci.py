@@ -8,7 +8,8 @@ import torch
 from scipy.stats import entropy
 from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
 
-from unseam.metrics.dci import DciSettings, _purity, _weighted, dci
+from unseam.metrics.dci import DCI_PRESETS, DciSettings, _purity, _weighted, dci
+from unseam.metrics.validation import encoders, worlds
 
 F64 = {"dtype": torch.float64}
 EXACT = DciSettings(rounds=10)
@@ -219,3 +220,40 @@ def test_scores_of_single_precision_are_double(codes, factors, settings):
 def test_bad_settings(change, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(BINNED, **change)
+
+
+def test_constant_factors_do_not_count():
+    """A code that both of two varying factors need equally is not choosier for a third that never varies."""
+    bits = torch.cartesian_prod(torch.arange(2), torch.arange(2)).repeat(60, 1)
+    both_bits = (bits[:, :1] + 2 * bits[:, 1:]).double()
+    table = torch.cat([bits, torch.ones(240, 1).long()], 1)
+    found = dci(both_bits, table, preset=BINNED)
+    assert found.importance.shape == (1, 3)
+    # Each factor's importances add up to one, so those of the only code are even.
+    assert found.score.item() == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("world", "encoder"),
+    [
+        ("uniform", "rotated 30°"),
+        ("uniform", "noisy 1"),
+        ("uniform", "merged"),
+        ("correlated", "noisy 0.3"),
+        ("imbalanced", "with noise codes"),
+        ("continuous", "rotated 45°"),
+    ],
+)
+def test_fast_is_close_to_exact_on_the_validation_grid(world, encoder):
+    """Documented: the same algorithm but for which values a split is looked for among; rounds cut for both."""
+    draw = {one.name: one.draw for one in worlds()}[world]
+    encode = {one.name: one.encode for one in encoders()}[encoder]
+    factors = draw(1200, torch.Generator().manual_seed(0))
+    codes = encode(factors, torch.Generator().manual_seed(1))
+    exact, fast = (
+        dci(codes, factors, preset=dataclasses.replace(DCI_PRESETS[name], rounds=30))
+        for name in ("dlib", "fast")
+    )
+    for ours, theirs in ((fast.score, exact.score), (fast.completeness, exact.completeness)):
+        assert abs(ours - theirs) < 0.02
+    assert abs(fast.informativeness - exact.informativeness) < 0.02

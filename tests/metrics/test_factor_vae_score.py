@@ -194,3 +194,52 @@ def test_bad_settings(change, message):
 def test_one_point_is_too_few():
     with pytest.raises(ValueError, match="codes must have at least 2 points for a variance, got 1"):
         factor_vae_score(torch.zeros(1, 2), torch.zeros(1, 1))
+
+
+def independent(seed, points, noise):
+    """Codes that mix factors, of points of their own."""
+    source = torch.Generator().manual_seed(seed)
+    factors = torch.stack([torch.randint(size, (points,), generator=source) for size in (3, 6, 8, 10)], 1)
+    values = (factors - factors.double().mean(0)) / factors.double().std(0)
+    mixing = torch.eye(4, **F64) + 0.55 * torch.ones(4, 4, **F64).triu(1)
+    return values @ mixing + noise * torch.randn(points, 4, generator=source, **F64), factors
+
+
+def test_the_error_is_the_spread_over_independent_points():
+    """Points are few and votes are many, so that the points make most of the spread."""
+    found = []
+    for seed in range(40):
+        codes, factors = independent(seed, 1000, noise=1.0)
+        source = torch.Generator().manual_seed(seed)
+        found.append(factor_vae_score(codes, factors, preset="fast", generator=source))
+    score = torch.stack([one.score for one in found])
+    error = torch.stack([one.interval.error for one in found]).square().mean().sqrt()
+    # 40 samples tell a standard deviation to 11 %: three of those on either side, and what the majority adds.
+    assert 0.65 < error / score.std() < 1.5
+    of_votes = (score.mean() * (1 - score.mean()) / 1000).sqrt()
+    assert error > 1.3 * of_votes
+
+
+def test_rows_left_out_by_hand(codes, factors):
+    """Global variances, and the codes that vary least, from the rows that stay."""
+    from unseam.metrics._inputs import checked
+    from unseam.metrics.factor_vae_score import _left_out, _scale, _variance_without
+
+    given = checked(codes, factors)
+    source = torch.Generator().manual_seed(3)
+    group = torch.arange(60) % 20
+    index = torch.randint(60, (50, 9), generator=source)
+    points = torch.randperm(60, generator=source)[:40]
+    spread = _variance_without(given, points, group)
+    active = torch.ones(1, 4, dtype=torch.bool)
+    scale = _scale(codes[None, points].var(1), active)
+    whole, without = _left_out(given, index, scale, _scale(spread, active[:, None]), group)
+    for left in range(20):
+        stay = points[group[points] != left]
+        torch.testing.assert_close(spread[0, left], codes[stay].var(0))
+        for vote, rows in enumerate(index):
+            rows = rows[group[rows] != left]
+            ratio = codes[rows].var(0, correction=0) / codes[stay].var(0)
+            assert without[0, vote, left] == ratio.argmin()
+    expected = codes[index].var(1) / codes[points].var(0)
+    assert torch.equal(whole[0], expected.argmin(-1))

@@ -160,3 +160,11 @@ def test_bad_input_is_named(posterior, change, message):
 def test_bad_settings_are_named():
     with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
         MigEntropySettings(samples=0)
+
+
+def test_information_is_divided_by_the_logarithm_in_double_precision(posterior, generator):
+    mean, variance = (table.repeat(20, 1)[:, :1] for table in posterior)
+    factor = GRID.repeat(20, 1)[:, 1:]
+    found = mig_entropy(mean, factor, variance=variance)
+    # Single precision would be off by 1e-8.
+    assert found.gaps.item() == pytest.approx(found.information.item() / math.log(3), rel=1e-14)

@@ -51,3 +51,10 @@ def test_a_single_factor_is_the_only_one():
 def test_bad_settings_are_named():
     with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
         ModularitySettings(bins=0)
+
+
+def test_constant_factors_do_not_count():
+    """Two of two varying factors in one code: 0, not 1 − 1/2 for a third that never varies."""
+    pair = torch.cat([GRID[:, :2], torch.ones(len(GRID), 1).long()], 1)
+    both = (2 * GRID[:, :1] + GRID[:, 1:2]).double()
+    assert modularity(both, pair).score.item() == pytest.approx(0.0, abs=1e-12)

@@ -168,3 +168,12 @@ def test_a_device_gives_the_same(codes, metric):
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("size", range(3, 12))
+def test_codes_that_are_not_correlated_have_no_negative_total_correlation(size):
+    """Rounding must not make a zero negative, nor a negative zero that prints a sign."""
+    plane = torch.cartesian_prod(torch.arange(float(size)), torch.arange(4.0), torch.arange(3.0)).double()
+    score = total_correlation(plane / 3).score.item()
+    assert score >= 0
+    assert math.copysign(1, score) == 1

@@ -43,9 +43,10 @@ def jumps(measured: Measured, ways: Segments, floor: float) -> bool:
     """Whether quantities jump where their derivatives see nothing, by a clear share of all that they change.
 
     On each segment the change of a quantity is compared with the trapezoidal sum of its slopes. What is missing
-    may be due to coarse pieces: so the piece that misses most is halved again and again. A smooth quantity is
-    explained in the end; so is one at whose pole the slopes grow as fast as pieces shrink. At a jump more is
-    missing than the slopes at both ends would make of the piece.
+    may be due to coarse pieces: so the piece that misses most is halved again and again. In the end a smooth
+    quantity changes by what the mean of the slopes at both ends makes of the piece. At a jump it changes by more
+    than twice that, whatever their signs; at a pole of a logarithm, log(b/a) between -a and b, it never does:
+    slopes grow as fast as pieces shrink.
 
     Args:
         measured: map from points (point, latent) and directions (point, latent) to quantities and their
@@ -82,8 +83,7 @@ def jumps(measured: Measured, ways: Segments, floor: float) -> bool:
         ends = torch.stack([torch.where(left, ends[0], middle), torch.where(left, middle, ends[1])])
         value = torch.stack([torch.where(left, value[0], here), torch.where(left, here, value[1])])
         slope = torch.stack([torch.where(left, slope[0], rate), torch.where(left, rate, slope[1])])
-    left_over = _missing(*ends, *value, *slope)
-    jumped = left_over > (ends[1] - ends[0]) * slope.abs().mean(0)
+    jumped = (value[1] - value[0]).abs() > (ends[1] - ends[0]) * slope.abs().sum(0)
     return _size(torch.where(jumped[:, None], lost, 0.0)) > bound
 
 

@@ -11,7 +11,7 @@ from scipy.integrate import RK45
 from scipy.interpolate import CubicHermiteSpline
 from torch import Tensor
 
-from unseam.geometry import FisherWeighted
+from unseam.geometry import FisherWeighted, restrict
 from unseam.geometry.checks import check_points
 from unseam.geometry.jacobian import Decoder
 from unseam.independence._fields import Array, Field, Followed, follow
@@ -109,8 +109,7 @@ def curvilinear(
         through: whether the reference curves go on where singular values are nearly repeated.
         degeneracy: relative gap below which neighbouring singular values count as repeated.
         likelihood: weights the metric by ``fisher_weight(output)``; ``None`` for the identity.
-        active: mask or indices of the latents that may move; the others stay as they are in ``base``, so points
-            must not differ from it in them.
+        active: mask or indices of the latents that have components; the others are set to those of ``base``.
         rtol: tolerance of the solver for each point. A curve counts as reached at the root of it: surfaces are
             orthogonal to the curve, so the error of u_i is of second order in that distance.
         chunk_size: number of points differentiated at once.
@@ -123,28 +122,26 @@ def curvilinear(
     >>> found.coordinates.abs().round(decimals=3)
     tensor([[1., 0.]])
     """
-    points = check_points(z).detach()
-    centre = torch.zeros_like(points[0]) if base is None else torch.as_tensor(base).detach().to(points)
-    if centre.shape != points.shape[1:]:
-        raise ValueError(f"base must have shape ({points.shape[1]},), got shape {tuple(centre.shape)}")
-    latent = points.shape[1]
+    points, centre, moving = _settled(z, base, active)
+    components = len(moving)
     curves = submanifold(
         decoder,
         centre,
-        list(range(latent)),
+        list(range(components)),
         length=length,
         steps=steps,
         box=box,
         through=through,
         degeneracy=degeneracy,
         likelihood=likelihood,
+        active=moving,
         rtol=rtol,
         chunk_size=chunk_size,
     )
-    field = Field(decoder, points, likelihood=likelihood, chunk_size=chunk_size)
+    field = Field(decoder, points, likelihood=likelihood, active=moving, chunk_size=chunk_size)
     where, origin = points.double().cpu().numpy(), centre.double().cpu().numpy()
     references, confidence = _told_apart(field, origin, where, degeneracy)
-    curve = [_Curve(curves, place) for place in range(latent)]
+    curve = [_Curve(curves, place) for place in range(components)]
     coordinates, distance, surely = _moved(field, curve, where, references, degeneracy, rtol)
     reached = distance <= rtol**0.5
     coordinates = np.where(reached, coordinates, np.nan)
@@ -171,6 +168,8 @@ def component_case(
     through: bool = True,
     degeneracy: float = 0.05,
     likelihood: FisherWeighted | None = None,
+    active: Tensor | NDArray[Any] | list[int] | None = None,
+    step: float | None = None,
     chunk_size: int | None = None,
 ) -> ComponentCase:
     r"""Whether the components of a decoder are independent: case (1) or case (2) of allen2024 §3.2.3.
@@ -193,7 +192,9 @@ def component_case(
         generator: source of the permutations.
         level: p-value below which components count as dependent.
         method, permutations: as for :func:`independence_test`.
-        base, length, steps, box, through, degeneracy, likelihood, chunk_size: as for :func:`curvilinear`.
+        base, length, steps, box, through, degeneracy, likelihood, active, chunk_size: as for
+            :func:`curvilinear`; latents that are dead must be left out of ``active``.
+        step: as for :func:`integrability`, for decoders with kinks (ReLU) and three latents or more.
 
     Returns:
         The case, and everything it rests on. It is undecided where fewer than half of the points have all
@@ -204,13 +205,21 @@ def component_case(
     >>> component_case(lambda z: z @ matrix, draws, generator=torch.Generator().manual_seed(0)).case
     2
     """
-    points = check_points(z).detach()
+    points, _, moving = _settled(z, base, active)
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
-    if points.shape[1] < 2:
-        raise ValueError("z must have at least two latents for components to depend on each other, got 1")
+    if len(moving) < 2:
+        raise ValueError(
+            "z must have at least two latents, active where given, for components to depend on each other, got 1"
+        )
     exist = integrability(
-        decoder, points[:_JUDGED], likelihood=likelihood, degeneracy=degeneracy, chunk_size=chunk_size
+        decoder,
+        points[:_JUDGED],
+        likelihood=likelihood,
+        active=moving,
+        degeneracy=degeneracy,
+        step=step,
+        chunk_size=chunk_size,
     )
     if not exist.exist:
         return ComponentCase(None, exist.verdict, None, exist, None, 0)
@@ -224,6 +233,7 @@ def component_case(
         through=through,
         degeneracy=degeneracy,
         likelihood=likelihood,
+        active=moving,
         chunk_size=chunk_size,
     )
     sure = (found.reached & (found.confidence >= 0.5)).all(1)
@@ -239,6 +249,31 @@ def component_case(
     )
     case = 1 if test.p_value.item() < level else 2
     return ComponentCase(case, _verdict(case, test, used, len(points)), test, exist, found, used)
+
+
+class _Settled(NamedTuple):
+    points: Tensor
+    centre: Tensor
+    moving: Tensor
+
+
+def _settled(
+    z: Tensor | NDArray[Any],
+    base: Tensor | NDArray[Any] | None,
+    active: Tensor | NDArray[Any] | list[int] | None,
+) -> _Settled:
+    """Points (batch, latent) with passive latents as in the base (latent,), and indices of those that move."""
+    points = check_points(z).detach()
+    centre = torch.zeros_like(points[0]) if base is None else torch.as_tensor(base).detach().to(points)
+    if centre.shape != points.shape[1:]:
+        raise ValueError(f"base must have shape ({points.shape[1]},), got shape {tuple(centre.shape)}")
+    every = torch.arange(points.shape[1], device=points.device)
+    if active is None:
+        return _Settled(points, centre, every)
+    moving = restrict(every.diag().to(points), active).diagonal().long()
+    passive = torch.ones_like(centre, dtype=torch.bool)
+    passive[moving] = False
+    return _Settled(torch.where(passive, centre, points), centre, moving)
 
 
 def _verdict(case: int, test: IndependenceTest, used: int, given: int) -> str:
@@ -284,14 +319,13 @@ class _Curve:
 
 
 def _told_apart(field: Field, origin: Array, points: Array, degeneracy: float) -> tuple[Array, Array]:
-    """Directions (point, latent, field) of all fields at the points, followed from the origin on straight lines."""
-    latent = field.latent
+    """Directions (point, field, latent) of all fields at the points, followed from the origin on straight lines."""
     start = field(origin[None]).vectors[0]
-    reference = np.broadcast_to(start.T, (len(points), latent, latent)).copy()  # (point, field, latent)
-    confidence = np.ones((len(points), latent))
+    reference = np.broadcast_to(start.T, (len(points), *start.T.shape)).copy()  # (point, field, latent)
+    confidence = np.ones(reference.shape[:2])
     for share in np.linspace(0, 1, _RAY + 1)[1:]:
         frames = field(origin + share * (points - origin))
-        for place in range(latent):
+        for place in range(reference.shape[1]):
             met = follow(frames, reference[:, place], degeneracy)
             reference[:, place] = met.direction
             confidence[:, place] = np.minimum(confidence[:, place], met.confidence)
@@ -303,8 +337,8 @@ def _moved(
 ) -> tuple[Array, Array, Array]:
     """Arc length where every point's surfaces meet the curves (point, curve), distance left, and confidence."""
     count, latent = points.shape
-    state = np.tile(points, (latent, 1))  # curve by curve
-    which = np.repeat(np.arange(latent), count)
+    state = np.tile(points, (len(curves), 1))  # curve by curve
+    which = np.repeat(np.arange(len(curves)), count)
     reference = references.transpose(1, 0, 2).reshape(-1, latent).copy()
     confidence = np.ones(len(state))
     times, towards = _closest(curves, which, state)
@@ -321,7 +355,7 @@ def _moved(
         times[live], towards = _closest(curves, which[live], state[live])
         before, distance[live] = distance[live], np.linalg.norm(towards, axis=1)
         live = live[(distance[live] > rtol**0.5) & (distance[live] < _STALLED * before)]
-    shape = (latent, count)
+    shape = (len(curves), count)
     return times.reshape(shape).T, distance.reshape(shape).T, confidence.reshape(shape).T
 
 

@@ -57,7 +57,10 @@ def checked(
     discrete: Sequence[bool] | None = None,
     variance: Tensor | NDArray[Any] | None = None,
 ) -> Checked:
-    """Codes and factors that fit each other, or a message that says why they do not."""
+    """Codes and factors that fit each other, or a message that says why they do not.
+
+    Booleans and unsigned integers count as integers; words and categories as discrete, by their order.
+    """
     given = _floating("codes", codes)
     if given.ndim not in (2, 3) or 0 in given.shape:
         raise ValueError(

@@ -75,13 +75,14 @@ def evaluate(
 
     Every metric reads the same codes, and all members at once. Each starts from the same seed, so its row is
     what it gives alone, whichever others are asked for; the same seed gives the same table.
+    Scores and intervals are float64 whatever the precision of the codes.
 
     Args:
         codes: z (batch, latent) or (member, batch, latent), floating.
         factors: v (batch, factor).
         metrics: names, or functions of the same form (:func:`functools.partial` included). By default all that
             fit: ``mig_entropy`` and ``udr`` need a positive ``variance``, and ``udr`` two members or more.
-        discrete: which factors are; by default those of integer type.
+        discrete: which factors are; by default those of integer type, booleans, words and categories.
         variance: posterior variance of the codes, in their shape.
         preset: a name for all metrics, or by metric a name or settings; those not in the mapping take ``dlib``.
         generator: one seed is drawn from it, and every metric starts from that seed on its own, so a metric called

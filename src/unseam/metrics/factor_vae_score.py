@@ -130,7 +130,7 @@ def factor_vae_score(
     group = groups(given.codes.shape[1], source).to(given.codes.device)
     scale = _scale(spread, active)
     seen = _least(given, index[:train], scale)
-    scales = _scale(_variance_without(given, points, group), active)
+    scales = _scale(_variance_without(given, points, group), active[:, None])
     tested, without = _left_out(given, index[train:], scale, scales, group)
     code = torch.cat([seen, tested], 1)
     table = _table(factor[:train], seen, given.codes.shape[2], given.factors.shape[1])
