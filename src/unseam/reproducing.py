@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import get_args
@@ -47,4 +48,6 @@ def run_artefact(artefact: Artefact, scale: str, *, out: Path | None, device: st
     if out is not None:
         path = save_result(result, out)
         write_svg(artefact.draw(result.outcome), path.with_suffix(".svg"))
+    if work is not None:
+        shutil.rmtree(work, ignore_errors=True)
     return result

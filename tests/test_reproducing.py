@@ -1,0 +1,75 @@
+"""`unseam reproduce`: what is listed, measured, kept and refused."""
+
+import json
+
+import pytest
+
+from unseam.cli import main
+from unseam.papers import artefacts, load_result
+from unseam.reproducing import chosen_artefacts
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    def run(*words):
+        monkeypatch.setattr("sys.argv", ["unseam", "reproduce", *words])
+        main()
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_all_artefacts_are_listed_with_their_verdicts(command):
+    rows = json.loads(command("--json"))
+    assert [row["artefact"] for row in rows] == list(artefacts())
+    verdicts = {row["artefact"]: row["verdict"] for row in rows}
+    assert verdicts["sikka2019.propositions"] == "reproduced"
+
+
+def test_a_paper_is_listed_and_nothing_is_measured(command):
+    shown = command("sikka2019")
+    assert "sikka2019.figure2_two" in shown
+    assert "allen2024" not in shown
+
+
+def test_one_is_measured_and_kept(command, tmp_path):
+    shown = command("sikka2019.propositions", "--scale", "smoke", "--out", str(tmp_path), "--device", "cpu")
+    assert "published" in shown
+    assert "unseam reproduce sikka2019.propositions --scale smoke" in shown
+    result = load_result(tmp_path / "sikka2019" / "propositions.smoke.json")
+    assert result.verdict == "reproduced"
+    assert (tmp_path / "sikka2019" / "propositions.smoke.svg").exists()
+    assert result.about["versions"]["unseam"]
+    assert not list((tmp_path / "sikka2019").glob(".*.work")), "checkpoints are of no use once it is done"
+
+
+def test_json_of_one(command):
+    (record,) = json.loads(command("sikka2019.propositions", "--json", "--device", "cpu"))
+    assert record["scale"] == "smoke"
+    assert all(finding["verdict"] == "reproduced" for finding in record["findings"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("sikka2019.figure9",),
+            "no artefact is named 'sikka2019.figure9'; this paper has sikka2019.figure1",
+        ),
+        (("sikka2020",), "no artefact is named 'sikka2020'; papers are sikka2019, allen2024"),
+        (
+            ("sikka2019.propositions", "--scale", "huge"),
+            "--scale must be one of smoke, laptop, full, got 'huge'",
+        ),
+    ],
+)
+def test_bad_names(monkeypatch, capsys, words, message):
+    monkeypatch.setattr("sys.argv", ["unseam", "reproduce", *words])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code != 0
+    assert message in capsys.readouterr().err
+
+
+def test_every_artefact_has_a_paper():
+    assert {artefact.paper for artefact in chosen_artefacts(None)} == {"sikka2019", "allen2024"}
