@@ -333,9 +333,9 @@ THEOREM3 = Artefact(
     claim="A β-VAE with Var[x|z] = σ² is equivalent to a VAE with βσ² and adjusted learning rate, Gaussian or any "
     "exponential family (Theorem 3); for Bernoulli, β = 1/κ is κ draws of each pixel.",
     criterion="From the same seed both end at the same reconstructions up to 0.1 % (Adam, or SGD with an adjusted "
-    "learning rate); from other seeds, where there are ten or more, they are as far apart as two trainings of one of them (up to a tenth) and reach "
-    "the same objective (interval includes zero, or within 1 % of the control's); linear ones both lie within 5 % of "
-    "U(S − βσ²I)^½, where a VAE at σ² does not.",
+    "learning rate); from other seeds, where there are ten or more, they are as far apart as two trainings of one of "
+    "them (up to a tenth) and reach the same objective (interval includes zero, or within 1 % of the control's); "
+    "linear ones both lie within 5 % of U(S − βσ²I)^½, where a VAE at σ² does not.",
     presets={
         "smoke": Settings(
             data=4,
