@@ -349,3 +349,25 @@ def test_bad_options(options, message):
     with pytest.raises(ValueError) as error:
         independence_test(normal(20, 2), generator=generator(), **options)
     assert str(error.value) == message
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@each_method
+def test_a_cuda_device_gives_the_same_numbers(method):
+    samples = normal(400, 3)
+    samples[:, 2] += samples[:, 0] ** 2
+    here = independence_test(samples, method=method, generator=generator(), permutations=49)
+    there = independence_test(samples.cuda(), method=method, generator=generator(), permutations=49)
+    for found, expected in zip(there[:-1], here[:-1], strict=True):
+        assert found.is_cuda
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_statistics_on_a_cuda_device():
+    samples = normal(300, 3)
+    torch.testing.assert_close(hsic(samples.cuda()).cpu(), hsic(samples), rtol=1e-9, atol=1e-12)
+    for found, expected in zip(
+        distance_correlation(samples.cuda()), distance_correlation(samples), strict=True
+    ):
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-9, atol=1e-12)

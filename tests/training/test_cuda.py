@@ -98,6 +98,22 @@ def test_divergence_inside_a_captured_step():
     assert stack.flat.isfinite().all()
 
 
+@pytest.mark.parametrize("optimiser", ["adam", "adagrad", "sgd"])
+@pytest.mark.parametrize("objective", ["beta_elbo", "factor_vae"])
+def test_fused_updates_follow_those_of_torch(optimiser, objective, monkeypatch):
+    """Rounding apart, also where one member of three diverges, and for the two optimisers of FactorVAE."""
+    world = unseam.data.load("nonlinear", size=500)
+    trial = dataclasses.replace(SMALL, optimiser=optimiser, objective=objective, learning_rate=1e-3, steps=20)
+    trials = [trial, dataclasses.replace(trial, seed=1), dataclasses.replace(trial, learning_rate=1e30)]
+    fused = trained(trials, world, "cuda")
+    monkeypatch.setattr("unseam.training.step.can_fuse", lambda flat: False)
+    plain = trained(trials, world, "cuda")
+    torch.testing.assert_close(fused.flat[:2], plain.flat[:2], rtol=0, atol=1e-5)
+    assert fused.stopped_at.tolist() == plain.stopped_at.tolist()
+    assert fused.stopped_at[0] == -1 and fused.stopped_at[2] > 0
+    assert fused.flat.isfinite().all()
+
+
 def test_bf16_and_tf32_stay_near_full_precision():
     """They go the same way: apart by a small part of the way gone."""
     world = unseam.data.load("nonlinear", size=500)

@@ -3,20 +3,20 @@
 import pytest
 import torch
 
-from unseam.training import adagrad, adam, sgd
+from unseam.training import AdaGrad, Adam, Sgd
 from unseam.training.optimisers import optimiser_state
 
 RATES = [0.1, 0.003]
 CASES = [
-    ("adam", adam(), lambda p, lr: torch.optim.Adam(p, lr=lr)),
+    ("adam", Adam(), lambda p, lr: torch.optim.Adam(p, lr=lr)),
     (
         "adam",
-        adam(betas=(0.5, 0.9), epsilon=1e-4),
+        Adam(betas=(0.5, 0.9), epsilon=1e-4),
         lambda p, lr: torch.optim.Adam(p, lr=lr, betas=(0.5, 0.9), eps=1e-4),
     ),
-    ("adagrad", adagrad(), lambda p, lr: torch.optim.Adagrad(p, lr=lr)),
-    ("sgd", sgd(), lambda p, lr: torch.optim.SGD(p, lr=lr)),
-    ("sgd", sgd(momentum=0.9), lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9)),
+    ("adagrad", AdaGrad(), lambda p, lr: torch.optim.Adagrad(p, lr=lr)),
+    ("sgd", Sgd(), lambda p, lr: torch.optim.SGD(p, lr=lr)),
+    ("sgd", Sgd(momentum=0.9), lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9)),
 ]
 
 

@@ -4,7 +4,7 @@ from unseam.training.checkpoint import load, save
 from unseam.training.ensemble import Ensemble
 from unseam.training.learner import Learner, learner
 from unseam.training.loop import Record, training_index, training_steps
-from unseam.training.optimisers import adagrad, adam, sgd
+from unseam.training.optimisers import AdaGrad, Adam, Sgd
 from unseam.training.provenance import provenance
 from unseam.training.run import DivergenceWarning, train
 from unseam.training.stack import Stack, group, stack_trials
@@ -19,8 +19,8 @@ __all__ = [
     "Record",
     "Stack",
     "Trial",
-    "adagrad",
-    "adam",
+    "AdaGrad",
+    "Adam",
     "group",
     "learner",
     "load",
@@ -30,7 +30,7 @@ __all__ = [
     "precision",
     "provenance",
     "save",
-    "sgd",
+    "Sgd",
     "stack_trials",
     "train",
     "training_index",

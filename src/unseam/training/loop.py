@@ -16,9 +16,9 @@ from unseam.trial import Trial
 
 __all__ = ["Record", "training_index", "training_steps"]
 
-# Random numbers are drawn for as many steps at once as keep a draw below this many values (8 MiB of hashed words):
-# many steps share the cost of a few dozen small operations.
-DRAW = 1 << 20
+# Random numbers are drawn for as many steps at once as keep a draw below this many values (8 MiB of hashed words on a
+# host, 256 MiB on a GPU, whose time goes into launches): many steps share the cost of some hundred small operations.
+DRAW = {"cpu": 1 << 20, "cuda": 1 << 25}
 
 
 class Record(NamedTuple):
@@ -101,4 +101,5 @@ def training_index(trial: Trial, items: int) -> Tensor | None:
 
 def _steps_at_once(stack: Stack) -> int:
     trial = stack.trials[0]
-    return max(1, DRAW // (len(stack) * trial.batch_size * (trial.latent + 1)))
+    draw = DRAW.get(stack.device.type, DRAW["cpu"])
+    return max(1, draw // (len(stack) * trial.batch_size * (trial.latent + 1)))

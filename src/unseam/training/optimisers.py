@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-__all__ = ["Update", "adagrad", "adam", "optimiser_state", "sgd"]
-
-# (parameters (member, parameter), gradient, state, learning rate (member, 1), number of this update from 1 as a
-# float64 scalar): changes the first and third in place.
-Update = Callable[[Tensor, Tensor, dict[str, Tensor], Tensor, Tensor], None]
+__all__ = ["AdaGrad", "Adam", "Optimiser", "Sgd", "optimiser_state"]
 
 
 def optimiser_state(name: str, flat: Tensor) -> dict[str, Tensor]:
@@ -25,69 +20,75 @@ def optimiser_state(name: str, flat: Tensor) -> dict[str, Tensor]:
     return {key: torch.zeros_like(flat) for key in names}
 
 
-def adam(*, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8) -> Update:
+@dataclass(frozen=True)
+class Adam:
     """Adam (Kingma & Ba 2015, Algorithm 1), as ``torch.optim.Adam`` computes it.
 
-    Args:
+    Called with parameters (member, parameter), gradient, state, learning rate (member, 1) and the number of this
+    update from 1 as a float64 scalar, it changes the first and third in place, as the other optimisers do.
+
+    Attributes:
         betas: decay rates (β₁, β₂) of the first and second moment.
         epsilon: added to the root of the second moment.
 
     >>> flat, grad = torch.zeros(1, 2), torch.tensor([[3.0, -0.5]])
-    >>> adam()(flat, grad, optimiser_state("adam", flat), torch.tensor([[0.1]]), torch.tensor(1.0).double())
+    >>> Adam()(flat, grad, optimiser_state("adam", flat), torch.tensor([[0.1]]), torch.tensor(1.0).double())
     >>> flat
     tensor([[-0.1000,  0.1000]])
     """
-    return partial(_adam, betas=betas, epsilon=epsilon)
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+
+    def __call__(
+        self, flat: Tensor, grad: Tensor, state: dict[str, Tensor], rate: Tensor, clock: Tensor
+    ) -> None:
+        """Update the parameters once."""
+        first, second = self.betas
+        state["mean"].lerp_(grad, 1 - first)
+        state["square"].mul_(second).addcmul_(grad, grad, value=1 - second)
+        root = (state["square"] / (1 - second**clock)).sqrt_().add_(self.epsilon)
+        flat.sub_(state["mean"] * (rate / (1 - first**clock)) / root)
 
 
-def adagrad(*, epsilon: float = 1e-10) -> Update:
+@dataclass(frozen=True)
+class AdaGrad:
     """AdaGrad (Duchi et al. 2011), as ``torch.optim.Adagrad`` computes it, accumulator starting at zero.
 
     >>> flat, grad = torch.zeros(1, 2), torch.tensor([[3.0, -0.5]])
-    >>> adagrad()(flat, grad, optimiser_state("adagrad", flat), torch.tensor([[0.1]]), torch.tensor(1.0).double())
+    >>> AdaGrad()(flat, grad, optimiser_state("adagrad", flat), torch.tensor([[0.1]]), torch.tensor(1.0).double())
     >>> flat
     tensor([[-0.1000,  0.1000]])
     """
-    return partial(_adagrad, epsilon=epsilon)
+
+    epsilon: float = 1e-10
+
+    def __call__(
+        self, flat: Tensor, grad: Tensor, state: dict[str, Tensor], rate: Tensor, clock: Tensor
+    ) -> None:
+        """Update the parameters once."""
+        state["square"].addcmul_(grad, grad)
+        flat.sub_(rate * grad / state["square"].sqrt().add_(self.epsilon))
 
 
-def sgd(*, momentum: float = 0.0) -> Update:
+@dataclass(frozen=True)
+class Sgd:
     """Stochastic gradient descent with heavy-ball momentum, as ``torch.optim.SGD`` computes it.
 
     >>> flat, grad = torch.zeros(1, 2), torch.tensor([[3.0, -0.5]])
-    >>> sgd()(flat, grad, optimiser_state("sgd", flat), torch.tensor([[0.1]]), torch.tensor(1.0).double())
+    >>> Sgd()(flat, grad, optimiser_state("sgd", flat), torch.tensor([[0.1]]), torch.tensor(1.0).double())
     >>> flat
     tensor([[-0.3000,  0.0500]])
     """
-    return partial(_sgd, momentum=momentum)
+
+    momentum: float = 0.0
+
+    def __call__(
+        self, flat: Tensor, grad: Tensor, state: dict[str, Tensor], rate: Tensor, clock: Tensor
+    ) -> None:
+        """Update the parameters once."""
+        state["velocity"].mul_(self.momentum).add_(grad)
+        flat.sub_(rate * state["velocity"])
 
 
-def _adam(
-    flat: Tensor,
-    grad: Tensor,
-    state: dict[str, Tensor],
-    rate: Tensor,
-    clock: Tensor,
-    *,
-    betas: tuple[float, float],
-    epsilon: float,
-) -> None:
-    first, second = betas
-    state["mean"].lerp_(grad, 1 - first)
-    state["square"].mul_(second).addcmul_(grad, grad, value=1 - second)
-    root = (state["square"] / (1 - second**clock)).sqrt_().add_(epsilon)
-    flat.sub_(state["mean"] * (rate / (1 - first**clock)) / root)
-
-
-def _adagrad(
-    flat: Tensor, grad: Tensor, state: dict[str, Tensor], rate: Tensor, clock: Tensor, *, epsilon: float
-) -> None:
-    state["square"].addcmul_(grad, grad)
-    flat.sub_(rate * grad / state["square"].sqrt().add_(epsilon))
-
-
-def _sgd(
-    flat: Tensor, grad: Tensor, state: dict[str, Tensor], rate: Tensor, clock: Tensor, *, momentum: float
-) -> None:
-    state["velocity"].mul_(momentum).add_(grad)
-    flat.sub_(rate * state["velocity"])
+Optimiser = Adam | AdaGrad | Sgd

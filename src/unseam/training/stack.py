@@ -12,7 +12,7 @@ from torch.func import functional_call, vmap
 
 from unseam.models import stacked
 from unseam.training.learner import Learner, learner, weight_names
-from unseam.training.optimisers import Update, adagrad, adam, optimiser_state, sgd
+from unseam.training.optimisers import AdaGrad, Adam, Optimiser, Sgd, optimiser_state
 from unseam.trial import Trial
 
 __all__ = ["Block", "Stack", "group", "stack_trials"]
@@ -25,13 +25,13 @@ JACOBIAN_OBJECTIVES = ("deterministic_elbo", "orthogonal_elbo")
 class Block(NamedTuple):
     """Columns of the flat parameters that one optimiser updates.
 
-    >>> Block(0, 10, sgd(), torch.tensor([[0.1]])).stop
+    >>> Block(0, 10, Sgd(), torch.tensor([[0.1]])).stop
     10
     """
 
     start: int
     stop: int
-    update: Update
+    update: Optimiser
     rate: Tensor
 
 
@@ -202,15 +202,15 @@ def _blocks(
     if template.discriminator is None:
         return (main,)
     extra = sum(value.numel() for value in template.discriminator.parameters())
-    update = adam(betas=DISCRIMINATOR_BETAS) if trials[0].optimiser == "adam" else _update(trials[0])
+    update = Adam(betas=DISCRIMINATOR_BETAS) if trials[0].optimiser == "adam" else _update(trials[0])
     return (main, Block(split, split + extra, update, rates("discriminator_rate")))
 
 
-def _update(trial: Trial) -> Update:
+def _update(trial: Trial) -> Optimiser:
     match trial.optimiser:
         case "adam":
-            return adam(betas=trial.adam_betas, epsilon=1e-8 if trial.epsilon is None else trial.epsilon)
+            return Adam(betas=trial.adam_betas, epsilon=1e-8 if trial.epsilon is None else trial.epsilon)
         case "adagrad":
-            return adagrad(epsilon=1e-10 if trial.epsilon is None else trial.epsilon)
+            return AdaGrad(epsilon=1e-10 if trial.epsilon is None else trial.epsilon)
         case _:
-            return sgd(momentum=trial.momentum)
+            return Sgd(momentum=trial.momentum)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from unseam.data import ArrayWorld, World
+from unseam.training._fused import can_fuse, fused_update
 from unseam.training.stack import Stack
 
 __all__ = ["Step", "make_step", "precision", "update"]
@@ -60,10 +61,20 @@ def _advance(stack: Stack, rows: slice, loss: Tensor, gradients: Sequence[Tensor
     gradient = torch.cat(
         [value[rows].flatten(1) if value.ndim > 1 else value[rows, None] for value in gradients], 1
     )
-    flat, alive = stack.flat[rows], stack.alive[rows]
+    alive = stack.alive[rows]
+    advance = _advance_fused if can_fuse(stack.flat) else _advance_eagerly
+    sound = advance(stack, rows, gradient, alive & loss[rows].isfinite())
+    stopped = stack.stopped_at[rows]
+    stopped.copy_(torch.where(alive & ~sound, stack.clock.long(), stopped))
+    alive.copy_(sound)
+
+
+def _advance_eagerly(stack: Stack, rows: slice, gradient: Tensor, sound: Tensor) -> Tensor:
+    """Update the sound members, and say which of them are so still."""
+    flat = stack.flat[rows]
     kept = flat.clone()
     states = {name: value[rows] for name, value in stack.state.items()}
-    sound = alive & loss[rows].isfinite() & _finite(gradient)
+    sound = sound & _finite(gradient)
     gradient.masked_fill_(~sound[:, None], 0.0)
     for start, stop, apply, rate in stack.blocks:
         state = {name: value[:, start:stop] for name, value in states.items()}
@@ -71,9 +82,18 @@ def _advance(stack: Stack, rows: slice, loss: Tensor, gradients: Sequence[Tensor
     for value in (flat, *states.values()):
         sound &= _finite(value)
     flat.copy_(torch.where(sound[:, None], flat, kept))
-    stopped = stack.stopped_at[rows]
-    stopped.copy_(torch.where(alive & ~sound, stack.clock.long(), stopped))
-    alive.copy_(sound)
+    return sound
+
+
+def _advance_fused(stack: Stack, rows: slice, gradient: Tensor, sound: Tensor) -> Tensor:
+    """The same with kernels of our own: all blocks are looked at before any is written."""
+    flags = sound.int()
+    for write in (False, True):
+        for start, stop, apply, rate in stack.blocks:
+            state = {name: value[rows, start:stop] for name, value in stack.state.items()}
+            columns = (stack.flat[rows, start:stop], gradient[:, start:stop], state)
+            fused_update(apply, *columns, rate[rows], stack.clock, flags, write=write)
+    return flags.bool()
 
 
 def _rows_at_once(stack: Stack) -> int:

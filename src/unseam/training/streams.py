@@ -89,10 +89,13 @@ def minibatches(seeds: Tensor, steps: Tensor, batch_size: int, size: int) -> Ten
 def _permute(item: Tensor, keys: Tensor, size: int) -> Tensor:
     """Keyed permutation of [0, size), element by element."""
     bits = max(2, (size - 1).bit_length())
-    item = _feistel(item, keys, bits)
-    while bool((outside := item >= size).any()):
-        item = torch.where(outside, _feistel(item, keys, bits), item)
-    return item
+    found, keys = _feistel(item, keys, bits).flatten(), keys.flatten()
+    outside = (found >= size).nonzero().squeeze(1)
+    while len(outside):
+        further = _feistel(found[outside], keys[outside], bits)
+        found[outside] = further
+        outside = outside[further >= size]
+    return found.view(item.shape)
 
 
 def _feistel(item: Tensor, keys: Tensor, bits: int) -> Tensor:

@@ -288,7 +288,7 @@ COROLLARY31 = Artefact(
         "full": Settings(
             betas=(0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.6, 2.5, 4.0),
             seeds=20,
-            steps=10_000,
+            steps=6000,
             batch_size=200,
         ),
     },

@@ -1,0 +1,144 @@
+"""The updates of :mod:`unseam.training.optimisers` as two CUDA kernels that read and write each number once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseam.training.optimisers import AdaGrad, Adam, Optimiser, Sgd
+
+__all__ = ["can_fuse", "fused_update"]
+
+_BLOCK = 1024
+_ADAM, _ADAGRAD, _SGD = range(3)
+
+
+def can_fuse(flat: Tensor) -> bool:
+    """Whether these parameters can be updated so: float32 on CUDA, and a compiler for kernels."""
+    return flat.is_cuda and flat.dtype == torch.float32 and _compiled() is not None
+
+
+def fused_update(
+    optimiser: Optimiser,
+    flat: Tensor,
+    gradient: Tensor,
+    state: Mapping[str, Tensor],
+    rate: Tensor,
+    clock: Tensor,
+    sound: Tensor,
+    *,
+    write: bool,
+) -> None:
+    """One update of rows (member, parameter): look whether it stays finite, or carry it out.
+
+    Operation by operation in torch an update with its checks passes about twenty times over tensors of the size of the
+    parameters; each of these two passes reads parameters, gradient and state once.
+
+    Args:
+        optimiser: which.
+        flat: parameters, a slice of columns or all.
+        gradient: of the same shape.
+        state: the optimiser's, of the same shape each.
+        rate: (member, 1).
+        clock: number of this update, from 1.
+        sound: (member,) int32, 1 for members to update. Without ``write`` it becomes 0 where anything would not be
+            finite, and nothing else changes; with it these members are left as they are.
+        write: carry it out.
+    """
+    names = {Adam: ("mean", "square"), AdaGrad: ("square", "square"), Sgd: ("velocity", "velocity")}
+    first, second = (state[name] for name in names[type(optimiser)])
+    kind, decay, other, epsilon, corrections = _constants(optimiser, clock)
+    members, width = flat.shape
+    with torch.cuda.device(flat.device):
+        _compiled()[(members, (width + _BLOCK - 1) // _BLOCK)](
+            flat, gradient, first, second, rate, corrections, sound, width,
+            flat.stride(0), gradient.stride(0), first.stride(0),
+            decay, other, epsilon, kind, write, _BLOCK,
+        )  # fmt: skip
+
+
+def _constants(optimiser: Optimiser, clock: Tensor) -> tuple[int, float, float, float, Tensor]:
+    """Kind, two decay rates, ε, and Adam's two bias corrections on the device."""
+    if isinstance(optimiser, Adam):
+        first, second = optimiser.betas
+        corrections = torch.stack([1 - first**clock, 1 - second**clock]).float()
+        return _ADAM, 1 - first, second, optimiser.epsilon, corrections
+    if isinstance(optimiser, AdaGrad):
+        return _ADAGRAD, 0.0, 0.0, optimiser.epsilon, clock
+    return _SGD, optimiser.momentum, 0.0, 0.0, clock
+
+
+@cache
+def _compiled() -> Any:
+    """The kernel, or ``None`` without Triton, which torch brings along where it brings CUDA on Linux."""
+    try:
+        import triton
+        import triton.language as tl
+    except ImportError:
+        return None
+
+    return _kernel(triton, tl)
+
+
+def _kernel(triton: Any, tl: Any) -> Any:
+    """The kernel: a program updates one block of one member's parameters."""
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def advance(  # type: ignore[no-untyped-def]
+        flat,
+        gradient,
+        first,
+        second,
+        rate,
+        corrections,
+        sound,
+        width,
+        flat_stride,
+        gradient_stride,
+        state_stride,
+        decay,
+        other,
+        epsilon,
+        kind: tl.constexpr,
+        write: tl.constexpr,
+        block: tl.constexpr,
+    ):
+        member = tl.program_id(0).to(tl.int64)
+        if tl.load(sound + member) != 0:
+            column = tl.program_id(1) * block + tl.arange(0, block)
+            mask = column < width
+            here = flat + member * flat_stride + column
+            one = first + member * state_stride + column
+            two = second + member * state_stride + column
+            value = tl.load(here, mask, 0.0)
+            slope = tl.load(gradient + member * gradient_stride + column, mask, 0.0)
+            moved = tl.load(one, mask, 0.0)
+            square = moved
+            step = tl.load(rate + member)
+            if kind == 0:
+                moved = moved + decay * (slope - moved)
+                square = tl.load(two, mask, 0.0) * other + (1 - other) * slope * slope
+                root = tl.sqrt_rn(tl.div_rn(square, tl.load(corrections + 1))) + epsilon
+                value = value - tl.div_rn(moved * tl.div_rn(step, tl.load(corrections)), root)
+            elif kind == 1:
+                moved = moved + slope * slope
+                value = value - tl.div_rn(step * slope, tl.sqrt_rn(moved) + epsilon)
+            else:
+                moved = decay * moved + slope
+                value = value - step * moved
+            if write:
+                tl.store(here, value, mask)
+                tl.store(one, moved, mask)
+                if kind == 0:
+                    tl.store(two, square, mask)
+            else:
+                # 0 · x is 0 for every finite x alone
+                rest = tl.where(mask, 0.0 * value + 0.0 * moved + 0.0 * square, 0.0)
+                if tl.sum(rest) != 0.0:
+                    tl.store(sound + member, 0)
+
+    return advance
