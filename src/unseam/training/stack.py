@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -146,11 +147,15 @@ def stack_trials(
     named = dict(template.named_parameters())
     dtype = next(iter(named.values())).dtype
     flat = torch.empty(len(trials), sum(value.numel() for value in named.values()), dtype=dtype)
-    rows: list[dict[str, Tensor]] = []
-    for row, trial in zip(flat, trials, strict=True):
-        member = learner(trial, shape, size=size)
-        torch.cat([value.detach().flatten() for value in member.parameters()], out=row)
-        rows.append({name: value.clone() for name, value in member.named_buffers()})
+
+    def draw(member: int) -> dict[str, Tensor]:
+        drawn = learner(trials[member], shape, size=size)
+        torch.cat([value.detach().flatten() for value in drawn.parameters()], out=flat[member])
+        return dict(drawn.named_buffers())
+
+    # members have generators of their own, so the order in which they are drawn does not matter
+    with ThreadPoolExecutor() as pool:
+        rows = list(pool.map(draw, range(len(trials))))
     flat, template = flat.to(device), template.to(device)
     if products is None:
         products = flat.device.type == "cuda" and trials[0].objective not in JACOBIAN_OBJECTIVES
