@@ -120,7 +120,16 @@ def test_figure_shows_the_staircase():
             r"needs data in \[0, 1\], got values from 2 to 2",
         ),
         (torch.zeros(3, 2), {"likelihood": "poisson"}, "'gaussian' or 'bernoulli', got 'poisson'"),
-        (torch.full((3, 2), float("nan")), {}, "finite, got NaN"),
+        (
+            torch.full((3, 2), float("nan")),
+            {},
+            "data must be finite, got NaN or infinite values in 3 of 3 rows",
+        ),
+        (
+            torch.arange(9.0)[:, None].where(torch.arange(9)[:, None] != 3, torch.inf),
+            {"points": 2},
+            "data must be finite, got NaN or infinite values in 1 of 9 rows, first in row 3",
+        ),
         ("no such world", {}, "neither a file .* nor a world; worlds: sprites"),
     ],
 )

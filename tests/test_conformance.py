@@ -77,7 +77,7 @@ def is_protocol(value):
 
 def is_shown_elsewhere(function):
     """What reads a file is shown by the small files of its tests, and commands by the texts that name them."""
-    if function.__module__ == "unseam.cli":
+    if function.__module__.startswith("unseam.cli"):
         return True
     return any("Path" in str(given.annotation) for given in inspect.signature(function).parameters.values())
 

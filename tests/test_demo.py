@@ -52,6 +52,20 @@ def test_three_models_with_their_seeds(demo):
     assert record["about"]["versions"]["unseam"]
 
 
+def test_table_has_a_column_a_model_and_all_scores(demo):
+    """Four columns, so that it fits on a phone and in a terminal of 80 columns."""
+    rows = demo.rows()
+    assert list(rows[0]) == ["over 2 seeds", "β-VAE", "full covariance", "autoencoder"]
+    names = [row["over 2 seeds"] for row in rows]
+    assert names == ["live latents", "DtO/chance", "|cos|", "gap", *SCORES.values()]
+    gaps = demo.models[1].gaps
+    assert rows[3]["full covariance"] == f"{np.mean(gaps):.2f} ± {np.std(gaps):.2f}"
+    alive = sorted(int(found.active.sum()) for found in demo.models[2].found)
+    assert rows[0]["autoencoder"] == "–".join(map(str, dict.fromkeys((alive[0], alive[-1]))))
+    text = demo.page.read_text()
+    assert all(f"<td>{name}</td>" in text for name in names)
+
+
 def test_a_finished_demo_is_used_again(demo):
     before = (demo.page.parent / "weights.safetensors").read_bytes()
     again = run_demo(demo.page.parent, seeds=2, steps=60, progress=False, trial=TINY)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import unseam
-from unseam import cli
+from unseam import cli, targets
 from unseam.targets import imported, inspect_own, inspect_run, read_array, unseen
 from unseam.trial import Trial
 
@@ -202,6 +202,65 @@ def test_bad_arrays(tmp_path):
     }.items():
         with pytest.raises(ValueError, match=message):
             read_array(tmp_path / name)
+
+
+def save(path, rows):
+    """Write rows in the format that the path ends in."""
+    from safetensors.numpy import save_file
+
+    if path.suffix == ".npy":
+        np.save(path, rows)
+    elif path.suffix == ".npz":
+        np.savez(path, rows=rows)
+    else:
+        save_file({"rows": rows}, path)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors"])
+@pytest.mark.parametrize("at_once", [1, 7, 10**6])
+def test_a_value_that_is_not_finite_is_found_in_rows_that_are_not_drawn(
+    tmp_path, monkeypatch, suffix, at_once
+):
+    monkeypatch.setattr(targets, "_AT_ONCE", at_once)
+    rows = np.zeros((50, 3), np.float32)
+    rows[17, 1], rows[31, 0], rows[31, 2] = np.nan, np.inf, -np.inf
+    path = tmp_path / f"x.{suffix}"
+    save(path, rows)
+    message = r"got NaN or infinite values in 2 of 50 rows, first in row 17 \(counted from 0\)"
+    with pytest.raises(ValueError, match=f"{path.name} must be finite, {message}"):
+        read_array(path, 5)
+    rows[[17, 31]] = 1
+    save(path, rows)
+    assert read_array(path, 5).shape == (5, 3)
+
+
+@pytest.mark.parametrize("words", [("inspect", "mine_to_inspect:orthogonal", "--data"), ("advise",)])
+def test_commands_refuse_files_that_are_not_finite(own, monkeypatch, capsys, words):
+    rows = np.load(own / "z.npy")
+    rows[23, 0] = np.nan
+    np.save(own / "hole.npy", rows)
+    monkeypatch.setattr("sys.argv", ["unseam", *words, "hole.npy", "--points", "4"])
+    with pytest.raises(SystemExit) as leave:
+        cli.main()
+    expected = (
+        "unseam: hole.npy must be finite, got NaN or infinite values in 1 of 50 rows, first in row 23 "
+        "(counted from 0)\n"
+    )
+    assert (leave.value.code, capsys.readouterr()) == (2, ("", expected))
+
+
+def test_rows_are_mapped_and_only_those_drawn_are_converted(tmp_path):
+    np.save(tmp_path / "bytes.npy", np.arange(256, dtype=np.uint8).reshape(64, 4))
+    assert torch.equal(
+        read_array(tmp_path / "bytes.npy", 2), torch.tensor([[0.0, 1, 2, 3], [252, 253, 254, 255]])
+    )
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (3,)])
+def test_rows_must_hold_something(tmp_path, shape):
+    np.save(tmp_path / "nothing.npy", np.zeros(shape))
+    with pytest.raises(ValueError, match=r"nothing.npy must hold rows \(batch, ...\), got shape"):
+        read_array(tmp_path / "nothing.npy")
 
 
 def test_names_need_a_colon():

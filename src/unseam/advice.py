@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unseam.data import World, load, names
 from unseam.drawing import COLOURS, panels
-from unseam.targets import read_array
+from unseam.targets import check_rows, read_array, spread
 from unseam.theory import BetaRange, Moments, alive, beta_range, data_moments, data_thresholds
 
 if TYPE_CHECKING:
@@ -184,12 +184,14 @@ def _batches(
 ) -> tuple[str, Iterator[Tensor]]:
     """A name, and the data a bounded part at a time."""
     if isinstance(target, Tensor | np.ndarray):
-        return "data", iter(_parts(torch.as_tensor(target), points))
+        rows = torch.as_tensor(target)
+        check_rows(rows, "data")
+        return "data", iter(_parts(spread(rows, points)))
     if isinstance(target, World):
         return target.name, _images(target, points, seed)
     path = Path(target)
     if path.suffix in (".npy", ".npz", ".safetensors") or path.exists():
-        return str(path), iter(_parts(read_array(path), points))
+        return str(path), iter(_parts(read_array(path, points)))
     if str(target) not in names():
         raise ValueError(
             f"{target} is neither a file (.npy, .npz, .safetensors) nor a world; worlds: {', '.join(names())}"
@@ -198,12 +200,8 @@ def _batches(
     return world.name, _images(world, points, seed)
 
 
-def _parts(rows: Tensor, points: int) -> tuple[Tensor, ...]:
-    if rows.ndim < 2 or not len(rows):
-        raise ValueError(f"data must hold rows (batch, ...), got shape {tuple(rows.shape)}")
-    if len(rows) > points:
-        rows = rows[torch.linspace(0, len(rows) - 1, points).round().long()]
-    return rows.split(max(1, _AT_ONCE // max(1, rows[0].numel())))
+def _parts(rows: Tensor) -> tuple[Tensor, ...]:
+    return rows.split(max(1, _AT_ONCE // rows[0].numel()))
 
 
 def _images(world: World, points: int, seed: int) -> Iterator[Tensor]:

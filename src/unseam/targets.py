@@ -19,8 +19,20 @@ from unseam.training import Ensemble
 from unseam.training import load as load_run
 from unseam.trial import Trial
 
-__all__ = ["Inspected", "imported", "inspect_own", "inspect_run", "read_array", "run_world", "unseen"]
+__all__ = [
+    "Inspected",
+    "check_rows",
+    "imported",
+    "inspect_own",
+    "inspect_run",
+    "read_array",
+    "run_world",
+    "spread",
+    "unseen",
+]
 
+# Values of a file that are looked at at once: 16 MB in single precision.
+_AT_ONCE = 2**22
 
 # Objectives whose β weighs the KL term itself, which is the β of allen2024 Eq. 7.
 KL_OBJECTIVES = (
@@ -99,7 +111,8 @@ def inspect_own(
     Args:
         name: ``package.module:function``: a decoder, or a function or class that makes one when called without
             arguments.
-        data: file of points (batch, latent); of data (batch, *data) where an encoder is given.
+        data: file of points (batch, latent); of data (batch, *data) where an encoder is given. Every row must be
+            finite, also those that are not used.
         encoder: ``package.module:function``, x -> (mean, variance).
         points: number of rows to use, spread over the file.
         latents: sample that many latents, for decoders with thousands.
@@ -108,10 +121,9 @@ def inspect_own(
         seed: of baselines and probes.
     """
     decoder = _called(imported(name), name)
-    rows = read_array(data)
+    rows = read_array(data, points)
     kinds = {value.dtype for value in decoder.parameters()} if isinstance(decoder, torch.nn.Module) else set()
     rows = rows.to(kinds.pop()) if len(kinds) == 1 else rows
-    rows = rows[torch.linspace(0, len(rows) - 1, min(points, len(rows))).round().long()]
     given: dict[str, Any] = {"z": rows}
     if encoder is not None:
         given = {"encoder": _called(imported(encoder), encoder), "x": rows}
@@ -149,8 +161,13 @@ def imported(name: str) -> Any:
     return found
 
 
-def read_array(path: Path) -> Tensor:
-    """Floating-point rows from ``.npy``, ``.npz`` or ``.safetensors`` with one array; nothing can run code."""
+def read_array(path: Path, points: int | None = None) -> Tensor:
+    """Floating-point rows from ``.npy``, ``.npz`` or ``.safetensors`` with one array; nothing can run code.
+
+    Args:
+        path: the file; mapped into memory where its format allows, so it may be larger than that.
+        points: read no more rows than this, spread over the file; all rows are checked in any case.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; give a .npy, .npz or .safetensors file")
     if path.suffix not in (".npy", ".npz", ".safetensors"):
@@ -163,9 +180,43 @@ def read_array(path: Path) -> Tensor:
     if len(arrays) != 1:
         raise ValueError(f"{path} must hold one array, got {', '.join(sorted(arrays)) or 'none'}")
     (rows,) = arrays.values()
-    if rows.ndim < 2 or not len(rows):
-        raise ValueError(f"{path} must hold rows (batch, ...), got shape {tuple(rows.shape)}")
+    check_rows(rows, str(path))
+    rows = rows if points is None else spread(rows, points)
     return rows if rows.dtype.is_floating_point else rows.float()
+
+
+def check_rows(rows: Tensor, name: str) -> None:
+    """Refuse what is not rows (batch, ...) of finite values, a bounded part at a time.
+
+    >>> check_rows(torch.tensor([[0.0], [float("nan")], [1.0]]), "x.npy")
+    Traceback (most recent call last):
+    ValueError: x.npy must be finite, got NaN or infinite values in 1 of 3 rows, first in row 1 (counted from 0)
+    """
+    if rows.ndim < 2 or not rows.numel():
+        raise ValueError(f"{name} must hold rows (batch, ...), got shape {tuple(rows.shape)}")
+    if not rows.dtype.is_floating_point:
+        return
+    size = max(1, _AT_ONCE // rows[0].numel())
+    sound = torch.empty(len(rows), dtype=torch.bool, device=rows.device)
+    for part, found in zip(rows.split(size), sound.split(size), strict=True):
+        torch.all(part.flatten(1).isfinite(), 1, out=found)
+    bad = (~sound).nonzero().flatten()
+    if len(bad):
+        raise ValueError(
+            f"{name} must be finite, got NaN or infinite values in {len(bad)} of {len(rows)} rows, "
+            f"first in row {int(bad[0])} (counted from 0)"
+        )
+
+
+def spread(rows: Tensor, points: int) -> Tensor:
+    """At most so many rows, evenly spread over those given.
+
+    >>> spread(torch.arange(10.0)[:, None], 3).flatten()
+    tensor([0., 4., 9.])
+    """
+    if len(rows) <= points:
+        return rows
+    return rows[torch.linspace(0, len(rows) - 1, points, dtype=torch.float64).round().long()]
 
 
 def _arrays(path: Path) -> dict[str, Tensor]:
@@ -176,7 +227,8 @@ def _arrays(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         return load_file(path)
     if path.suffix == ".npy":
-        return {"": torch.from_numpy(np.load(path, allow_pickle=False))}
+        # mapped copy on write: what is never written to is never read whole, and torch wants writable memory
+        return {"": torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))}
     with np.load(path, allow_pickle=False) as held:
         return {key: torch.from_numpy(held[key]) for key in held.files}
 

@@ -21,17 +21,8 @@ def points(generator):
 
 
 @pytest.fixture
-def decoder(generator):
-    """A tanh network from three latents to pictures of two by four."""
-    return network(generator)
-
-
-def network(generator):
-    module = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 8), nn.Unflatten(1, (2, 4))).double()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / 2)
-    return module
+def decoder(network):
+    return network
 
 
 class Logistic:
@@ -130,8 +121,8 @@ def test_pullback_can_be_trained_through(decoder, points):
     assert torch.autograd.gradcheck(objective, (weight, points[:2].clone().requires_grad_()))
 
 
-def test_members_of_a_stack_have_their_own_metric(generator, points):
-    decoders = [network(generator) for _ in range(3)]
+def test_members_of_a_stack_have_their_own_metric(make_network, generator, points):
+    decoders = [make_network(generator) for _ in range(3)]
     parameters, buffers = stack_module_state(decoders)
 
     def one(parameters, buffers, z):
@@ -314,26 +305,9 @@ def test_measuring_in_inference_mode_and_under_autocast(decoder, points, wrap):
     torch.testing.assert_close(found.double(), expected, rtol=0.05, atol=0.05)
 
 
-class Straight(torch.autograd.Function):
-    """A function of known layers with a derivative of its own."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x):
-        return torch.tanh(x)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def jvp(ctx, tangent):
-        return tangent
-
-
-def test_a_derivative_that_the_decoder_defines_is_respected(points):
-    torch.testing.assert_close(jacobian(Straight.apply, points), torch.eye(3).double().expand(5, 3, 3))
+def test_a_derivative_that_the_decoder_defines_is_respected(points, straight):
+    found = jacobian(straight(torch.tanh), points)
+    torch.testing.assert_close(found, torch.eye(3).double().expand(5, 3, 3))
 
 
 def through_numpy(z):

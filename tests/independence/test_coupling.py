@@ -25,15 +25,6 @@ def points(generator):
     return torch.randn(30, 3, generator=generator, **F64)
 
 
-@pytest.fixture
-def network(generator):
-    module = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 8), nn.Unflatten(1, (2, 4))).double()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, **F64) / 2)
-    return module
-
-
 def exponential(z):
     """z ↦ e^z of complex numbers."""
     return z[:, :1].exp() * torch.cat([z[:, 1:2].cos(), z[:, 1:2].sin()], 1)

@@ -9,18 +9,6 @@ from unseam.independence import Dcor, distance_correlation
 from unseam.independence._samples import as_stack
 
 
-def draw(kind, points=50, components=3, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    uniform = torch.rand(points, components, generator=generator, dtype=torch.float64)
-    return {
-        "uniform": uniform,
-        "normal": torch.special.ndtri(uniform),
-        "Cauchy": (math.pi * (uniform - 0.5)).tan(),
-        "discrete": (4 * uniform).floor(),
-        "dependent": torch.stack([uniform[:, 0], uniform[:, 0] ** 2, uniform[:, 1] * uniform[:, 0]], 1),
-    }[kind]
-
-
 def naive(samples):
     """R by centred matrices of distances (Székely, Rizzo & Bakirov 2007, Defs. 3 to 5)."""
     distances = (samples.T[:, :, None] - samples.T[:, None, :]).abs()
@@ -49,7 +37,7 @@ def ratio(covariance):
 
 @pytest.mark.parametrize("kind", ["uniform", "normal", "discrete", "dependent"])
 @pytest.mark.parametrize("points", [4, 5, 31, 32, 33, 100])
-def test_distance_correlation_is_its_definition(kind, points):
+def test_distance_correlation_is_its_definition(draw, kind, points):
     samples = draw(kind, points, seed=points)
     found = distance_correlation(samples)
     # Rounding is relative to R² = 1, and R is its root.
@@ -57,7 +45,7 @@ def test_distance_correlation_is_its_definition(kind, points):
     torch.testing.assert_close(found.corrected, naive_corrected(samples), rtol=0, atol=1e-11)
 
 
-def test_heavy_tails_keep_their_digits():
+def test_heavy_tails_keep_their_digits(draw):
     samples = draw("Cauchy", 200)
     torch.testing.assert_close(distance_correlation(samples).correlation, naive(samples), rtol=1e-9, atol=0)
 
@@ -78,14 +66,14 @@ def test_a_straight_line_has_one_at_many_points():
     torch.testing.assert_close(found.correlation, torch.ones(2, 2, dtype=torch.float64), rtol=0, atol=1e-10)
 
 
-def test_corrected_is_zero_on_average_for_independent_components():
+def test_corrected_is_zero_on_average_for_independent_components(draw):
     samples = torch.stack([draw("normal", 20, 2, seed) for seed in range(400)])
     found = distance_correlation(samples).corrected[:, 0, 1]
     assert abs(found.mean()) < 4 * found.std() / math.sqrt(len(found))
     assert found.min() < 0
 
 
-def test_correlation_does_not_depend_on_shift_scale_sign_and_order():
+def test_correlation_does_not_depend_on_shift_scale_sign_and_order(draw):
     samples = draw("dependent")
     expected = distance_correlation(samples).correlation
     moved = samples * torch.tensor([3.0, -0.01, 1e4], dtype=torch.float64) + 5
@@ -98,13 +86,13 @@ def test_correlation_does_not_depend_on_shift_scale_sign_and_order():
     torch.testing.assert_close(again, expected[order][:, order], rtol=0, atol=1e-12)
 
 
-def test_a_set_gives_the_same_alone():
+def test_a_set_gives_the_same_alone(draw):
     stack = torch.stack([draw("normal"), draw("discrete"), draw("dependent")])
     for alone, together in zip(stack, distance_correlation(stack).correlation, strict=True):
         torch.testing.assert_close(distance_correlation(alone).correlation, together, rtol=1e-12, atol=0)
 
 
-def test_a_constant_component_has_none():
+def test_a_constant_component_has_none(draw):
     samples = draw("normal")
     samples[:, 1] = 0.1
     found = distance_correlation(samples)
@@ -114,7 +102,7 @@ def test_a_constant_component_has_none():
         assert matrix[0, 0] == 1
 
 
-def test_joint_statistic_is_each_component_against_all_later():
+def test_joint_statistic_is_each_component_against_all_later(draw):
     """Matteson & Tsay 2017, with the directions that were drawn."""
     samples = draw("dependent", 40, 3)
     samples = torch.cat([samples, draw("normal", 40)[:, :1]], 1)
@@ -138,16 +126,16 @@ def test_joint_statistic_is_each_component_against_all_later():
     )
 
 
-def test_two_components_have_their_distance_correlation_as_joint_statistic():
+def test_two_components_have_their_distance_correlation_as_joint_statistic(draw):
     samples = draw("dependent")[:, :2]
     statistic = Dcor()
     state = statistic.prepare(as_stack(samples), torch.Generator().manual_seed(0))
-    found = statistic.measure(state, torch.arange(50).expand(1, 2, -1))
+    found = statistic.measure(state, torch.arange(len(samples)).expand(1, 2, -1))
     expected = distance_correlation(samples).correlation[0, 1]
     torch.testing.assert_close(found.joint[0, 0], expected, rtol=1e-12, atol=0)
 
 
-def test_float32_comes_back():
+def test_float32_comes_back(draw):
     assert distance_correlation(draw("normal").float()).corrected.dtype == torch.float32
 
 
@@ -156,7 +144,7 @@ def test_parameters_are_checked():
         Dcor(directions=0)
 
 
-def test_many_components_are_taken_by_parts():
+def test_many_components_are_taken_by_parts(draw):
     """Twelve components have 66 pairs, more than are looked at together."""
     samples = draw("uniform", 20, 12)
     found = distance_correlation(samples).correlation

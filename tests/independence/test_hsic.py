@@ -13,18 +13,6 @@ POINTS = 60
 TRUNCATION = 2e-6
 
 
-def draw(kind, components=3, points=POINTS, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    uniform = torch.rand(points, components, generator=generator, dtype=torch.float64)
-    return {
-        "uniform": uniform,
-        "normal": torch.special.ndtri(uniform),
-        "Cauchy": (math.pi * (uniform - 0.5)).tan(),
-        "discrete": (4 * uniform).floor(),
-        "rare": (uniform > 0.9).double(),
-    }[kind]
-
-
 def grams(samples):
     """Kernel matrices (component, batch, batch) by their definition."""
     distances = (samples.T[:, :, None] - samples.T[:, None, :]).abs()
@@ -38,7 +26,7 @@ def grams(samples):
 
 
 @pytest.mark.parametrize("kind", ["uniform", "normal", "Cauchy", "discrete", "rare"])
-def test_hsic_is_its_definition(kind):
+def test_hsic_is_its_definition(draw, kind):
     samples = draw(kind)
     samples[:, 1] += samples[:, 0] ** 2
     kernels = grams(samples)
@@ -58,7 +46,7 @@ def test_hsic_of_two_values_is_their_squared_covariance():
     torch.testing.assert_close(found, expected, rtol=1e-13, atol=0)
 
 
-def test_a_few_columns_suffice():
+def test_a_few_columns_suffice(draw):
     samples = draw("normal", points=500)
     exact = hsic(samples, rank=500)
     errors = [float((hsic(samples, rank=rank) - exact).abs().max()) for rank in (2, 4, 8, 16)]
@@ -66,7 +54,7 @@ def test_a_few_columns_suffice():
     assert float((hsic(samples) - exact).abs().max()) < TRUNCATION
 
 
-def test_hsic_does_not_depend_on_shift_scale_sign_and_order():
+def test_hsic_does_not_depend_on_shift_scale_sign_and_order(draw):
     samples = draw("normal")
     expected = hsic(samples)
     moved = samples * torch.tensor([3.0, -0.01, 1e4], dtype=torch.float64) + 5
@@ -77,13 +65,13 @@ def test_hsic_does_not_depend_on_shift_scale_sign_and_order():
     torch.testing.assert_close(hsic(samples.flip(0)), expected, rtol=0, atol=TRUNCATION)
 
 
-def test_a_set_gives_the_same_alone():
+def test_a_set_gives_the_same_alone(draw):
     stack = torch.stack([draw("normal"), draw("discrete"), draw("Cauchy")])
     for alone, together in zip(stack, hsic(stack), strict=True):
         torch.testing.assert_close(hsic(alone), together, rtol=1e-12, atol=1e-17)
 
 
-def test_a_constant_component_has_none():
+def test_a_constant_component_has_none(draw):
     samples = draw("normal")
     samples[:, 1] = 0.1
     found = hsic(samples)
@@ -93,7 +81,7 @@ def test_a_constant_component_has_none():
 
 @pytest.mark.parametrize("kind", ["normal", "Cauchy", "discrete", "rare"])
 @pytest.mark.parametrize("points", [4, 5, 60, 61])
-def test_median_distance_is_the_median_of_positive_distances(kind, points):
+def test_median_distance_is_the_median_of_positive_distances(draw, kind, points):
     samples = draw(kind, points=points, seed=3)
     samples[0] += 1  # no component is constant
     found = median_distance(samples)
@@ -104,7 +92,7 @@ def test_median_distance_is_the_median_of_positive_distances(kind, points):
         torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
 
 
-def test_joint_statistic_is_dhsic():
+def test_joint_statistic_is_dhsic(draw):
     """Over many frequencies, the mean is dHSIC by its three sums of kernel products (Pfister et al. 2018, Eq. 8)."""
     samples = draw("normal")
     samples[:, 2] = samples[:, 2].abs() * (samples[:, 0] * samples[:, 1]).sign()
@@ -125,7 +113,7 @@ def test_joint_statistic_is_dhsic():
     assert abs(found.mean() - expected) < 4 * error
 
 
-def test_float32_comes_back():
+def test_float32_comes_back(draw):
     assert hsic(draw("normal").float()).dtype == torch.float32
     assert median_distance(draw("normal").numpy()).dtype == torch.float64
 
@@ -137,6 +125,6 @@ def test_parameters_are_checked(options, message):
         Hsic(**options)
 
 
-def test_rank_is_checked():
+def test_rank_is_checked(draw):
     with pytest.raises(ValueError, match="rank must be positive, got -1"):
         hsic(draw("normal"), rank=-1)

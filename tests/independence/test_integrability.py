@@ -8,6 +8,8 @@ from torch.func import jacfwd
 
 from unseam.geometry import local_basis
 from unseam.independence import integrability, lie_brackets
+from unseam.independence._metric import Metric
+from unseam.models import Bernoulli
 
 
 def turn(latent, seed=3):
@@ -225,6 +227,40 @@ def test_central_differences_approach_the_derivative_with_the_square_of_the_step
     coarse, fine = (integrability(helix, points, degeneracy=0.0, step=step).brackets for step in (0.02, 0.01))
     ratio = (coarse - exact).norm() / (fine - exact).norm()
     assert ratio.item() == pytest.approx(4, rel=1e-2)  # the next order is step² smaller again
+
+
+@pytest.mark.parametrize("nonlinearity", [torch.nn.SiLU, torch.nn.GELU])
+@pytest.mark.parametrize("likelihood", [None, Bernoulli()], ids=["plain", "weighted"])
+@pytest.mark.parametrize("active", [None, [3, 0, 1]], ids=["all", "active"])
+def test_what_forward_mode_cannot_nest_is_differentiated_in_reverse(nonlinearity, likelihood, active):
+    """torch refuses SiLU under nested forward mode; GELU goes the usual way."""
+    decoder = network(4, nonlinearity=nonlinearity)
+    z = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2)) / 2
+    found = integrability(decoder, z, likelihood=likelihood, active=active, degeneracy=0.0)
+    expected = integrability(decoder, z, likelihood=likelihood, active=active, degeneracy=0.0, step=1e-4)
+    torch.testing.assert_close(found.brackets, expected.brackets, rtol=1e-5, atol=1e-6)
+    assert found.exist is False
+
+
+def test_reverse_mode_sees_kinks_and_chunks_change_nothing(generator):
+    z = torch.randn(20, 3, dtype=torch.float64, generator=generator)
+    smooth, ramp = network(3, nonlinearity=torch.nn.SiLU), network(9, nonlinearity=torch.nn.ReLU)
+    whole, parts = (integrability(smooth, z, chunk_size=chunk_size) for chunk_size in (None, 3))
+    torch.testing.assert_close(whole.brackets, parts.brackets, equal_nan=True)
+    kinked = integrability(lambda z: ramp(smooth(z)), z)
+    assert kinked.exist is None
+    assert "give a step" in kinked.verdict
+
+
+def test_decoders_that_cannot_be_differentiated_twice_are_named(points, monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("derivative for swish_backward is not implemented")
+
+    monkeypatch.setattr(Metric, "_reverse", refuse)
+    decoder = network(3, nonlinearity=torch.nn.SiLU)
+    with pytest.raises(ValueError, match="give step to measure differences instead .*swish_backward"):
+        integrability(decoder, points)
+    assert integrability(decoder, points, step=1e-3).exist is False
 
 
 def test_kinks_are_seen_by_differences_alone(generator):

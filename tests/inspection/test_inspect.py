@@ -110,6 +110,68 @@ def test_posterior_at_its_optimum():
     assert "check beta and likelihood given here" in wrong.summary()
 
 
+def polarised(values=(30.0, 10.0), *, precision=1.0, spread=0.0, dead=0.0, angle=0.0):
+    """The verdict on two live latents and a dead one whose posterior is at its optimum, or off by what is given.
+
+    Args:
+        values: singular values of the live latents.
+        precision: factor of their precisions.
+        spread: added to the variance of the second.
+        dead: mean of the dead latent at every tenth point.
+        angle: by which the live latents are turned.
+    """
+    decoder = linear([*values, 1e-6], angle)
+    variance = 1 / (precision * (1 + geometry.pullback(decoder, draw(1, 3))[0].diagonal()))
+    variance[1] += spread
+    variance[2] = 1.0
+
+    def encoder(x):
+        return torch.stack([x[:, 0], x[:, 1], dead * (torch.arange(len(x)) % 10 == 0)], 1), variance.expand(
+            len(x), 3
+        )
+
+    return unseam.inspect(decoder, encoder=encoder, x=draw(200, 9)).summary()
+
+
+def test_nothing_is_to_do_where_all_is_as_the_theory_has_it():
+    assert polarised().endswith("To do: nothing.")
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "advice"),
+    [
+        ({"precision": 1.25}, "Posterior and decoder agree roughly", "agree only roughly (what then remains"),
+        (
+            {"spread": 0.15},
+            "; 1 neither active nor passive",
+            "since latent 1 is alive without small variances",
+        ),
+        (
+            {"values": (3.3, 3.1)},
+            "not fully polarised: the polarised KL is off by",
+            "its KL is off by more than the 3%",
+        ),
+        (
+            {"dead": 0.4},
+            "; 2 neither active nor passive",
+            "latent 2 is collapsed on the whole but not at every",
+        ),
+        ({"angle": 0.15}, "The axes are more orthogonal than chance", "lie between orthogonal and chance"),
+    ],
+    ids=["posterior", "wide", "polarised KL", "restless", "axes"],
+)
+def test_what_is_borderline_has_advice(given, said, advice):
+    summary = polarised(**given)
+    assert said in summary
+    assert advice in summary.splitlines()[-1]
+
+
+def test_sampled_latents_between_alive_and_collapsed_are_told():
+    encoder = lambda x: (x, torch.full_like(x, 0.5))  # noqa: E731
+    found = unseam.inspect(lambda z: 2 * z, encoder=encoder, x=draw(40, 30), latents=10)
+    assert "latents 0, 1, 2" in found.summary().splitlines()[-1]
+
+
 def test_variances_follow_the_columns():
     decoder, encoder = optimal([300.0, 30.0, 10.0], 0.5)
     found = unseam.inspect(decoder, encoder=encoder, x=draw(40, 9), beta=0.5)
@@ -369,6 +431,10 @@ def test_same_generator_same_answer():
             "must agree in shape",
         ),
         ({"z": torch.full((3, 2), math.nan)}, "(?i)nan|finite"),
+        (
+            {"encoder": lambda x: (x.nan_to_num(), x.nan_to_num() + 1), "x": torch.full((3, 2), math.nan)},
+            "x must be finite, got NaN or infinite values at 3 of 3 points",
+        ),
     ],
 )
 def test_bad_input(arguments, message):

@@ -54,6 +54,23 @@ def test_figures_are_reproducible_to_the_byte(name):
     assert not re.search(r"<dc:date>", first)
 
 
+@pytest.mark.parametrize(
+    ("count", "rows", "columns"), [(1, 1, 1), (3, 1, 3), (4, 2, 2), (5, 2, 3), (7, 3, 3)]
+)
+def test_panels_go_on_below_instead_of_shrinking(count, rows, columns):
+    figure = gaps_figure({f"score {k}": {"a": [0.1], "b": [0.2, 0.4]} for k in range(count)})
+    shape = figure.axes[0].get_gridspec().get_geometry()
+    assert shape == (rows, columns)
+    assert sum(axes.get_visible() for axes in figure.axes) == count
+    assert figure.get_size_inches()[0] / columns > 2.5
+
+
+def test_dots_at_the_top_are_whole_and_chance_is_in_view():
+    top, missing = gaps_figure({"top": {"a": [0.9, 1.0]}, "none": {"a": [float("nan")]}}, {"top": 2.0}).axes
+    assert top.get_ylim() == (0, pytest.approx(2.16))
+    assert missing.get_ylim() == (0, 1)
+
+
 def test_cosines_are_those_of_the_columns():
     gram = torch.tensor([[4.0, 3.0], [3.0, 9.0]]).expand(5, 2, 2)
     shown = [text.get_text() for text in cosine_figure(gram).axes[0].texts]
@@ -96,6 +113,16 @@ def test_page_stands_alone(tmp_path):
     assert all(load.startswith("data:") for load in loads)
     assert "<script" not in text
     assert "sprites, a twin" in text
+
+
+def test_figures_shrink_only_as_far_as_they_can_be_read(tmp_path):
+    """Seven tenths of the figure's own width, beyond which its box scrolls; print has no scrolling."""
+    figure = gaps_figure({f"score {k}": {"a": [0.1]} for k in range(3)})
+    sections = [Section("F", (), to_svg(figure), "dots"), Section("G", (), "<svg></svg>", "none")]
+    text = write_page(tmp_path / "page.html", "T", "L", sections, {}).read_text()
+    assert f'style="min-width: {0.7 * 72 * figure.get_size_inches()[0]:.0f}pt"' in text
+    assert text.count("min-width: 0 !important") == 1
+    assert "<svg></svg>" in text
 
 
 def test_a_figure_needs_words(tmp_path):

@@ -221,23 +221,31 @@ def _apart(ours: list[float], theirs: list[float], better: Any) -> bool:
 
 
 def table(models: tuple[Model, ...]) -> list[dict[str, str]]:
-    """One row a model: means and standard deviations over seeds.
+    """One row a quantity, one column a model: means and standard deviations over seeds.
 
     >>> table(())
     []
     """
+    if not models:
+        return []
+    seeds = len(models[0].members)
+    quantities: dict[str, list[str]] = {
+        "live latents": [_range(model) for model in models],
+        "DtO/chance": [_spread(model.dto) for model in models],
+        "|cos|": [_spread(model.cosine) for model in models],
+        "gap": [_spread(model.gaps) for model in models],
+    } | {title: [_spread(model.score(metric)) for model in models] for metric, title in SCORES.items()}
     return [
-        {
-            "model": model.name,
-            "seeds": str(len(model.members)),
-            "live latents": "/".join(str(int(f.active.sum())) for f in model.found if f.active is not None),
-            "DtO/chance": _spread(model.dto),
-            "|cos|": _spread(model.cosine),
-            "gap": _spread(model.gaps),
-        }
-        | {title: _spread(model.score(metric)) for metric, title in SCORES.items()}
-        for model in models
+        {f"over {seeds} seed{'s' * (seeds > 1)}": quantity}
+        | dict(zip([model.name for model in models], cells, strict=True))
+        for quantity, cells in quantities.items()
     ]
+
+
+def _range(model: Model) -> str:
+    """How many latents live, from the seed with the fewest to the one with the most."""
+    counts = [int(found.active.sum()) for found in model.found if found.active is not None]
+    return "–".join(map(str, sorted({min(counts), max(counts)}))) if counts else "–"
 
 
 def _spread(values: list[float]) -> str:

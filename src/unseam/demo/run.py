@@ -55,8 +55,12 @@ class Demo:
 
     def summary(self) -> str:
         """The result in a few lines of plain words."""
-        lines = [f"Trained on {self.world}.", *sentences(self.models)]
-        return "\n".join([*lines, *(f"  {row}" for row in _rows(self.models)), f"{self.seconds:.0f} s."])
+        lines = [f"Trained on {self.world}.", *sentences(self.models), f"{self.seconds:.0f} s."]
+        return "\n".join(lines)
+
+    def rows(self) -> list[dict[str, str]]:
+        """One row a quantity, one column a model: means and standard deviations over seeds."""
+        return table(self.models)
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers as JSON values."""
@@ -125,14 +129,6 @@ def run_demo(
         about,
     )
     return Demo(models, page, seconds, about, said)
-
-
-def _rows(models: tuple[Model, ...]) -> list[str]:
-    return [
-        f"{row['model']:16} DtO/chance {row['DtO/chance']:12} |cos| {row['|cos|']:12} gap {row['gap']:12} "
-        f"MIG {row['MIG']:12} DCI {row['DCI']:12} live {row['live latents']}"
-        for row in table(models)
-    ]
 
 
 def _numbers(values: list[float]) -> dict[str, Any]:

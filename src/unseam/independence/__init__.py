@@ -1,12 +1,14 @@
 """Whether what a decoder generates factorises into independent components."""
 
+from unseam.independence.brackets import LieBrackets, lie_brackets
+from unseam.independence.cases import ComponentCase, component_case
 from unseam.independence.coupling import Coupling, coupling
-from unseam.independence.curvilinear import ComponentCase, Curvilinear, component_case, curvilinear
+from unseam.independence.curvilinear import Curvilinear, ReferenceCurves, curvilinear
 from unseam.independence.density import AxisDensity, LogDensity, axis_density, log_density, standard_normal
 from unseam.independence.distance_correlation import Dcor, DistanceCorrelation, distance_correlation
 from unseam.independence.hsic import Hsic, hsic, median_distance
 from unseam.independence.identifiability import GeneratorMatch, match_generators
-from unseam.independence.integrability import Integrability, LieBrackets, integrability, lie_brackets
+from unseam.independence.integrability import Integrability, integrability
 from unseam.independence.submanifold import Submanifold, submanifold
 from unseam.independence.testing import IndependenceTest, Statistic, TestSettings, independence_test
 from unseam.independence.total_correlation import (
@@ -32,10 +34,11 @@ __all__ = [
     "lie_brackets",
     "Submanifold",
     "submanifold",
-    "ComponentCase",
     "Curvilinear",
-    "component_case",
+    "ReferenceCurves",
     "curvilinear",
+    "ComponentCase",
+    "component_case",
     "IndependenceTest",
     "Statistic",
     "TestSettings",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unseam.geometry import FisherWeighted, local_geometry, restrict, right_basis
 from unseam.geometry.jacobian import Decoder
+from unseam.independence._moving import Active, moving_latents
 
 __all__ = ["Field", "Followed", "Frames", "follow"]
 
@@ -55,16 +56,13 @@ class Field:
         like: Tensor,
         *,
         likelihood: FisherWeighted | None = None,
-        active: Tensor | NDArray[Any] | list[int] | None = None,
+        active: Active = None,
         chunk_size: int | None = None,
     ) -> None:
         self.decoder, self.likelihood, self.chunk_size = decoder, likelihood, chunk_size
         self.dtype, self.device = like.dtype, like.device
-        latent = like.shape[-1]
-        every = torch.arange(latent, dtype=torch.float64)
-        kept = every if active is None else restrict(every.diag(), torch.as_tensor(active).cpu()).diagonal()
-        self.moving: NDArray[np.int64] = kept.numpy().astype(np.int64)
-        self.latent = latent
+        self.latent = like.shape[-1]
+        self.moving: NDArray[np.int64] = moving_latents(active, like).cpu().numpy()
 
     def __call__(self, points: Array) -> Frames:
         """Bases at points (point, latent)."""

@@ -15,13 +15,11 @@ from unseam.geometry.checks import check_decoder, check_finite, directional
 from unseam.geometry.memory import points_at_once
 from unseam.independence._basis import Decoder, turned
 from unseam.independence._kinks import jumps, segments
+from unseam.independence._metric import LAYERS
 
 __all__ = ["Coupling", "coupling"]
 
 Way = Callable[[Decoder, Tensor], Tensor]
-
-# Reverse mode keeps what every layer gave, not only the widest: room for about so many, and their tangents.
-_LAYERS = 8
 
 
 class Coupling(NamedTuple):
@@ -126,7 +124,7 @@ class _Changes:
     def __init__(self, decoder: Decoder, points: Tensor, chunk_size: int | None) -> None:
         glance = check_decoder(decoder, points, at_once=chunk_size or len(points))
         self.decoder, self.way = decoder, _way(decoder, glance.z)
-        width = _LAYERS if self.way is _reverse else 2 * points.shape[1]
+        width = LAYERS if self.way is _reverse else 2 * points.shape[1]
         self.size = chunk_size or points_at_once(width, glance.widest, glance.output.dtype, points.device)
 
     def __call__(self, points: Tensor) -> Tensor:

@@ -7,24 +7,16 @@ from typing import Any, NamedTuple
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.func import jvp, vmap
 
-from unseam.geometry import FisherWeighted, degenerate_points, local_geometry, pullback, restrict, right_basis
-from unseam.geometry.checks import check_decoder, check_points
+from unseam.geometry import FisherWeighted, degenerate_points, local_geometry, restrict, right_basis
+from unseam.geometry.checks import check_points
 from unseam.geometry.jacobian import Decoder
-from unseam.geometry.memory import points_at_once
 from unseam.independence._kinks import jumps, segments
+from unseam.independence._metric import Metric
+from unseam.independence._moving import Active, moving_latents
+from unseam.independence.brackets import LieBrackets, frame_brackets, repeated
 
-__all__ = ["Integrability", "LieBrackets", "integrability", "lie_brackets"]
-
-
-class LieBrackets(NamedTuple):
-    """How a frame of right singular vectors turns from point to point, and whether its curves close."""
-
-    brackets: Tensor
-    """⟨v_k, [v_i, v_j]⟩ (..., i, j, k); NaN where two singular values repeat."""
-    rotation: Tensor
-    """⟨v_k, ∇_{v_i} v_j⟩ (..., i, j, k), antisymmetric in j and k; NaN likewise."""
+__all__ = ["Integrability", "integrability"]
 
 
 class Integrability(NamedTuple):
@@ -60,7 +52,7 @@ def integrability(
     z: Tensor | NDArray[Any],
     *,
     likelihood: FisherWeighted | None = None,
-    active: Tensor | NDArray[Any] | list[int] | None = None,
+    active: Active = None,
     tolerance: float | None = None,
     degeneracy: float = 0.05,
     step: float | None = None,
@@ -91,7 +83,8 @@ def integrability(
             ``step`` no less than its square, the order of the error of a central difference.
         degeneracy: relative gap of neighbouring singular values below which a point is left out.
         step: differentiate the pullback by central differences of this step, in latent units, instead of
-            exactly: for decoders with kinks (ReLU), whose derivatives do not see them.
+            exactly: for decoders with kinks (ReLU), whose derivatives do not see them, and for those that torch
+            cannot differentiate twice.
         chunk_size: number of points differentiated at once.
 
     Returns:
@@ -108,125 +101,21 @@ def integrability(
         raise ValueError(f"degeneracy must not be negative, got {degeneracy}")
     if tolerance is not None and not tolerance >= 0:
         raise ValueError(f"tolerance must not be negative, got {tolerance}")
-    metric, basis = local_geometry(decoder, points, likelihood=likelihood, chunk_size=chunk_size)
-    moving = torch.arange(points.shape[1], device=points.device)
+    values, basis = local_geometry(decoder, points, likelihood=likelihood, chunk_size=chunk_size)
     if active is not None:
-        metric = restrict(metric, active)
-        basis = right_basis(metric)
-        moving = restrict(moving.diag().to(points), active).diagonal().long()
-    degenerate = degenerate_points(basis.singular_values, tolerance=degeneracy) | _equal(
+        values = restrict(values, active)
+        basis = right_basis(values)
+    degenerate = degenerate_points(basis.singular_values, tolerance=degeneracy) | repeated(
         basis.singular_values
     )
-    if step is None:
-        changes = _derivatives(decoder, points, moving, likelihood, chunk_size)
-    else:
-        changes = _differences(decoder, points, moving, step, likelihood, chunk_size)
-    found = _brackets(basis.singular_values.square(), basis.right_vectors, changes, degenerate)
+    metric = Metric(decoder, points, moving_latents(active, points), likelihood, chunk_size)
+    changes = metric.derivatives(points) if step is None else metric.differences(points, step)
+    found = frame_brackets(basis.singular_values.square(), basis.right_vectors, changes, degenerate)
     if tolerance is None:
         tolerance = max(torch.finfo(points.dtype).eps ** 0.5, 0.0 if step is None else step**2)
     rounding = _rounding(basis.singular_values, changes, degeneracy)
-    kinked = step is None and (
-        _is_piecewise_linear(metric, changes) or _has_kinks(decoder, points, moving, likelihood, chunk_size)
-    )
+    kinked = step is None and (_is_piecewise_linear(values, changes) or _has_kinks(metric, points))
     return _summary(found, degenerate, tolerance, rounding, kinked)
-
-
-def lie_brackets(pullback: Tensor | NDArray[Any], derivative: Tensor | NDArray[Any]) -> LieBrackets:
-    r"""Brackets of the eigenvector fields of any metric, from its derivative at a point.
-
-    .. math:: \langle v_k, \nabla_{v_i} v_j \rangle = \frac{v_k^\top (\partial_{v_i} G)\, v_j}
-        {\lambda_j - \lambda_k}, \qquad
-        [v_i, v_j] = \nabla_{v_i} v_j - \nabla_{v_j} v_i
-
-    first-order perturbation theory of a symmetric matrix. Fields in descending order of eigenvalues, signs as
-    in :func:`~unseam.geometry.right_basis`; a bracket changes sign with each of its three fields.
-
-    Args:
-        pullback: G (..., latent, latent).
-        derivative: :math:`\partial G / \partial z_a` (..., a, latent, latent).
-
-    Returns:
-        Brackets and rotation (..., latent, latent, latent), per unit of length in latent space.
-
-    >>> metric = torch.diag(torch.tensor([9.0, 4.0, 1.0]))
-    >>> turning = torch.zeros(3, 3, 3)
-    >>> turning[2, 0, 1] = turning[2, 1, 0] = 5.0  # v_1 and v_2 turn at unit rate along z_3
-    >>> lie_brackets(metric, turning).brackets[2, 0, 1]
-    tensor(1.)
-    """
-    gram, changes = torch.as_tensor(pullback), torch.as_tensor(derivative)
-    if changes.shape != (*gram.shape[:-1], gram.shape[-1], gram.shape[-1]):
-        raise ValueError(
-            f"derivative must have shape (..., latent, latent, latent) for a pullback of shape "
-            f"{tuple(gram.shape)}, got {tuple(changes.shape)}"
-        )
-    basis = right_basis(gram)
-    equal = _equal(basis.singular_values)
-    return _brackets(basis.singular_values.square(), basis.right_vectors, changes, equal)
-
-
-def _equal(singular_values: Tensor) -> Tensor:
-    """Where two neighbours are the same number."""
-    return (singular_values.diff(dim=-1) == 0).any(-1)
-
-
-def _brackets(squares: Tensor, vectors: Tensor, changes: Tensor, degenerate: Tensor) -> LieBrackets:
-    """Brackets and rotation from eigenvalues, eigenvectors and ∂G (..., direction, latent, latent)."""
-    turned = torch.einsum("...abc,...ai,...bj,...ck->...ijk", changes, vectors, vectors, vectors)
-    gap = squares[..., :, None] - squares[..., None, :]
-    same = torch.eye(squares.shape[-1], dtype=torch.bool, device=squares.device)
-    rotation = torch.where(same, 0.0, turned / torch.where(same, 1.0, gap)[..., None, :, :])
-    rotation = torch.where(degenerate[..., None, None, None], torch.nan, rotation)
-    return LieBrackets(rotation - rotation.transpose(-3, -2), rotation)
-
-
-def _derivatives(
-    decoder: Decoder,
-    points: Tensor,
-    moving: Tensor,
-    likelihood: FisherWeighted | None,
-    chunk_size: int | None,
-) -> Tensor:
-    """∂G/∂z_a of the moving latents (batch, a, b, c), by forward mode over forward mode."""
-    latent = points.shape[1]
-    if chunk_size is None:
-        widest = check_decoder(decoder, points).widest
-        chunk_size = points_at_once((latent + 1) * (len(moving) + 1), widest, points.dtype, points.device)
-    directions = torch.eye(latent, dtype=points.dtype, device=points.device)[moving]
-
-    def along(part: Tensor, direction: Tensor) -> Tensor:
-        def metric(position: Tensor) -> Tensor:
-            return pullback(decoder, position, likelihood=likelihood)
-
-        _, change, *_ = jvp(metric, (part,), (direction.expand_as(part),))
-        return change
-
-    found = []
-    for part in points.split(chunk_size):
-        try:
-            found.append(vmap(along, (None, 0), 1)(part, directions))
-        except RuntimeError:  # the pullback has warned of a decoder that vmap refuses
-            found.append(torch.stack([along(part, direction) for direction in directions], 1))
-    return torch.cat(found)[:, :, moving[:, None], moving]
-
-
-def _differences(
-    decoder: Decoder,
-    points: Tensor,
-    moving: Tensor,
-    step: float,
-    likelihood: FisherWeighted | None,
-    chunk_size: int | None,
-) -> Tensor:
-    """The same by central differences."""
-    found = []
-    for direction in torch.eye(points.shape[1], dtype=points.dtype, device=points.device)[moving]:
-        ahead, behind = (
-            pullback(decoder, points + sign * step * direction, likelihood=likelihood, chunk_size=chunk_size)
-            for sign in (1, -1)
-        )
-        found.append((ahead - behind) / (2 * step))
-    return torch.stack(found, 1)[:, :, moving[:, None], moving]
 
 
 def _rounding(singular_values: Tensor, changes: Tensor, degeneracy: float) -> Tensor:
@@ -252,33 +141,17 @@ def _is_piecewise_linear(metric: Tensor, changes: Tensor) -> bool:
     )
 
 
-def _has_kinks(
-    decoder: Decoder,
-    points: Tensor,
-    moving: Tensor,
-    likelihood: FisherWeighted | None,
-    chunk_size: int | None,
-) -> bool:
+def _has_kinks(metric: Metric, points: Tensor) -> bool:
     """Whether the metric changes on the way between points by what its derivatives on the way do not see."""
-    if len(moving) < 3:  # components exist in any case
+    if len(metric.moving) < 3:  # components exist in any case
         return False
-
-    def metric(position: Tensor) -> Tensor:
-        return pullback(decoder, position, likelihood=likelihood)
+    ways = segments(points, metric.moving)
+    scale = metric.value(ways.start).abs().amax()
 
     def measured(here: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
-        parts = zip(here.split(size), direction.split(size), strict=True)
-        found = [jvp(metric, (part,), (along,))[:2] for part, along in parts]
-        value, slope = (
-            torch.cat(part)[:, moving[:, None], moving].flatten(1) for part in zip(*found, strict=True)
-        )
-        return value / scale, slope / scale
+        value, slope = metric.along(here, direction)
+        return value.flatten(1) / scale, slope.flatten(1) / scale
 
-    size = chunk_size or points_at_once(
-        2 * (points.shape[1] + 1), check_decoder(decoder, points).widest, points.dtype, points.device
-    )
-    ways = segments(points, moving)
-    scale = metric(ways.start).abs().amax()
     floor = torch.finfo(points.dtype).eps ** 0.25  # products may run in TF32
     return bool(scale > 0) and jumps(measured, ways, floor)
 

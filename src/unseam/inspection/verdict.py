@@ -29,7 +29,7 @@ def verdict(found: Inspection) -> list[str]:
     """
     if found.probes is not None:
         lines = [_alive(found), *_probed(found, found.probes), _regime(found)]
-        advice = ["nothing more can be said from sampled latents alone"]
+        advice = _polarise(found) or ["nothing more can be said from sampled latents alone"]
     else:
         lines = [_alive(found), _orthogonal(found), _degenerate(found), _regime(found), _posterior(found)]
         lines.append(_variance_law(found))
@@ -112,7 +112,7 @@ def _variance_law(found: Inspection) -> str:
     if law is None or law.spread is None:
         return ""
     word = "go as" if law.spread < AGREES else "go roughly as" if law.spread < ROUGHLY else "do not go as"
-    slope = "" if law.slope is None else f", with slope {law.slope:.2f} where the law has −1"
+    slope = "" if law.slope is None else f", with slope {_signed(law.slope)} where the law has −1"
     error = found.precision_error
     bent = law.spread >= ROUGHLY and error is not None and error.diagonal < AGREES
     why = "; columns are too short beside β for it, as posterior and decoder agree" if bent else ""
@@ -123,25 +123,70 @@ def _variance_law(found: Inspection) -> str:
 
 
 def _advice(found: Inspection) -> list[str]:
-    advice = []
+    """What follows from each finding; nothing where all is as the theory has it."""
+    return [*_more_or_fewer(found), *_straighten(found), *_polarise(found), *_match(found)]
+
+
+def _more_or_fewer(found: Inspection) -> list[str]:
+    """What to do about the number of live latents."""
     alive = None if found.active is None else int(found.active.sum())
     if alive == found.latent and found.latent > 1:
-        advice.append(
-            "every latent is used, so try more of them or a larger β to see whether some are redundant"
-        )
+        return ["every latent is used, so try more of them or a larger β to see whether some are redundant"]
     if alive is not None and alive < 2:
-        advice.append("lower β (or the likelihood's variance) until more latents live")
-    if (
-        found.dto_active is not None
-        and found.random_dto is not None
-        and found.dto_active >= CLEARLY * found.random_dto.haar
-    ):
-        advice.append("check that the posterior is diagonal and train longer or with a larger β")
+        return ["lower β (or the likelihood's variance) until more latents live"]
+    return []
+
+
+def _straighten(found: Inspection) -> list[str]:
+    """What to do about axes that are not orthogonal, or need not be the decoder's own."""
+    advice = []
+    if found.dto_active is not None and found.random_dto is not None:
+        ratio = found.dto_active / found.random_dto.haar
+        if ratio >= CLEARLY:
+            advice.append("check that the posterior is diagonal and train longer or with a larger β")
+        elif ratio >= NEARLY:
+            advice.append(
+                "train longer or with a larger β, and compare seeds, since the axes lie between orthogonal and chance"
+            )
     if found.degenerate_fraction is not None and found.degenerate_fraction >= MANY_DEGENERATE:
         advice.append("factors of equal strength cannot be told apart by orthogonality: expect them mixed")
-    if found.precision_error is not None and found.precision_error.diagonal >= ROUGHLY:
-        advice.append("check beta and likelihood given here against those of the training, then train longer")
     return advice
+
+
+def _polarise(found: Inspection) -> list[str]:
+    """What to do about latents between alive and collapsed."""
+    if found.polarised is None or found.delta_kl is None or found.active is None or not found.active.any():
+        return []
+    mixed = found.polarised.mixed
+    wide, restless = ((mixed & mask).nonzero().flatten().tolist() for mask in (found.active, ~found.active))
+    advice = []
+    if wide:
+        advice.append(
+            f"read the theory of the polarised regime as an approximation, since {_named(wide)} alive without small "
+            "variances (σ² ≪ 1; a smaller β or likelihood's variance would make them so)"
+        )
+    elif found.delta_kl >= POLARISED:
+        advice.append(
+            "read the theory of the polarised regime as an approximation, since its KL is off by more than the "
+            f"{POLARISED:.0%} of rolinek2019 §5.2"
+        )
+    if restless:
+        advice.append(
+            f"train longer or with a larger β, since {_named(restless)} collapsed on the whole but not at every point"
+        )
+    return advice
+
+
+def _match(found: Inspection) -> list[str]:
+    """What to do about a posterior that does not follow the decoder."""
+    if found.precision_error is None or found.precision_error.diagonal < AGREES:
+        return []
+    if found.precision_error.diagonal >= ROUGHLY:
+        return ["check beta and likelihood given here against those of the training, then train longer"]
+    return [
+        "train longer, since posterior and decoder agree only roughly (what then remains is how the decoder bends "
+        "within the posterior's width, which Eq. 7 leaves out)"
+    ]
 
 
 def _probed(found: Inspection, probes: Probes) -> list[str]:
@@ -175,6 +220,15 @@ def _sampled_cosines(found: Inspection, probes: Probes) -> str:
 
 def _and(parts: list[str]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _named(positions: list[int]) -> str:
+    """Latents as the subject of a sentence."""
+    return f"latent {positions[0]} is" if len(positions) == 1 else f"latents {_listed(positions)} are"
+
+
+def _signed(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")
 
 
 def _listed(positions: list[int]) -> str:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
+from unseam.drawing import COLOURS
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["calibration_figure"]
 
-# Okabe & Ito's colours, told apart by colour-blind readers; each with a sign of its own.
-STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#777777", "v"), ("#CC79A7", "D"))
+# Colours with a sign of their own each.
+STYLES = tuple(zip((*COLOURS[:3], "#777777", COLOURS[3]), "os^vD", strict=True))
 
 
 def calibration_figure(

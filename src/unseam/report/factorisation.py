@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from unseam.drawing import COLOURS
 from unseam.independence import AxisDensity, axis_density
 
 if TYPE_CHECKING:
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["factorisation_figure"]
 
-# Okabe & Ito's colours, told apart by colour-blind readers; dashes keep lines visible that lie on each other.
-COLOURS = ("#0072B2", "#D55E00", "#009E73")
+# Dashes keep lines visible that lie on each other.
 DASHES: tuple[Any, ...] = ("-", (0, (4, 2.5)), (0, (1, 2)))
 GRID = "#9a9a9a"
 
@@ -72,7 +72,7 @@ def _draw_lines(
         ):
             x = _image(decoder, line, name)
             axes.plot(x[:, 0], x[:, 1], color=GRID, linewidth=0.6)
-    for value, colour in zip(along, COLOURS, strict=True):
+    for value, colour in zip(along, COLOURS[:3], strict=True):
         x = _image(decoder, torch.stack([torch.full_like(path, value), path], 1), name)
         axes.plot(x[:, 0], x[:, 1], color=colour, linewidth=1.8)
     axes.set_title(name, fontsize=9, loc="left")
@@ -83,7 +83,9 @@ def _draw_lines(
 
 def _draw_densities(axes: Axes, found: AxisDensity, along: tuple[float, ...]) -> None:
     lengths, densities = found.arc_length.cpu(), found.log_density.exp().cpu()
-    for value, length, density, colour, dash in zip(along, lengths, densities, COLOURS, DASHES, strict=True):
+    for value, length, density, colour, dash in zip(
+        along, lengths, densities, COLOURS[:3], DASHES, strict=True
+    ):
         axes.plot(
             length,
             density,

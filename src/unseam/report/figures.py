@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unseam.drawing import COLOURS
+from unseam.drawing import COLOURS, panels
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["curves_figure", "gaps_figure", "pictures_figure", "recovery_figure"]
@@ -30,8 +31,8 @@ def recovery_figure(
 
     sides = [len(values) for values in recovered.values()]
     figure = Figure(figsize=(2.1 * len(sides) + 0.9, 0.36 * max(sides) + 1.2), layout="constrained")
-    panels = figure.subplots(1, len(sides), squeeze=False)[0]
-    for axes, (name, values) in zip(panels, recovered.items(), strict=True):
+    grid = figure.subplots(1, len(sides), squeeze=False)[0]
+    for axes, (name, values) in zip(grid, recovered.items(), strict=True):
         image = axes.imshow(values, vmin=0, vmax=1, cmap="cividis", aspect="auto")
         for (row, column), value in np.ndenumerate(values):
             colour = "black" if value > 0.6 else "white"
@@ -39,44 +40,49 @@ def recovery_figure(
         axes.set_title(name, fontsize=10)
         axes.set_xticks(range(len(factors)), factors, fontsize=8)
         axes.set_yticks(range(len(values)), [str(j) for j in range(len(values))], fontsize=8)
-    panels[0].set_ylabel("latent")
-    figure.colorbar(image, ax=panels.tolist(), shrink=0.9, label=measure)
+    grid[0].set_ylabel("latent")
+    figure.colorbar(image, ax=grid.tolist(), shrink=0.9, label=measure)
     return figure
 
 
 def gaps_figure(
-    values: Mapping[str, Mapping[str, Sequence[float]]], chance: Mapping[str, float] | None = None
+    values: Mapping[str, Mapping[str, Sequence[float]]],
+    chance: Mapping[str, float] | None = None,
+    *,
+    columns: int = 3,
 ) -> Figure:
     """Numbers over seeds: a panel a quantity, a column of dots a model, with the mean as a line.
 
     Args:
         values: by quantity, then by model, one number a seed.
         chance: by quantity, what chance gives, drawn as a dashed line.
+        columns: panels beside each other at most, further ones go below.
 
     >>> figure = gaps_figure({"DtO": {"β-VAE": [0.2, 0.3], "AE": [1.4, 1.5]}}, {"DtO": 1.6})
     >>> figure.axes[0].get_title(loc="left")
     'DtO'
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(2.5 * len(values) + 0.3, 2.8), layout="constrained")
-    for axes, (quantity, models) in zip(
-        figure.subplots(1, len(values), squeeze=False)[0], values.items(), strict=True
-    ):
-        for place, (colour, numbers) in enumerate(zip(COLOURS, models.values(), strict=False)):
-            shifts = np.linspace(-0.12, 0.12, len(numbers)) if len(numbers) > 1 else np.zeros(1)
-            axes.plot(place + shifts, numbers, "o", color=colour, markersize=5, alpha=0.8)
-            axes.plot([place - 0.3, place + 0.3], [np.mean(numbers)] * 2, color=colour, linewidth=2)
-        if chance and quantity in chance:
-            axes.axhline(chance[quantity], color="#777777", linestyle="--", linewidth=1)
-            axes.annotate("chance", (1, chance[quantity]), xycoords=("axes fraction", "data"), fontsize=7,
-                          color="#777777", ha="right", va="bottom")  # fmt: skip
-        axes.set_xticks(range(len(models)), [name.replace(" ", "\n") for name in models], fontsize=8)
-        axes.set(xlim=(-0.6, len(models) - 0.4))
-        axes.set_ylim(bottom=0)
-        axes.set_title(quantity, fontsize=9, loc="left")
-        axes.spines[["top", "right"]].set_visible(False)
+    figure, grid = panels(list(values), rows=-(-len(values) // columns), width=2.55, height=2.7)
+    for axes, (quantity, models) in zip(grid, values.items(), strict=True):
+        level = (chance or {}).get(quantity)
+        _dots(axes, models)
+        if level is not None:
+            axes.axhline(level, color="#777777", linestyle="--", linewidth=1)
+            where = {"xycoords": ("axes fraction", "data"), "ha": "left", "va": "center"}
+            axes.annotate("chance", (1.01, level), fontsize=7, color="#777777", **where)
+        seen = [number for numbers in models.values() for number in numbers if np.isfinite(number)]
+        axes.set_ylim(0, 1.08 * max([*seen, level or 0.0]) or 1.0)  # room for whole dots at the top
     return figure
+
+
+def _dots(axes: Axes, models: Mapping[str, Sequence[float]]) -> None:
+    """One column of dots a model, with its mean as a line."""
+    for place, (colour, numbers) in enumerate(zip(COLOURS, models.values(), strict=False)):
+        shifts = np.linspace(-0.12, 0.12, len(numbers)) if len(numbers) > 1 else np.zeros(1)
+        axes.plot(place + shifts, numbers, "o", color=colour, markersize=5, alpha=0.8)
+        axes.plot([place - 0.3, place + 0.3], [np.mean(numbers)] * 2, color=colour, linewidth=2)
+    axes.set_xticks(range(len(models)), [name.replace(" ", "\n") for name in models])
+    axes.set(xlim=(-0.6, len(models) - 0.4))
 
 
 def pictures_figure(

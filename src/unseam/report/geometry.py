@@ -8,14 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unseam.drawing import COLOURS
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["basis_figure", "cosine_figure", "geometry_figures", "precision_figure", "spectrum_figure"]
 
-# Okabe & Ito's colours, told apart by colour-blind readers.
-LIVE, DEAD, ACCENT = "#0072B2", "#999999", "#D55E00"
+LIVE, ACCENT = COLOURS[:2]
+DEAD = "#999999"
 
 
 def geometry_figures(

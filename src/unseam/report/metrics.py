@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unseam.drawing import COLOURS
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["grid_figure", "information_figure", "scores_figure"]
 
-# Okabe & Ito's colours, told apart by colour-blind readers.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 OUTSIDE = "#f0f0f0"
 
 

@@ -1,0 +1,40 @@
+"""``unseam advise``: which latents live at which β, before any training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unseam.cli.options import Json
+from unseam.printing import print_json, print_table, print_words
+
+__all__ = ["advise_data"]
+
+
+def advise_data(
+    data: Annotated[str, typer.Argument(help="File of data (.npy, .npz, .safetensors) or name of a world.")],
+    likelihood: Annotated[
+        str | None, typer.Option(help="gaussian or bernoulli; by default bernoulli for data within [0, 1].")
+    ] = None,
+    noise: Annotated[float, typer.Option(help="Variance of a gaussian likelihood.")] = 1.0,
+    points: Annotated[int, typer.Option(min=2, help="Points that are read at most.")] = 50_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of points.")] = 0,
+    figure: Annotated[Path | None, typer.Option(help="Where to write a plot of it (.svg).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say which latents live at which β, before any training."""
+    from unseam.advice import advice_figure, advise
+    from unseam.drawing import write_svg
+
+    found = advise(data, likelihood=likelihood, noise=noise, points=points, seed=seed)
+    drawn = None if figure is None else str(write_svg(advice_figure(found), figure))
+    if as_json:
+        print_json(found.to_dict() | {"figure": drawn})
+        return
+    print_words(found.summary())
+    if found.rows():
+        print_table(found.rows(), title="exactly so many latents live")
+    if drawn:
+        print(f"Plot in {drawn}")

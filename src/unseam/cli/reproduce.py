@@ -1,0 +1,121 @@
+"""``unseam reproduce``: the papers' tables and figures, published beside measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unseam.cli.options import Device, Json
+from unseam.printing import Row, print_json, print_rows, print_table
+
+if TYPE_CHECKING:
+    from unseam.papers import Artefact, Result
+
+__all__ = ["artefact_rows", "finding_rows", "reproduce_artefacts", "result_record"]
+
+
+def reproduce_artefacts(
+    target: Annotated[
+        str | None, typer.Argument(help="PAPER or PAPER.ARTEFACT; without one, all are listed.")
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(help="smoke (seconds), laptop (minutes) or full (as published, on a GPU)."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results; by default nothing but the screen.")
+    ] = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the papers' tables and figures again: published beside measured, with a verdict."""
+    from unseam.papers import committed, results_folder
+    from unseam.reproducing import chosen_artefacts, run_artefact
+
+    artefacts = chosen_artefacts(target)
+    if scale is None and (target is None or "." not in target):
+        kept = [(artefact, committed(artefact, out or results_folder())) for artefact in artefacts]
+        print_rows(artefact_rows(kept), title="artefacts and their committed verdicts", as_json=as_json)
+        return
+    results = [run_artefact(one, scale or "smoke", out=out, device=device) for one in artefacts]
+    if as_json:
+        print_json([result_record(result) for result in results])
+        return
+    for result in results:
+        print_table(finding_rows(result), title=f"{result.key} at {result.scale} scale: {result.verdict}")
+        print(f"{result.seconds:.0f} s; again with: {result.command}\n")
+
+
+def artefact_rows(kept: Sequence[tuple[Artefact, Result | None]]) -> list[Row]:
+    """Artefacts with the verdicts of their committed results.
+
+    >>> from unseam.papers import artefacts
+    >>> artefact_rows([(artefacts()["sikka2019.figure1"], None)])[0]["verdict"]
+    'not measured yet'
+    """
+    return [
+        {
+            "artefact": artefact.key,
+            "shows": artefact.title,
+            "verdict": "not measured yet" if result is None else result.verdict,
+            "scale": None if result is None else result.scale,
+            "seconds": None if result is None else result.seconds,
+            "on": None if result is None else _hardware(result),
+        }
+        for artefact, result in kept
+    ]
+
+
+def finding_rows(result: Result) -> list[Row]:
+    """Published beside measured, one line a finding.
+
+    >>> from unseam.papers import Finding, Outcome, Result
+    >>> found = Finding("β of the largest ELBO", "1", 1.0, None, None, "reproduced")
+    >>> finding_rows(Result("a2024.figure1", "smoke", {}, Outcome((found,), {}), {}, 1.0))[0]["measured"]
+    '1'
+    """
+    return [
+        {
+            "quantity": finding.quantity,
+            "published": finding.published,
+            "measured": _measured(finding.measured, finding.lower, finding.upper),
+            "verdict": finding.verdict,
+            "note": finding.note,
+        }
+        for finding in result.outcome.findings
+    ]
+
+
+def result_record(result: Result) -> Row:
+    """A measured artefact as JSON values, without its tables.
+
+    >>> from unseam.papers import Outcome, Result
+    >>> result_record(Result("a2024.figure1", "smoke", {}, Outcome((), {}), {}, 1.0))["scale"]
+    'smoke'
+    """
+    return {
+        "artefact": result.key,
+        "scale": result.scale,
+        "verdict": result.verdict,
+        "findings": [finding._asdict() for finding in result.outcome.findings],
+        "note": result.outcome.note,
+        "seconds": result.seconds,
+        "command": result.command,
+        "settings": dict(result.settings),
+        "about": dict(result.about),
+    }
+
+
+def _hardware(result: Result) -> str:
+    hardware = result.about["hardware"]
+    return str(hardware.get("accelerator", f"{hardware['cores']} cores"))
+
+
+def _measured(value: float | None, lower: float | None, upper: float | None) -> str:
+    if value is None:
+        return ""
+    interval = "" if lower is None or upper is None else f" [{lower:.3g}, {upper:.3g}]"
+    return f"{value:.4g}{interval}"

@@ -1,0 +1,95 @@
+"""``unseam score``: a run's codes against the factors of its world."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unseam.cli.options import Json
+from unseam.printing import Row, print_json, print_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["score_codes", "score_records", "score_rows"]
+
+# So many members of a run stand side by side with their intervals; more go one a line, scores alone.
+_SIDE_BY_SIDE = 4
+
+
+def score_codes(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metrics", "--metric", help="Only these: a,b,c, or repeat. All that fit by default."),
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="fast, or dlib for numbers comparable with the 12 600-model study (slower).")
+    ] = "fast",
+    points: Annotated[int, typer.Option(min=2, help="Items of the world that are encoded at most.")] = 50_000,
+    member: Annotated[list[int] | None, typer.Option(help="Only this member; repeat for more.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the items and of the metrics.")] = 0,
+    root: Annotated[str | None, typer.Option(help="File or folder of its data, where it has moved.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Score a run's codes against the factors of its world, with intervals; kept as scores.parquet in the run."""
+    from unseam.scoring import score_run
+
+    asked = [name for part in metrics or () for name in part.split(",")] or None
+    table = score_run(
+        run, asked, preset=preset, points=points, members=member, seed=seed, root=root, device=device
+    )
+    if as_json:
+        print_json({"run": str(run), "scores": score_records(table), **table.attrs})
+        return
+    print_table(score_rows(table), title=f"scores of {run} ({preset}, 95 % intervals)")
+    notes = table.loc[table.note != "", ["metric", "note"]].drop_duplicates()
+    for metric, note in notes.itertuples(index=False):
+        print(f"{metric} left out: {note}")
+
+
+def score_rows(table: pd.DataFrame) -> list[Row]:
+    """Scores of a run: a line a metric with intervals for few members, else a line a member.
+
+    >>> import pandas as pd
+    >>> one = {"member": 0, "metric": "mig", "score": 0.5, "lower": 0.4, "upper": 0.6, "note": ""}
+    >>> score_rows(pd.DataFrame([one]))
+    [{'metric': 'mig', 'member 0': '0.500 [0.400, 0.600]'}]
+    """
+    seen = table[table.note == ""]
+    members = sorted(set(seen.member))
+    if len(members) > _SIDE_BY_SIDE:
+        scores = {member: part.set_index("metric").score for member, part in seen.groupby("member")}
+        return [{"member": member} | {str(k): v for k, v in scores[member].items()} for member in members]
+    cells = {
+        (row.metric, row.member): f"{row.score:.3f} [{row.lower:.3f}, {row.upper:.3f}]"
+        for row in seen.itertuples()
+    }
+    metrics = list(dict.fromkeys(seen.metric))
+    return [
+        {"metric": metric} | {f"member {member}": cells.get((metric, member), "") for member in members}
+        for metric in metrics
+    ]
+
+
+def score_records(table: pd.DataFrame) -> list[Row]:
+    """Scores of a run as JSON values; what was left out has no score.
+
+    >>> import pandas as pd
+    >>> score_records(pd.DataFrame([{"metric": "udr", "score": float("nan"), "settings": '{"points": 5}'}]))
+    [{'metric': 'udr', 'score': None, 'settings': {'points': 5}}]
+    """
+
+    def value(key: str, held: Any) -> Any:
+        if key == "settings":
+            return json.loads(held) if held else None
+        return None if isinstance(held, float) and not math.isfinite(held) else held
+
+    return [
+        {str(key): value(str(key), held) for key, held in row.items()} for row in table.to_dict("records")
+    ]

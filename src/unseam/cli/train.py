@@ -1,0 +1,93 @@
+"""``unseam train``: one model, or a stack of them."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unseam.cli.options import Device, Json
+from unseam.flags import TrialFlags
+from unseam.printing import Row, print_json, print_table
+
+if TYPE_CHECKING:
+    from unseam.training import Ensemble
+
+__all__ = ["member_rows", "train_trials"]
+
+
+def train_trials(
+    flags: TrialFlags,
+    vary: Annotated[
+        list[str] | None, typer.Option(help="Train one member a value: field=a,b,c. Repeat for a grid.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run; by default one named after it.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    device: Device = None,
+    every: Annotated[int, typer.Option(min=1, help="Updates between two rows of the history.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Train one model, or a stack of them that differ in one or more fields."""
+    import warnings
+
+    from unseam.training import DivergenceWarning, train
+
+    trials = flags.trials(vary or [])
+    folder = out if out is not None else flags.folder(trials)
+    _check_target(folder, resume, device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DivergenceWarning)
+        ensemble = train(trials, out=folder, resume=resume, device=device, every=every, progress=True)
+    members = member_rows(ensemble)
+    if as_json:
+        listed = [trial.to_dict() for trial in trials]
+        print_json({"run": str(folder), "about": ensemble.about, "members": members, "trials": listed})
+    else:
+        print_table(members, title=f"{len(ensemble)} member(s) of {folder}")
+    for member, step in ensemble.stopped.items():
+        text = f"member {member} stopped at step {step}, no longer finite: {trials[member].describe()}"
+        print(f"unseam: {text}", file=sys.stderr)
+    if ensemble.stopped:
+        raise typer.Exit(1)
+
+
+def member_rows(ensemble: Ensemble) -> list[Row]:
+    """What tells members apart, and the last row of each history; a term that is missing or not finite is None.
+
+    >>> from unseam import Trial, train
+    >>> small = Trial(world="linear", likelihood="gaussian", latent=2, steps=1, batch_size=4)
+    >>> member_rows(train(small))[0]["stopped"] is None
+    True
+    """
+    trials = [trial.to_dict() for trial in ensemble.trials]
+    varied = [name for name, value in trials[0].items() if any(trial[name] != value for trial in trials)]
+    history = ensemble.history.drop(columns="alive")
+    last = history.drop_duplicates("member", keep="last").set_index("member").to_dict("index")
+    return [
+        {"member": member}
+        | {name: trials[member][name] for name in varied}
+        | {"stopped": ensemble.stopped.get(member)}
+        | {str(name): value if math.isfinite(value) else None for name, value in last[member].items()}
+        for member in range(len(ensemble))
+    ]
+
+
+def _check_target(folder: Path, resume: bool, device: str | None) -> None:
+    """What the trainer would refuse as well, in the words of the command line."""
+    import torch
+
+    if not resume and (folder / "run.json").exists():
+        raise ValueError(
+            f"{folder} holds a run already; add --resume to go on with it, or --out another folder"
+        )
+    try:
+        kind = torch.device(device or "cpu").type
+    except RuntimeError:
+        raise ValueError(f"--device must be cpu, cuda or cuda:N, got {device!r}") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"--device {device} needs a CUDA device, and torch finds none here")
