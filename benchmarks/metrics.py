@@ -22,6 +22,7 @@ from benchmarks.timing import seconds_per_call
 from unseam.metrics import (
     MigSettings,
     SapSettings,
+    beta_vae_score,
     dci,
     factor_vae_score,
     irs,
@@ -55,6 +56,7 @@ TENSOR: dict[str, Callable[..., Any]] = {
     "mig": mig,
     "sap": sap,
     "factor_vae": factor_vae_score,
+    "beta_vae": beta_vae_score,
     "modularity": modularity,
     "irs": irs,
     "mcc": mcc,

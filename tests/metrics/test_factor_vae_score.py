@@ -196,20 +196,11 @@ def test_one_point_is_too_few():
         factor_vae_score(torch.zeros(1, 2), torch.zeros(1, 1))
 
 
-def independent(seed, points, noise):
-    """Codes that mix factors, of points of their own."""
-    source = torch.Generator().manual_seed(seed)
-    factors = torch.stack([torch.randint(size, (points,), generator=source) for size in (3, 6, 8, 10)], 1)
-    values = (factors - factors.double().mean(0)) / factors.double().std(0)
-    mixing = torch.eye(4, **F64) + 0.55 * torch.ones(4, 4, **F64).triu(1)
-    return values @ mixing + noise * torch.randn(points, 4, generator=source, **F64), factors
-
-
-def test_the_error_is_the_spread_over_independent_points():
+def test_the_error_is_the_spread_over_independent_points(mixed):
     """Points are few and votes are many, so that the points make most of the spread."""
     found = []
     for seed in range(40):
-        codes, factors = independent(seed, 1000, noise=1.0)
+        codes, factors = mixed(seed)
         source = torch.Generator().manual_seed(seed)
         found.append(factor_vae_score(codes, factors, preset="fast", generator=source))
     score = torch.stack([one.score for one in found])

@@ -129,7 +129,10 @@ def test_two_points_are_enough(codes, factors):
         (lambda: R2Settings(direction="both"), "direction must be 'factors' or 'codes', got 'both'"),
         (lambda: R2Settings(train=0), "train must be at least 1, got 0"),
         (lambda: R2Settings(neighbours=0), "neighbours must be at least 1, got 0"),
-        (lambda: r2(torch.zeros(1, 2), torch.zeros(1, 2)), "at least 2 points to fit and to score on, got 1"),
+        (
+            lambda: r2(torch.zeros(1, 2), torch.zeros(1, 2)),
+            "at least 2 points to train and to test on, got 1",
+        ),
     ],
 )
 def test_bad_input_is_named(call, message):

@@ -1,4 +1,4 @@
-"""Training and test points, and scores without a group of them."""
+"""Points that are drawn, those to train and to test on, and scores without a group of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, distinct
+from unseam.metrics._inputs import Checked, default_generator, distinct, drawn
 from unseam.metrics.intervals import GROUPS, groups
 
-__all__ = ["Halves", "fewer", "gap", "halves", "over_varying", "parted", "share_without", "varying"]
+__all__ = [
+    "Halves",
+    "fewer",
+    "gap",
+    "halves",
+    "over_varying",
+    "parted",
+    "sampled",
+    "share_without",
+    "unexplained_without",
+    "varying",
+]
 
 
 class Halves(NamedTuple):
@@ -24,6 +35,13 @@ class Halves(NamedTuple):
     """Group (train,) of every training point."""
     test_groups: Tensor
     """Group (test,) of every test point."""
+
+
+def sampled(given: Checked, points: int | None, generator: torch.Generator | None) -> tuple[Checked, Tensor]:
+    """At most so many points at random, and the group (batch,) of each."""
+    source = default_generator(generator)
+    given = drawn(given, points, source)
+    return given, groups(given.codes.shape[1], source).to(given.codes.device)
 
 
 def fewer(train: int, test: int, batch: int) -> tuple[int, int]:
@@ -88,3 +106,22 @@ def share_without(right: Tensor, group: Tensor) -> Tensor:
     total, number = parts.sum(-1, keepdim=True), numbers.sum()
     left = (total - parts) / (number - numbers) if count > 1 else total / number
     return torch.cat([total / number, left], -1).movedim(-1, 0)
+
+
+def unexplained_without(guess: Tensor, truth: Tensor, group: Tensor) -> Tensor:
+    """Mean squared error over variance with all points, then without each group; 1 where nothing varies.
+
+    Args:
+        guess: (..., point).
+        truth: (point,).
+        group: (point,).
+
+    Returns:
+        (1 + group, ...), float64.
+    """
+    moved = truth - truth.mean()
+    error = share_without((guess - truth).square(), group).clamp(min=0)
+    spread = share_without(moved.square(), group) - share_without(moved, group).square()
+    spread = spread.view(-1, *[1] * (error.ndim - 1))
+    flat = spread <= 1e-12 * spread[:1]
+    return torch.where(flat, 1.0, error / torch.where(flat, 1.0, spread))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Grouping", "counted", "entropy", "grouping", "several", "xlogx"]
+__all__ = ["Grouping", "counted", "entropy", "grouping", "kept", "several", "xlogx"]
 
 
 class Grouping(NamedTuple):
@@ -39,6 +39,12 @@ def grouping(group: Tensor | None, batch: int, device: torch.device) -> Grouping
     members = torch.bincount(of).double()
     sizes = torch.cat([members.sum()[None], members.sum() - members])
     return Grouping(order, of, len(members), sizes)
+
+
+def kept(group: Tensor) -> Tensor:
+    """Which points (1 + group, batch) there are: all, then those outside each group (batch,)."""
+    left_out = torch.arange(-1, int(group.max()) + 1, device=group.device)
+    return group != left_out[:, None]
 
 
 def counted(index: Tensor, size: int, grouped: Grouping) -> Tensor:

@@ -1,20 +1,23 @@
-"""scikit-learn's gradient-boosted trees, one model a factor, factors side by side."""
+"""scikit-learn's gradient-boosted trees, one model a factor, factors and classes side by side."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor, as_completed
+from threading import Event
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import expit, log_softmax
-from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
+from sklearn.ensemble import GradientBoostingRegressor
 from torch import Tensor
 
 from unseam.metrics._boosting import Boosted
+from unseam.metrics._rounds import SideBySide
 
 __all__ = ["grow"]
 
@@ -32,6 +35,11 @@ class _Task(NamedTuple):
     depth: int
     rate: float
 
+    @property
+    def trees(self) -> int:
+        """Trees a round, at the most: what the task costs."""
+        return len(np.unique(self.target)) if self.discrete else 1
+
 
 def grow(
     codes: Tensor,
@@ -46,33 +54,70 @@ def grow(
 ) -> Boosted:
     """scikit-learn's boosting, with the arguments and results of :func:`unseam.metrics._boosting.boost`.
 
-    Threads, not processes: trees are grown without the interpreter's lock, codes are not copied, and nothing is lost
-    when a worker process dies, because there is none.
+    Factors side by side, and the trees of a round, one a class, side by side too, so that a factor of many values
+    keeps no processor waiting. Threads, not processes: trees are grown without the interpreter's lock, codes are not
+    copied, and nothing is left behind when the work is interrupted.
     """
     tasks = [
         _Task(table, column, is_discrete, groups.cpu().numpy(), rounds, depth, rate)
         for table in codes.cpu().numpy()
         for column, is_discrete in zip(targets.cpu().numpy().T, discrete, strict=True)
     ]
-    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        found = list(pool.map(_fitted, tasks))
+    found = _all_fitted(tasks, workers or _processors())
     shape = (len(codes), len(discrete))
     importance = torch.stack([torch.from_numpy(part) for part, _ in found]).unflatten(0, shape)
     predicted = torch.stack([torch.from_numpy(part) for _, part in found]).unflatten(0, shape)
     return Boosted(importance.permute(2, 0, 3, 1).to(codes.device), predicted.mT.to(codes.device))
 
 
-def _fitted(task: _Task) -> tuple[Array, Array]:
+def _processors() -> int:
+    """Processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _all_fitted(tasks: Sequence[_Task], workers: int) -> list[tuple[Array, Array]]:
+    """What :func:`_fitted` finds of every task, with so many threads that grow trees."""
+    if workers == 1:
+        return [_fitted(task) for task in tasks]
+    stop = Event()
+
+    def unless_stopped(*_: object) -> None:
+        if stop.is_set():
+            raise CancelledError
+
+    with ThreadPoolExecutor(workers) as factors, ThreadPoolExecutor(workers) as trees:
+        # Those with most trees first, so that little is left when there is nothing more to begin with.
+        order = sorted(range(len(tasks)), key=lambda place: -tasks[place].trees)
+        found = {
+            place: factors.submit(_fitted, tasks[place], unless_stopped, trees, workers) for place in order
+        }
+        try:
+            for one in as_completed(found.values()):
+                one.result()
+            return [found[place].result() for place in range(len(tasks))]
+        finally:
+            # Where a factor failed, or somebody lost patience, the others end with their round.
+            stop.set()
+            factors.shutdown(wait=False, cancel_futures=True)
+
+
+def _fitted(
+    task: _Task,
+    monitor: Callable[..., None] | None = None,
+    trees: Executor | None = None,
+    parts: int = 1,
+) -> tuple[Array, Array]:
     """Importances (variant, latent) and predictions (point,) of one factor."""
     train = len(task.groups)
     x, y = task.codes[:train], task.target[:train]
     variants = int(task.groups.max()) + 2
     if (y == y[0]).all():
         return np.zeros((variants, x.shape[1])), np.full(len(task.codes), y[0])
-    kind = GradientBoostingClassifier if task.discrete else GradientBoostingRegressor
-    model = kind(n_estimators=task.rounds, max_depth=task.depth, learning_rate=task.rate, random_state=0).fit(
-        x, y
-    )
+    options = {"n_estimators": task.rounds, "max_depth": task.depth, "learning_rate": task.rate}
+    model: Any = (SideBySide if task.discrete else GradientBoostingRegressor)(random_state=0, **options)
+    if task.discrete:
+        model.executor, model.parts = trees, parts
+    model.fit(x, y, monitor=monitor)
     importance = _importances(model, x, y, task)
     # Splits that gain nothing come out a rounding error below 0; the study takes absolute values too.
     importance[0] = np.abs(model.feature_importances_)

@@ -8,15 +8,20 @@ from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, default_generator, unstacked
-from unseam.metrics._sharing import in_parts, partners, shared
-from unseam.metrics._splits import share_without, varying
-from unseam.metrics.intervals import Interval, groups, jackknife
+from unseam.metrics._inputs import Table, at_least_one, checked, chosen, default_generator, unstacked
+from unseam.metrics._logistic import multinomial
+from unseam.metrics._members import per_chunk
+from unseam.metrics._sharing import in_parts
+from unseam.metrics._votes import Votes, drawn_votes, in_groups, share_of_right
+from unseam.metrics.intervals import GROUPS, Interval, groups
 
 __all__ = ["BetaVaeScore", "BetaVaeSettings", "beta_vae_score"]
+
+PENALTY = 1.0
+"""Inverse strength C of the L2 penalty on the classifier's weights: scikit-learn's default."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +74,11 @@ def beta_vae_score(
 
     .. math:: \frac{1}{B} \sum_{b=1}^{B} |z^{(b)} - z'^{(b)}|, \qquad v_k(z^{(b)}) = v_k(z'^{(b)})
 
-    is given to a linear classifier of k: multinomial logistic regression of scikit-learn with its defaults (an L2
-    penalty with C = 1), run to convergence. The first of a pair is a uniformly drawn row, the second a row that
-    shares its value of factor k, drawn with replacement from those at hand: grids may be incomplete. Continuous
-    factors are cut into bins of equal width.
+    is given to a linear classifier of k: the multinomial logistic regression of scikit-learn with its defaults (an L2
+    penalty with C = 1), for all members at once and at its optimum, which scikit-learn comes near within its tolerance:
+    where codes hardly tell the factors apart, two in a thousand answers may differ. The first of a pair is a uniformly
+    drawn row, the second a row that shares its value of factor k, drawn with replacement from those at hand: grids may
+    be incomplete. Continuous factors are cut into bins of equal width.
 
     A linear classifier may use all codes, so rotated codes can score 1. Unchanged by order, sign and shift of
     codes; not by their scale, which the penalty sees: codes near 0 score at chance. Constant codes score the share
@@ -88,8 +94,10 @@ def beta_vae_score(
         generator: draws the pairs, the same for all members; by default one with seed 0.
 
     Returns:
-        The score and its parts; the interval leaves out groups of the test differences, without refitting, so
-        that it covers the draw of pairs and not that of the points.
+        The score and its parts. The interval covers the draw of test differences, of which groups are left out, and
+        that of points: without each group of rows, pairs that lose a row are left out of all differences. The
+        classifier stays. Where it has little but chance to go by, as for codes turned by 45°, a new one would make up
+        for some of the change, and the error can be twice the spread over independent points.
 
     >>> factors = torch.cartesian_prod(torch.arange(4), torch.arange(5))
     >>> beta_vae_score(factors.double(), factors, preset="fast").score
@@ -97,46 +105,56 @@ def beta_vae_score(
     """
     given = checked(codes, factors, discrete=discrete, variance=variance)
     settings = chosen(preset, BETA_VAE_PRESETS)
-    source = default_generator(generator)
-    factor, features = _differences(given, settings, source)
-    right = torch.stack([_right(feature, factor, settings.train) for feature in features.double()])
-    group = groups(settings.test, source).to(given.codes.device)
-    shares = share_without(right[:, settings.train :], group)
-    hot = torch.nn.functional.one_hot(factor[: settings.train], given.factors.shape[1]).to(features.dtype)
-    found = BetaVaeScore(
-        shares[0],
-        jackknife(shares[0], shares[1:]),
-        right[:, : settings.train].double().mean(1),
-        features[:, : settings.train].mT @ (hot / hot.sum(0).clamp(min=1)),
-        settings,
-    )
+    source, device = default_generator(generator), given.codes.device
+    count, train = settings.train + settings.test, settings.train
+    votes = drawn_votes(given, count, settings.batch, settings.batch, settings.bins, source)
+    of_votes, of_rows = (groups(size, source).to(device) for size in (settings.test, given.codes.shape[1]))
+
+    def measure(codes: Tensor) -> tuple[Tensor, Tensor]:
+        features = _differences(codes, votes, of_rows)
+        told = _told(features, votes.factor[:train])
+        hot = one_hot(votes.factor[:train], given.factors.shape[1]).to(features.dtype)
+        return told == votes.factor[:, None], features[:, :train, 0].mT @ (hot / hot.sum(0).clamp(min=1))
+
+    numbers = count * (GROUPS + 1) * (given.codes.shape[2] + given.factors.shape[1])
+    right, differences = map(torch.cat, zip(*per_chunk(given.codes, numbers, measure), strict=True))
+    change = right[..., 1:].double() - right[..., :1].double()
+    score, interval = share_of_right(right[:, train:, 0], change, of_votes)
+    found = BetaVaeScore(score, interval, right[:, :train, 0].double().mean(1), differences, settings)
     return unstacked(found, given.stacked)
 
 
-def _differences(
-    given: Checked, settings: BetaVaeSettings, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Factor (vote,) that pairs share, and their mean absolute difference (member, vote, latent)."""
-    member, batch, latent = given.codes.shape
-    device, source = given.codes.device, generator.device
-    count = settings.train + settings.test
-    shape = (count, settings.batch)
-    choice = torch.tensor(varying(given), device=device)
-    factor = torch.randint(len(choice), (count, 1), generator=generator, device=source).to(device)
-    first = torch.randint(batch, shape, generator=generator, device=source).to(device)
-    draws = torch.rand(shape, generator=generator, dtype=torch.float64, device=source).to(device)
-    second = partners(shared(given, settings.bins), choice[factor], first, draws)
+def _differences(codes: Tensor, votes: Votes, group: Tensor) -> Tensor:
+    """Mean absolute differences (member, vote, 1 + group, latent) of pairs, of all and without each group of rows.
+
+    A pair is left out where one of its rows is; where none stays the difference is that of all.
+    """
+    members, _, latent = codes.shape
+    count, size = votes.first.shape
     found = []
-    for part in in_parts(count, 2 * member * settings.batch * latent, device):
-        apart = given.codes[:, first[part].flatten()] - given.codes[:, second[part].flatten()]
-        found.append(apart.abs_().unflatten(1, (-1, settings.batch)).mean(2))
-    return choice[factor[:, 0]], torch.cat(found, 1)
+    for part in in_parts(count, members * latent * (2 * size + 2 * GROUPS), codes.device):
+        first, second = votes.first[part], votes.second[part]
+        near, far = (codes.index_select(1, rows.flatten()) for rows in (first, second))
+        apart = near.sub_(far).abs_().unflatten(1, first.shape)
+        inside = (in_groups(group, first) | in_groups(group, second)).to(codes.dtype)
+        gone = (inside @ apart.movedim(0, 2).flatten(2)).unflatten(2, (members, latent)).movedim(2, 0)
+        stay, total = size - inside.sum(-1)[..., None], apart.sum(2)[:, :, None]
+        fewer = torch.where(stay > 0, (total - gone) / stay.clamp(min=1), total / size)
+        found.append(torch.cat([total / size, fewer], 2))
+    return torch.cat(found, 1)
 
 
-def _right(features: Tensor, factor: Tensor, train: int) -> Tensor:
-    """Whether the factor (vote,) is told right by a classifier that was fitted to the first votes."""
-    x, y = features.cpu().numpy(), factor.cpu().numpy()
-    if len(set(y[:train])) == 1:
-        return factor == factor[0]
-    model = LogisticRegression(max_iter=10_000, random_state=0).fit(x[:train], y[:train])
-    return torch.from_numpy(model.predict(x) == y).to(factor.device)
+def _told(features: Tensor, factor: Tensor) -> Tensor:
+    """Factor (member, vote, variant) that differences (member, vote, variant, latent) are told to share.
+
+    By a classifier of the first variant of the first votes, whose factors (train,) are known.
+    """
+    factors, label = torch.unique(factor, return_inverse=True)
+    if len(factors) == 1:
+        return factors.expand(features.shape[:-1])
+    known = features[:, : len(factor), 0].double()
+    middle = known.mean(1, keepdim=True)
+    weights = multinomial(known - middle, one_hot(label, len(factors)).double(), PENALTY)
+    slope, intercept = weights[..., :-1].mT, weights[:, None, :, -1]
+    scores = torch.baddbmm(intercept - middle @ slope, features.flatten(1, 2).double(), slope)
+    return factors[scores.argmax(-1)].unflatten(1, features.shape[1:3])

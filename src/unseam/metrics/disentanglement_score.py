@@ -13,7 +13,15 @@ from torch import Tensor
 from unseam.metrics._inputs import Checked, Table, checked, chosen, default_generator, drawn, unstacked
 from unseam.metrics._members import per_chunk
 from unseam.metrics._neighbours import most_common, nearest
-from unseam.metrics._splits import Halves, gap, halves, over_varying, parted, share_without
+from unseam.metrics._splits import (
+    Halves,
+    gap,
+    halves,
+    over_varying,
+    parted,
+    share_without,
+    unexplained_without,
+)
 from unseam.metrics.intervals import Interval, jackknife
 
 __all__ = [
@@ -172,10 +180,5 @@ def _classified(found: Tensor, truth: Tensor, group: Tensor, form: str) -> Tenso
 
 
 def _regressed(found: Tensor, truth: Tensor, group: Tensor, form: str) -> Tensor:
-    moved = truth - truth.mean()
-    spread = share_without(moved.square(), group) - share_without(moved, group).square()
-    spread = spread.clamp(min=0)[:, None, None]
-    error = share_without((found - truth).square(), group).clamp(min=0)
-    flat = spread <= 1e-12 * spread[:1]
-    score = torch.where(flat, 0.0, 1 - (error / torch.where(flat, 1.0, spread)).sqrt())
+    score = 1 - unexplained_without(found, truth, group).sqrt()
     return score if form == "printed" else score.clamp(min=0)

@@ -9,20 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import logsigmoid, one_hot
+from torch.nn.functional import one_hot
 
 from unseam.metrics._inputs import Table, at_least_one, checked, chosen, classes, default_generator, unstacked
+from unseam.metrics._logistic import one_vs_rest
 from unseam.metrics._members import per_chunk
 from unseam.metrics._splits import Halves, fewer, halves, over_varying
 from unseam.metrics.intervals import GROUPS, Interval, jackknife
 
 __all__ = ["Explicitness", "ExplicitnessSettings", "explicitness"]
-
-# Newton's method doubles its digits with each step once it is near.
-_STEPS = 100
-_HALVINGS = 40
-# Distance from the least objective, in nats over all points, at which Newton's method ends.
-_NEAR = 1e-10
 
 
 @dataclass(frozen=True)
@@ -127,7 +122,7 @@ def _areas(codes: Tensor, labels: Tensor, split: Halves, penalty: float) -> Tens
     def measure(part: Tensor) -> Tensor:
         train, test = part[:, split.train].double(), part[:, split.test].double()
         middle = train.mean(1, keepdim=True)
-        weights = _regressions(train - middle, one_hot(inside, count).double(), penalty)
+        weights = one_vs_rest(train - middle, one_hot(inside, count).double(), penalty)
         scores = weights[..., :-1] @ (test - middle).mT
         areas, valid = _area_without(scores, positive, split.test_groups)
         return torch.where(valid.any(-1), (areas * valid).sum(-1) / valid.sum(-1).clamp(min=1), 0.5)
@@ -137,52 +132,6 @@ def _areas(codes: Tensor, labels: Tensor, split: Halves, penalty: float) -> Tens
     latent = codes.shape[2]
     numbers = len(split.train) * (6 * count + latent * latent) + 20 * len(split.test) * count
     return torch.cat(per_chunk(codes, numbers, measure), 1)
-
-
-def _regressions(codes: Tensor, hot: Tensor, penalty: float) -> Tensor:
-    """Weights and intercept (member, value, latent + 1) of one regression for each value.
-
-    Args:
-        codes: (member, train, latent), centred.
-        hot: whether each point has each value (train, value).
-        penalty: C.
-    """
-    x = torch.cat([codes, torch.ones_like(codes[..., :1])], -1)
-    width = x.shape[-1]
-    pairs = torch.triu_indices(width, width, device=x.device)
-    products = x[..., pairs[0]] * x[..., pairs[1]]
-    ridge = torch.full((width,), 1 / penalty, dtype=x.dtype, device=x.device)
-    ridge[-1] = 0
-    side = 1 - 2 * hot.T
-    weights = x.new_zeros((len(x), hot.shape[1], width))
-    weights[..., -1] = hot.mean(0).logit()
-
-    def evaluated(weights: Tensor) -> tuple[Tensor, Tensor]:
-        scores = weights @ x.mT
-        return scores, (weights.square() * ridge).sum(-1) / 2 - logsigmoid(-side * scores).sum(-1)
-
-    scores, objective = evaluated(weights)
-    for _ in range(_STEPS):
-        probability = scores.sigmoid()
-        gradient = (probability - hot.T) @ x + ridge * weights
-        curvature = (probability * (1 - probability)) @ products
-        # Where all probabilities saturate the intercept has no curvature of its own.
-        hessian = torch.diag_embed(ridge.clamp(min=_NEAR).expand_as(weights))
-        hessian[..., pairs[0], pairs[1]] += curvature
-        hessian = hessian.triu() + hessian.triu(1).mT
-        step = -torch.linalg.solve(hessian, gradient)
-        slope = (step * gradient).sum(-1)
-        if bool((-slope / 2 < _NEAR).all()):
-            break
-        size = torch.ones_like(slope)
-        for _ in range(_HALVINGS):
-            scores, trial = evaluated(weights + size[..., None] * step)
-            enough = trial <= objective * (1 + 1e-14) + 1e-4 * size * slope
-            if bool(enough.all()):
-                break
-            size = torch.where(enough, size, size / 2)
-        weights, objective = weights + size[..., None] * step, trial
-    return weights
 
 
 def _area_without(scores: Tensor, positive: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,9 +20,9 @@ from unseam.metrics._inputs import (
     distinct,
     unstacked,
 )
-from unseam.metrics._sharing import in_parts, partners, shared
-from unseam.metrics._splits import share_without, varying
-from unseam.metrics.intervals import GROUPS, Interval, around, groups, jackknife
+from unseam.metrics._sharing import in_parts
+from unseam.metrics._votes import drawn_votes, in_groups, share_of_right
+from unseam.metrics.intervals import GROUPS, Interval, groups
 
 __all__ = ["FactorVaeScore", "FactorVaeSettings", "factor_vae_score"]
 
@@ -120,29 +120,28 @@ def factor_vae_score(
     """
     given = checked(codes, factors, discrete=discrete, variance=variance)
     settings = chosen(preset, FACTOR_VAE_PRESETS)
-    if given.codes.shape[1] < 2:
-        raise ValueError(f"codes must have at least 2 points for a variance, got {given.codes.shape[1]}")
+    batch = given.codes.shape[1]
+    if batch < 2:
+        raise ValueError(f"codes must have at least 2 points for a variance, got {batch}")
     source = default_generator(generator)
     spread, points = _global_variance(given, settings.points, source)
     active = spread.sqrt() >= settings.prune
-    factor, index = _drawn(given, settings, source)
-    train = settings.train
-    group = groups(given.codes.shape[1], source).to(given.codes.device)
+    count, train = settings.train + settings.test, settings.train
+    factor, _, index = drawn_votes(given, count, 1, settings.batch, settings.bins, source)
+    of_rows, of_votes = (groups(size, source).to(given.codes.device) for size in (batch, settings.test))
     scale = _scale(spread, active)
     seen = _least(given, index[:train], scale)
-    scales = _scale(_variance_without(given, points, group), active[:, None])
-    tested, without = _left_out(given, index[train:], scale, scales, group)
-    code = torch.cat([seen, tested], 1)
+    scales = _scale(_variance_without(given, points, of_rows), active[:, None])
+    tested, without = _left_out(given, index[train:], scale, scales, of_rows)
     table = _table(factor[:train], seen, given.codes.shape[2], given.factors.shape[1])
     majority, alive = table.argmax(-1), active.any(-1, keepdim=True)
-    right = (majority.gather(1, code) == factor) & alive
-    shares = share_without(right[:, train:], groups(settings.test, source).to(given.codes.device))
+    right = (majority.gather(1, torch.cat([seen, tested], 1)) == factor) & alive
     told = majority.gather(1, without.flatten(1)).view_as(without) == factor[train:, None]
-    of_votes = jackknife(shares[0], shares[1:]).error
-    of_points = _points_error((told & alive[..., None]).double() - right[:, train:, None].double())
+    change = (told & alive[..., None]).double() - right[:, train:, None].double()
+    score, interval = share_of_right(right[:, train:], change, of_votes)
     found = FactorVaeScore(
-        shares[0],
-        around(shares[0], torch.hypot(of_votes, of_points), without.shape[-1]),
+        score,
+        interval,
         right[:, :train].double().mean(1),
         table,
         active,
@@ -167,25 +166,12 @@ def _variance_without(given: Checked, points: Tensor, group: Tensor) -> Tensor:
     """Variance (member, group, latent) over the points without each group; of all where fewer than two stay."""
     rows = given.codes[:, points]
     moved = rows - rows.mean(1, keepdim=True)
-    stays = (group[points] != _numbers(group)[:, None]).to(rows.dtype)
+    stays = (~in_groups(group, points[None])[0]).to(rows.dtype)
     count = stays.sum(-1, keepdim=True)
     first, second = stays @ moved, stays @ moved.square()
     found = (second - first.square() / count.clamp(min=1)) / (count - 1).clamp(min=1)
     enough = (count > 1) & (found > 0)
     return torch.where(enough, found, rows.var(1)[:, None])
-
-
-def _drawn(given: Checked, settings: FactorVaeSettings, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Factor (vote,) that each vote fixes, and the rows (vote, batch) of its batch."""
-    device, source = given.codes.device, generator.device
-    count = settings.train + settings.test
-    choice = torch.tensor(varying(given), device=device)
-    factor = torch.randint(len(choice), (count, 1), generator=generator, device=source)
-    row = torch.randint(given.codes.shape[1], (count, 1), generator=generator, device=source)
-    shape = (count, settings.batch)
-    draws = torch.rand(shape, generator=generator, dtype=torch.float64, device=source)
-    factor, row, draws = choice[factor.to(device)], row.to(device), draws.to(device)
-    return factor[:, 0], partners(shared(given, settings.bins), factor, row, draws)
 
 
 def _moved(given: Checked, index: Tensor) -> Tensor:
@@ -218,13 +204,12 @@ def _left_out(
     """
     members, _, latent = given.codes.shape
     size, eps = index.shape[1], torch.finfo(given.codes.dtype).eps
-    number = _numbers(group)[:, None]
     whole, without = [], []
-    for part in in_parts(len(index), members * latent * (2 * size + 4 * len(number)), index.device):
+    for part in in_parts(len(index), members * latent * (2 * size + 4 * GROUPS), index.device):
         moved = _moved(given, index[part])
         first, second = moved.sum(2), moved.square().sum(2)
         code = _lowest(second - first.square() / size, scale[:, None])
-        inside = (group[index[part]][:, None] == number).to(moved.dtype)
+        inside = in_groups(group, index[part]).to(moved.dtype)
         stay = (size - inside.sum(-1))[..., None]
         both = torch.stack([moved, moved.square()]).movedim(2, 0).movedim(3, 1).flatten(2)
         gone = (inside @ both).unflatten(2, (2, members, latent)).movedim((2, 3), (0, 1))
@@ -236,23 +221,6 @@ def _left_out(
         whole.append(code)
         without.append(torch.where(stay[..., 0] > 1, fewer, code[..., None]))
     return torch.cat(whole, 1), torch.cat(without, 1)
-
-
-def _points_error(change: Tensor) -> Tensor:
-    """Standard error (member,) by the points, from the change (member, vote, group) of each vote without a group.
-
-    A jackknife of the mean change. Batches that lose rows change votes at random too, which is no matter of the points
-    but of the votes, and the votes' own error has it: what it adds to the squares is taken off.
-    """
-    _, votes, count = change.shape
-    mean = change.mean(1)
-    between = (mean - mean.mean(-1, keepdim=True)).square().sum(-1)
-    random = change.var(1, correction=0).sum(-1) / max(votes - 1, 1) * (count - 1) / count
-    return ((between - random).clamp(min=0) * (count - 1) / count).sqrt()
-
-
-def _numbers(group: Tensor) -> Tensor:
-    return torch.arange(min(GROUPS, len(group)), device=group.device)
 
 
 def _table(factor: Tensor, code: Tensor, latent: int, factors: int) -> Tensor:

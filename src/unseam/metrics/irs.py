@@ -12,20 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import (
-    Checked,
-    Table,
-    at_least_one,
-    checked,
-    chosen,
-    default_generator,
-    drawn,
-    equal_width,
-    labels,
-    parts,
-    unstacked,
-)
-from unseam.metrics.intervals import GROUPS, Interval, groups, jackknife
+from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, classes, parts, unstacked
+from unseam.metrics._splits import sampled
+from unseam.metrics.intervals import GROUPS, Interval, jackknife
 
 __all__ = ["Irs", "IrsSettings", "irs"]
 
@@ -106,10 +95,9 @@ def irs(
     tensor(1., dtype=torch.float64)
     """
     settings = chosen(preset, IRS_PRESETS)
-    source = default_generator(generator)
-    given = drawn(checked(codes, factors, discrete=discrete, variance=variance), settings.points, source)
+    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given, group = sampled(given, settings.points, generator)
     members, batch, latent = given.codes.shape
-    group = groups(batch, source).to(given.codes.device)
     rows = given.codes.mT.reshape(members * latent, batch).double()
     rows = rows - rows.mean(1, keepdim=True)
     rows = torch.where(rows.amax(1, keepdim=True) > rows.amin(1, keepdim=True), rows, 0.0)
@@ -128,13 +116,9 @@ def irs(
 
 
 def _classes(given: Checked, settings: IrsSettings) -> Tensor:
-    columns = [
-        column
-        if settings.bins is None and discrete
-        else equal_width(column, settings.bins or 20).to(column.dtype)
-        for column, discrete in zip(given.factors.T, given.discrete, strict=True)
-    ]
-    return labels(torch.stack(columns, 1))
+    if settings.bins is None:
+        return classes(given, 20)
+    return classes(given._replace(discrete=(False,) * len(given.discrete)), settings.bins)
 
 
 def _largest(rows: Tensor, group: Tensor) -> Tensor:

@@ -12,20 +12,11 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from unseam.metrics._inputs import (
-    Checked,
-    Table,
-    at_least_one,
-    checked,
-    chosen,
-    default_generator,
-    drawn,
-    parts,
-    unstacked,
-)
+from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, parts, unstacked
 from unseam.metrics._moments import correlation, covariance, ranks
-from unseam.metrics._tables import Grouping, grouping
-from unseam.metrics.intervals import Interval, groups, jackknife
+from unseam.metrics._splits import sampled
+from unseam.metrics._tables import Grouping, grouping, kept
+from unseam.metrics.intervals import Interval, jackknife
 
 __all__ = ["Mcc", "MccSettings", "mcc"]
 
@@ -104,10 +95,9 @@ def mcc(
     tensor([1, 0])
     """
     settings = chosen(preset, MCC_PRESETS)
-    source = default_generator(generator)
-    given = drawn(checked(codes, factors, discrete=discrete, variance=variance), settings.points, source)
+    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given, group = sampled(given, settings.points, generator)
     batch = given.codes.shape[1]
-    group = groups(batch, source).to(given.codes.device)
     grouped = grouping(group, batch, given.codes.device)
     varies = given.factors.amax(0) > given.factors.amin(0)
     spearman = settings.correlation == "spearman"
@@ -145,9 +135,7 @@ def _pearson(given: Checked, grouped: Grouping) -> Tensor:
 
 def _spearman(given: Checked, group: Tensor, *, left_out: bool) -> Tensor:
     """Rank correlations (1 + group, member, latent, factor), without each group only where asked for."""
-    keep = torch.ones_like(group, dtype=torch.bool)[None]
-    if left_out:
-        keep = torch.cat([keep, group != torch.arange(int(group.max()) + 1, device=group.device)[:, None]])
+    keep = kept(group) if left_out else kept(group)[:1]
     factor_ranks = _unit(ranks(given.factors.T, keep), keep[:, None])
     found = []
     for part in parts(len(given.codes), given.codes[0].numel() * len(keep), given.codes.device):

@@ -11,17 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import (
-    Checked,
-    Table,
-    at_least_one,
-    checked,
-    chosen,
-    default_generator,
-    drawn,
-    unstacked,
-)
-from unseam.metrics.intervals import Interval, groups, jackknife
+from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, unstacked
+from unseam.metrics._splits import gap, sampled
+from unseam.metrics.intervals import Interval, jackknife
 from unseam.metrics.mutual_information import factor_entropies, neighbouring, tabulated
 
 __all__ = ["Mig", "MigSettings", "MigSup", "MigSupSettings", "mig", "mig_sup"]
@@ -154,11 +146,10 @@ def mig(
     tensor(1., dtype=torch.float64)
     """
     settings = chosen(preset, MIG_PRESETS)
-    source = default_generator(generator)
-    given = drawn(checked(codes, factors, discrete=discrete, variance=variance), settings.points, source)
-    group = groups(given.codes.shape[1], source)
+    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given, group = sampled(given, settings.points, generator)
     information, normalised, varies = _normalised(given, settings, group)
-    gaps = _gap(normalised.mT) * varies[:, None]
+    gaps = gap(normalised.mT) * varies[:, None]
     score = gaps.sum(-1) / varies.sum(-1, keepdim=True).clamp(min=1)
     settings = dataclasses.replace(settings, points=given.codes.shape[1])
     found = Mig(
@@ -211,9 +202,9 @@ def mig_sup(
     tensor(1., dtype=torch.float64)
     """
     settings = chosen(preset, MIG_SUP_PRESETS)
-    source = default_generator(generator)
-    given = drawn(checked(codes, factors, discrete=discrete, variance=variance), settings.points, source)
-    found = tabulated(given, settings.bins, groups(given.codes.shape[1], source))
+    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given, group = sampled(given, settings.points, generator)
+    found = tabulated(given, settings.bins, group)
     entropy = (
         found.factor_entropy[:, None, None]
         if settings.normalisation == "factor"
@@ -221,7 +212,7 @@ def mig_sup(
     )
     normalised = _ratio(found.information, entropy)
     active = given.codes.double().var(1, correction=0) > settings.active_variance
-    gaps = _gap(normalised)
+    gaps = gap(normalised)
     score = (gaps * active).sum(-1) / active.sum(-1).clamp(min=1)
     settings = dataclasses.replace(settings, points=given.codes.shape[1])
     result = MigSup(
@@ -234,14 +225,6 @@ def mig_sup(
         settings,
     )
     return unstacked(result, given.stacked)
-
-
-def _gap(values: Tensor) -> Tensor:
-    """Largest less second largest over the last axis; a single value's gap is to 0."""
-    if values.shape[-1] == 1:
-        return values[..., 0]
-    best = values.topk(2, -1).values
-    return best[..., 0] - best[..., 1]
 
 
 def _normalised(given: Checked, settings: MigSettings, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -25,6 +25,7 @@ from unseam.metrics._inputs import (
     parts,
     unstacked,
 )
+from unseam.metrics._splits import gap
 from unseam.metrics._tables import Grouping, grouping
 from unseam.metrics.intervals import Interval, groups, jackknife
 
@@ -129,8 +130,7 @@ def mig_entropy(
     values = label.amax(0) + 1
     counts &= values > 1
     normalised = torch.where(counts, information / values.double().clamp(min=2).log(), 0.0)
-    best = torch.nn.functional.pad(normalised.mT, (0, 1)).topk(2, -1).values
-    gaps = best[..., 0] - best[..., 1]
+    gaps = gap(normalised.mT)
     score = gaps.sum(-1) / counts.sum().clamp(min=1)
     settings = dataclasses.replace(settings, samples=samples, mixture=batch)
     found = MigEntropy(

@@ -11,16 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import (
-    Table,
-    at_least_one,
-    checked,
-    chosen,
-    default_generator,
-    drawn,
-    unstacked,
-)
-from unseam.metrics.intervals import Interval, groups, jackknife
+from unseam.metrics._inputs import Table, at_least_one, checked, chosen, unstacked
+from unseam.metrics._splits import sampled
+from unseam.metrics.intervals import Interval, jackknife
 from unseam.metrics.mutual_information import tabulated
 
 __all__ = ["Modularity", "ModularitySettings", "modularity"]
@@ -94,9 +87,9 @@ def modularity(
     tensor(1., dtype=torch.float64)
     """
     settings = chosen(preset, MODULARITY_PRESETS)
-    source = default_generator(generator)
-    given = drawn(checked(codes, factors, discrete=discrete, variance=variance), settings.points, source)
-    table = tabulated(given, settings.bins, groups(given.codes.shape[1], source))
+    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given, group = sampled(given, settings.points, generator)
+    table = tabulated(given, settings.bins, group)
     information = table.information
     per_code = _per_code(information, (table.factor_entropy > 0).sum(-1))
     score = per_code.mean(-1)

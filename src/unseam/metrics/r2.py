@@ -21,6 +21,7 @@ from unseam.metrics._inputs import (
     parts,
     unstacked,
 )
+from unseam.metrics._splits import fewer
 from unseam.metrics._tables import Grouping, grouping
 from unseam.metrics.intervals import Interval, groups, jackknife
 
@@ -118,16 +119,11 @@ def r2(
     settings = chosen(preset, R2_PRESETS)
     source = default_generator(generator)
     given = checked(codes, factors, discrete=discrete, variance=variance)
-    batch = given.codes.shape[1]
-    if batch < 2:
-        raise ValueError(f"codes must have at least 2 points to fit and to score on, got {batch}")
-    wanted = settings.train + settings.test
-    given = drawn(given, wanted, source)
-    batch = min(batch, wanted)
-    train = min(max(round(batch * settings.train / wanted), 1), batch - 1)
-    order = torch.randperm(batch, generator=source, device=source.device).to(given.codes.device)
-    grouped = grouping(groups(batch - train, source), batch - train, given.codes.device)
-    settings = dataclasses.replace(settings, train=train, test=batch - train)
+    train, test = fewer(settings.train, settings.test, given.codes.shape[1])
+    given = drawn(given, train + test, source)
+    order = torch.randperm(train + test, generator=source, device=source.device).to(given.codes.device)
+    grouped = grouping(groups(test, source), test, given.codes.device)
+    settings = dataclasses.replace(settings, train=train, test=test)
     x, y = given.codes[:, order].double(), given.factors[order].double()[None]
     shares = {
         (form, direction): _share(_split(*sides, train), grouped, form, settings.neighbours)

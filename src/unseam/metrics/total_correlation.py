@@ -16,16 +16,15 @@ from unseam.metrics._inputs import (
     Table,
     at_least_one,
     chosen,
-    default_generator,
-    drawn,
     equal_width,
     parts,
     unstacked,
     unsupervised,
 )
 from unseam.metrics._moments import correlation, covariance
+from unseam.metrics._splits import sampled
 from unseam.metrics._tables import Grouping, counted, entropy, grouping, several, xlogx
-from unseam.metrics.intervals import Interval, groups, jackknife
+from unseam.metrics.intervals import Interval, jackknife
 
 __all__ = [
     "CodeDependence",
@@ -259,10 +258,8 @@ def _prepared(
     codes: Tensor | NDArray[Any], points: int | None, generator: torch.Generator | None
 ) -> tuple[Checked, Grouping]:
     """Codes as drawn, and their groups."""
-    source = default_generator(generator)
-    given = drawn(unsupervised(codes), points, source)
-    batch = given.codes.shape[1]
-    return given, grouping(groups(batch, source), batch, given.codes.device)
+    given, group = sampled(unsupervised(codes), points, generator)
+    return given, grouping(group, len(group), given.codes.device)
 
 
 def _covariance(given: Checked, grouped: Grouping) -> Tensor:

@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import at_least_one, chosen, default_generator, drawn, tensor, unsupervised
+from unseam.metrics._inputs import at_least_one, chosen, tensor, unsupervised
 from unseam.metrics._lasso import lasso
 from unseam.metrics._moments import correlation, covariance, ranks
-from unseam.metrics._tables import grouping
-from unseam.metrics.intervals import Interval, groups, jackknife
+from unseam.metrics._splits import sampled
+from unseam.metrics._tables import grouping, kept
+from unseam.metrics.intervals import Interval, jackknife
 
 __all__ = ["Udr", "UdrSettings", "udr"]
 
@@ -101,11 +102,9 @@ def udr(
     tensor([0.9000, 0.9000, 0.9000], dtype=torch.float64)
     """
     settings = chosen(preset, UDR_PRESETS)
-    source = default_generator(generator)
-    given = drawn(unsupervised(codes), settings.points, source)
+    given, group = sampled(unsupervised(codes), settings.points, generator)
     informative = _informative(given.codes, kl, settings)
     members, batch, latent = given.codes.shape
-    group = groups(batch, source).to(given.codes.device)
     columns = (given.codes * informative[:, None]).movedim(0, 1).reshape(1, batch, members * latent)
     if settings.similarity == "lasso":
         found = _lasso_weights(columns, group, members, settings.alpha)
@@ -157,10 +156,8 @@ def _lasso_weights(columns: Tensor, group: Tensor, members: int, alpha: float) -
 
 def _rank_correlations(rows: Tensor, group: Tensor, members: int) -> Tensor:
     """Absolute Spearman correlations (1 + group, source, target, latent, latent)."""
-    numbers = torch.arange(int(group.max()) + 1, device=group.device)
-    keep = torch.cat([torch.ones_like(group, dtype=torch.bool)[None], group != numbers[:, None]])
     found = []
-    for stays in keep:
+    for stays in kept(group):
         inside = rows[:, stays]
         ranked = ranks(inside, torch.ones_like(inside[0], dtype=torch.bool)[None])[0]
         whole = grouping(None, inside.shape[1], rows.device)
