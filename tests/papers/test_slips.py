@@ -1,10 +1,11 @@
-"""Slips in the text of allen2024: what is printed fails where what holds does not."""
+"""Slips in the texts of allen2024 and rolinek2019: what is printed fails where what holds does not."""
 
 import math
 
 import pytest
 import torch
 
+from unseam.geometry import stochastic_minimum
 from unseam.models import Bernoulli, Diagonal, Gaussian, PixelGaussian
 from unseam.theory import diagonal_hessian, diagonal_hessian_optimal, linear_vae, optimal_precision, ppca
 
@@ -17,6 +18,9 @@ def normal(*shape, seed=0):
 
 def turns(count, latent):
     return torch.linalg.qr(normal(count, latent, latent)).Q
+
+
+# allen2024
 
 
 def test_eq_4_ends_in_an_inverse():
@@ -141,3 +145,97 @@ def test_a_variance_for_each_pixel_models_independent_pixels_without_latents():
     torch.testing.assert_close(PixelGaussian().log_prob(x, output), truth)
     above = linear_vae(torch.diag(spread), 2, noise=4.0, beta=2.0)
     assert above.kl == 0
+
+
+# rolinek2019
+
+FIRST = torch.tensor([[4.0, 1.0], [-3.0, 1.0], [5.0, -1.0]], dtype=F64)
+
+
+@pytest.mark.parametrize(("reading", "exponent"), [("variance", -0.5), ("deviation", -1.0)])
+def test_eqs_25_and_26_need_another_constraint_than_eq_23(reading, exponent):
+    """−Σ log σ² = C leaves e^(−C/2), so that at C = 2 the printed bound e^−C is passed from above by e."""
+    gram = FIRST.mT @ FIRST
+    losses = [float(stochastic_minimum(gram, budget, reading=reading).loss) for budget in (0.0, 2.0)]
+    assert losses[0] == pytest.approx(2 * math.sqrt(150))
+    assert losses[1] == pytest.approx(losses[0] * math.exp(2 * exponent))
+
+
+def test_the_squares_of_eq_25_are_those_of_deviations():
+    """a² + b² ≥ 2ab gives Eq. 25 with a² = 50σx²; with a² = 50σx, as printed, it bounds another sum."""
+    deviation = torch.rand(500, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
+    loss = (torch.tensor([50.0, 3.0]) * deviation.square()).sum(1)
+    bound = 2 * math.sqrt(150) * deviation.prod(1)
+    assert (loss >= bound).all()
+    printed = (torch.tensor([50.0, 3.0]) * deviation).sum(1)
+    assert (loss < printed).all()
+    printed_bound = 2 * math.sqrt(150) * deviation.prod(1).sqrt()
+    assert (printed >= printed_bound).all()
+    assert (loss < printed_bound).any()
+
+
+def test_eq_7_has_its_two_projections_in_the_other_order():
+    """P_dᵀP_d = Pᵀ I_{n×d} I_{d×n} P; I_{d×n} I_{n×d} is the identity of d and fits between no n × n matrices."""
+    latent, data = 2, 4
+    wide = torch.eye(latent, data, dtype=F64)
+    axes = turns(1, data)[0]
+    scale = torch.zeros(data, latent, dtype=F64)
+    scale[:latent] = torch.diag(torch.tensor([3.0, 0.5], dtype=F64))
+    decoder = axes.mT @ scale @ turns(1, latent)[0]
+    torch.testing.assert_close(decoder @ torch.linalg.pinv(decoder), axes.mT @ (wide.mT @ wide) @ axes)
+    torch.testing.assert_close(wide @ wide.mT, torch.eye(latent, dtype=F64))
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        axes.mT @ (wide @ wide.mT)
+
+
+def test_the_elbo_is_the_evidence_less_the_divergence():
+    """Eq. S60 prints their sum, which is above log p(x)."""
+    weights, noise, x = normal(3, 2), 0.4, normal(3, seed=1)
+    mean, scale = normal(2, seed=2), torch.tensor([0.3, 0.6], dtype=F64)
+    of = torch.distributions.MultivariateNormal
+    eye = torch.eye(2, dtype=F64)
+    q, prior = of(mean, torch.diag(scale.square())), of(torch.zeros(2, dtype=F64), eye)
+    precision = eye + weights.mT @ weights / noise
+    posterior = of(torch.linalg.solve(precision, weights.mT @ x / noise), torch.linalg.inv(precision))
+    evidence = of(torch.zeros(3, dtype=F64), weights @ weights.mT + noise * torch.eye(3)).log_prob(x)
+    missed = (x - weights @ mean).square().sum() + (weights.square().sum(0) * scale.square()).sum()
+    elbo = -(missed / noise + 3 * math.log(2 * math.pi * noise)) / 2 - torch.distributions.kl_divergence(
+        q, prior
+    )
+    apart = torch.distributions.kl_divergence(q, posterior)
+    torch.testing.assert_close(elbo, evidence - apart)
+    assert evidence + apart > evidence > elbo
+
+
+def test_a_signed_permutation_flips_no_eigenvalue():
+    """VΣ'Vᵀ has V twice: the signs of Eq. S61 go, and MᵀM stays positive."""
+    squares = torch.tensor([9.0, 4.0, 1.0], dtype=F64)
+    turn = torch.eye(3, dtype=F64)[[2, 0, 1]] * torch.tensor([-1.0, 1.0, -1.0], dtype=F64)
+    found = turn @ torch.diag(squares) @ turn.mT
+    torch.testing.assert_close(found, torch.diag(squares[[2, 0, 1]]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lemma_s5_turns_v_from_the_left(seed):
+    """M' = UΣV'ᵀ keeps c_3 for V' = R V; V' = V R, as printed, turns the rows of ΣVᵀ and moves every column."""
+    scales = torch.diag(torch.tensor([3.0, 2.0, 1.0], dtype=F64))
+    axes = torch.linalg.qr(normal(3, 3, seed=seed)).Q
+    turn = torch.eye(3, dtype=F64)
+    angle = torch.tensor(0.1, dtype=F64)
+    turn[:2, :2] = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()]).view(2, 2)
+    columns = scales @ axes.mT
+    held, printed = scales @ (turn @ axes).mT, scales @ (axes @ turn).mT
+    torch.testing.assert_close(held[:, 2], columns[:, 2])
+    assert (printed[:, 2] - columns[:, 2]).norm() > 1e-3
+    torch.testing.assert_close(held, columns @ turn.mT)
+
+
+def test_the_volume_of_two_columns_goes_with_the_sine_of_their_angle():
+    """Fig. 2's ‖w_1‖‖w_2‖ cos α is a volume for an α measured from the right angle."""
+    columns = normal(4, 2)
+    between = torch.nn.functional.cosine_similarity(*columns.unbind(1), dim=0).acos()
+    volume = (columns.mT @ columns).det().sqrt()
+    lengths = columns.norm(dim=0).prod()
+    torch.testing.assert_close(volume, lengths * between.sin())
+    torch.testing.assert_close(volume, lengths * (math.pi / 2 - between).cos())
+    assert abs(float(volume - lengths * between.cos().abs())) > 0.1

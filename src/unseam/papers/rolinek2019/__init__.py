@@ -1,0 +1,28 @@
+"""Variational autoencoders pursue PCA directions (by accident) (Rolínek, Zietlow and Martius 2019)."""
+
+from unseam.papers.artefact import Artefact
+from unseam.papers.rolinek2019.convention import CONVENTION
+from unseam.papers.rolinek2019.figure3 import FIGURE3, FORETOLD
+from unseam.papers.rolinek2019.figure_s4 import FIGURE_S4
+from unseam.papers.rolinek2019.propositions import PROPOSITIONS
+from unseam.papers.rolinek2019.table1 import TABLE1
+from unseam.papers.rolinek2019.table2 import TABLE2
+from unseam.papers.rolinek2019.table_s4 import FIGURE_S5, TABLE_S4
+from unseam.papers.rolinek2019.theorem2 import THEOREM2
+from unseam.papers.rolinek2019.worked_example import WORKED_EXAMPLE
+
+__all__ = ["ARTEFACTS"]
+
+ARTEFACTS: tuple[Artefact, ...] = (
+    PROPOSITIONS,
+    THEOREM2,
+    WORKED_EXAMPLE,
+    *TABLE1,
+    *TABLE2,
+    CONVENTION,
+    FIGURE3,
+    FORETOLD,
+    *FIGURE_S4,
+    TABLE_S4,
+    FIGURE_S5,
+)

@@ -1,0 +1,100 @@
+"""Which convention of loss and batch size gives Table 2's zero for Synth. Lin."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unseam.drawing import COLOURS, panels
+from unseam.papers.artefact import Artefact, Outcome, Workplace
+from unseam.papers.rolinek2019.cells import CELL_RULE, Published, cell
+from unseam.papers.rolinek2019.runs import followed, last
+from unseam.papers.rolinek2019.setups import LINEAR, LINEAR_FAMILY, Setup, quick, smoke
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["CONVENTION"]
+
+PRINTED = 1e-4
+LOSSES = {0.5: "half the sum of squares", 1.0: "sum of squares (Eq. 11)", 3.0: "mean of squares"}
+"""Adam does not see a factor before the whole loss, so each loss is Eq. 11 with so many times the printed β."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Synth. Lin. at several batch sizes; the losses are members of one stack."""
+
+    setups: tuple[Setup, ...]
+
+
+def measure(settings: Settings, place: Workplace) -> Outcome:
+    """Train every combination and follow its distance to orthogonality."""
+    import pandas as pd
+
+    parts = [followed(setup, "β-VAE", place) for setup in settings.setups]
+    members = pd.concat(
+        [
+            part.members.assign(batch=setup.batch_size)
+            for part, setup in zip(parts, settings.setups, strict=True)
+        ],
+        ignore_index=True,
+    )
+    members = members[(members["beta"] / PRINTED).round(6).isin(LOSSES)]
+    ends = last(members)
+    found = [
+        cell(
+            f"batches of {setup.batch_size}, {words}: DtO",
+            Published(0.0, 0.0),
+            ends[(ends["batch"] == setup.batch_size) & np.isclose(ends["beta"], scale * PRINTED)]["dto"],
+        )
+        for setup in settings.setups
+        for scale, words in LOSSES.items()
+    ]
+    trainings = pd.concat([part.trainings for part in parts], ignore_index=True)
+    return Outcome(tuple(found), {"members": members, "trainings": trainings})
+
+
+def draw(outcome: Outcome) -> Figure:
+    """Distance to orthogonality along training, mean and range over runs."""
+    members = outcome.tables["members"]
+    batches = sorted(members["batch"].unique())
+    figure, axes = panels([f"DtO, batches of {batch}" for batch in batches], width=3.2, height=2.5)
+    for panel, batch in zip(axes, batches, strict=True):
+        part = members[members["batch"] == batch]
+        for (beta, runs), colour in zip(part.groupby("beta"), COLOURS, strict=False):
+            curve = runs.groupby("epoch")["dto"]
+            panel.fill_between(
+                curve.mean().index, curve.min(), curve.max(), color=colour, alpha=0.15, linewidth=0
+            )
+            words = LOSSES[round(float(beta) / PRINTED, 6)]
+            panel.plot(curve.mean().index, curve.mean(), "o-", color=colour, markersize=3, label=words)
+        panel.set_xscale("log")
+        panel.set_xlabel("epochs", fontsize=8)
+        panel.set_ylim(bottom=0)
+    axes[-1].legend(fontsize=7, frameon=False)
+    return figure
+
+
+def _at(setup: Setup, batch_size: int) -> Setup:
+    betas = tuple(PRINTED * scale for scale in LOSSES)
+    return dataclasses.replace(setup, betas=betas, batch_size=batch_size, columns=("β-VAE",))
+
+
+CONVENTION = Artefact(
+    key="rolinek2019.convention",
+    title="Synth. Lin.: what loss scale and batch size do to Table 2's zero",
+    claim="After 600 epochs the β-VAE's DtO is 0.00 ± 0.00 (Table 2); neither the loss's scale nor the batch size is "
+    "stated.",
+    criterion=f"{CELL_RULE} Each convention is judged by itself.",
+    presets={
+        "smoke": Settings((_at(smoke(LINEAR), 20), _at(smoke(LINEAR), 40))),
+        "laptop": Settings((_at(quick(LINEAR), 500), _at(quick(LINEAR), 1000))),
+        "full": Settings((LINEAR_FAMILY, _at(LINEAR, 100))),
+    },
+    measure=measure,
+    draw=draw,
+)

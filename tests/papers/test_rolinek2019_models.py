@@ -1,0 +1,164 @@
+"""Trainings of rolinek2019: measured as the library measures single models, cached, judged by rules that can fail."""
+
+import dataclasses
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import unseam
+from unseam import geometry
+from unseam.data import split
+from unseam.papers import Workplace, artefacts, reproduce
+from unseam.papers.rolinek2019.cells import Published, cell, order
+from unseam.papers.rolinek2019.figure3 import _correlated
+from unseam.papers.rolinek2019.measures import Unseen, measures, regime_errors
+from unseam.papers.rolinek2019.runs import _marks, at_beta, followed, last
+from unseam.papers.rolinek2019.setups import LINEAR, MNIST, NONLINEAR, SPRITES, smoke
+from unseam.papers.rolinek2019.table_s4 import turned
+
+HERE = Workplace(torch.device("cpu"))
+
+
+def trained(setup, column):
+    world = setup.load()
+    ensemble = unseam.train(setup.trials(column, world), world=world)
+    _, validation, test = split(len(world), (0.8, 0.1, 0.1), seed=0)
+    return ensemble, Unseen(world, validation, test, setup.points, True)
+
+
+# Measures
+
+
+@pytest.mark.parametrize("column", ["β-VAE", "AE", "β-VAE_Σ"])
+def test_members_measured_at_once_are_as_if_measured_one_by_one(column):
+    ensemble, unseen = trained(smoke(NONLINEAR), column)
+    x = unseen.world.images(unseen.test[: unseen.points])
+    for model, found in zip(ensemble, measures(ensemble, unseen), strict=True):
+        z = model.eval().encode(x).mean.detach().double()
+        metric, basis = geometry.local_geometry(model.double().decode, z)
+        dto = geometry.distance_to_orthogonality(basis.right_vectors).mean()
+        assert found["dto"] == pytest.approx(float(dto), abs=1e-5)
+        assert found["gap"] == pytest.approx(float(geometry.hadamard_gap(metric).mean()), abs=1e-6)
+        assert found["cosine"] == pytest.approx(float(geometry.column_cosine(metric).mean()), abs=1e-6)
+
+
+def test_weights_and_means_of_bernoulli_pixels():
+    ensemble, unseen = trained(smoke(SPRITES, latent=3, betas=(0.1,)), "β-VAE")
+    x = unseen.world.images(unseen.test[: unseen.points])
+    for model, found in zip(ensemble, measures(ensemble, unseen), strict=True):
+        z = model.eval().encode(x).mean.detach().double()
+        model = model.double()
+        weighted = geometry.local_basis(model.decode, z, likelihood=model.likelihood)
+        means = geometry.local_basis(lambda z, m=model: m.likelihood.mean(m.decode(z)), z)
+        for name, basis in (("dto_weighted", weighted), ("dto_means", means)):
+            dto = geometry.distance_to_orthogonality(basis.right_vectors).mean()
+            assert found[name] == pytest.approx(float(dto), abs=1e-4)
+
+
+def test_dead_latents_are_left_out_where_active_ones_are_measured():
+    ensemble, unseen = trained(smoke(SPRITES, betas=(0.1, 1e4), seeds=1, epochs=20), "β-VAE")
+    alive, dead = measures(ensemble, unseen)
+    assert alive["active"] > 1 and np.isfinite(alive["dto_active"])
+    assert dead["active"] == 0 and np.isnan(dead["dto_active"])
+
+
+def test_regime_errors_are_those_of_each_member():
+    ensemble, unseen = trained(smoke(NONLINEAR), "β-VAE")
+    code = ensemble.encode(unseen.world.images(unseen.validation[: unseen.points]))
+    expected = [float(geometry.delta_kl(mean, spread).whole) for mean, spread in zip(*code, strict=True)]
+    assert regime_errors(ensemble, unseen).tolist() == pytest.approx(expected, rel=1e-4)
+
+
+# Trainings
+
+
+def test_trainings_are_kept_and_found_again(tmp_path, monkeypatch):
+    setup, place = smoke(LINEAR), Workplace(torch.device("cpu"), tmp_path)
+    first = followed(setup, "AE", place)
+    monkeypatch.setattr("unseam.papers.rolinek2019.runs._train", lambda *given: pytest.fail("trained again"))
+    again = followed(dataclasses.replace(setup, columns=("AE",)), "AE", place)
+    pd.testing.assert_frame_equal(again.members, first.members, rtol=1e-5, check_dtype=False)
+    with pytest.raises(pytest.fail.Exception):
+        followed(dataclasses.replace(setup, batch_size=25), "AE", place)
+
+
+def test_runs_are_measured_when_they_should_be():
+    setup = dataclasses.replace(SPRITES, checked=500, epochs_recorded=(10, 30, 50), batch_size=100)
+    assert _marks(setup, 50 * 1000, 100_000) == {10_000, 30_000, 50_000}
+    marks = sorted(_marks(dataclasses.replace(setup, epochs_recorded=(), records=6), 50_000, 100_000))
+    assert marks[-1] == 50_000 and len(marks) == 6 and all(mark % 500 == 0 for mark in marks)
+
+
+def test_polarised_share_counts_from_the_last_check_above_the_threshold(monkeypatch):
+    errors = iter([0.5, 0.01, 0.5, 0.01, 0.02, 0.01])
+    monkeypatch.setattr(
+        "unseam.papers.rolinek2019.runs.regime_errors", lambda *given: torch.tensor([next(errors)])
+    )
+    setup = smoke(LINEAR, seeds=1, betas=(1e-4,), options=(("size", 75),), epochs=20, records=1)
+    members = followed(setup, "β-VAE", HERE).members
+    assert members["polarised"].tolist() == [pytest.approx(50.0)]
+
+
+def test_losses_are_members_of_one_stack_and_table_2_takes_one_of_them():
+    members = followed(smoke(LINEAR, seeds=2), "β-VAE", HERE).members
+    assert len(last(members)) == 4
+    assert len(last(at_beta(members, 3e-4))) == 2
+
+
+# Rules
+
+
+def test_a_cell_is_judged_by_the_published_spread_and_not_by_ours():
+    wide = [0.1, 1.2, 0.6, 0.9, 0.3, 0.7, 0.5, 0.8]
+    assert cell("", Published(0.0, 0.0), wide).verdict == "not reproduced"
+    assert cell("", Published(0.6, 0.1), wide).verdict == "reproduced"
+    assert cell("", Published(0.0, 0.0), [0.004, 0.006]).verdict == "reproduced"
+
+
+def test_orders_and_correlations_can_fail():
+    low, high = [0.1, 0.2, 0.3, 0.25], [0.8, 0.9, 0.7, 1.0]
+    assert order("", low, high).verdict == "reproduced"
+    assert order("", high, low).verdict == "not reproduced"
+    falling = pd.Series(np.linspace(1, 0, 20))
+    rising = pd.Series(np.linspace(0, 1, 20))
+    assert _correlated("", falling, rising).verdict == "reproduced"
+    assert _correlated("", rising, rising).verdict == "not reproduced"
+
+
+@pytest.mark.parametrize("angle", [0.0, 10.0, 45.0, 80.0, -100.0])
+def test_turned_ignores_order_sign_and_scale(angle):
+    turn = np.radians(angle)
+    rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    matrix = np.array([[0.0, -3.0], [3.0, 0.0]]) @ rotation
+    expected = min(abs(angle) % 90, 90 - abs(angle) % 90)
+    assert turned(matrix.reshape(1, 4)) == pytest.approx([expected], abs=1e-9)
+
+
+# Pictures that have to be fetched
+
+
+def digits(folder, count=60):
+    """MNIST's four files with few random pictures."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(0)
+    for part in ("train", "t10k"):
+        images = random.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        labels = random.integers(0, 10, count, dtype=np.uint8)
+        for name, values in (("images-idx3", images), ("labels-idx1", labels)):
+            head = bytes([0, 0, 8, values.ndim]) + b"".join(side.to_bytes(4, "big") for side in values.shape)
+            (folder / f"{part}-{name}-ubyte.gz").write_bytes(gzip.compress(head + values.tobytes()))
+
+
+def test_mnist_rows(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    key = "rolinek2019.table2_mnist"
+    assert reproduce(artefacts()[key], "smoke", device="cpu").verdict == "cannot be run here"
+    digits(tmp_path / "unseam" / "mnist")
+    assert MNIST.load().shape == (1, 28, 28)
+    result = reproduce(artefacts()[key], "smoke", device="cpu")
+    assert {"members", "random", "trainings"} <= set(result.outcome.tables)
+    assert "disent" not in result.outcome.tables["members"]
+    assert artefacts()[key].draw(result.outcome)
