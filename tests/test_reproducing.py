@@ -6,7 +6,7 @@ import pytest
 
 from unseam.cli import main
 from unseam.papers import artefacts, load_result
-from unseam.reproducing import chosen_artefacts
+from unseam.reproducing import chosen_artefacts, run_artefacts
 
 
 @pytest.fixture
@@ -77,3 +77,20 @@ def test_every_artefact_has_a_paper():
         "rolinek2019",
         "allen2024",
     }
+
+
+def test_artefacts_of_a_paper_share_their_trainings(tmp_path):
+    table, figure = (artefacts()[f"rolinek2019.{name}"] for name in ("table_s4", "figure_s5"))
+    results = list(run_artefacts([table, figure], "smoke", out=tmp_path, device="cpu"))
+    kept = sorted(path.name for path in (tmp_path / "rolinek2019" / "trainings").iterdir())
+    assert len([name for name in kept if name.endswith(".members.csv")]) == len(table.presets["smoke"].ratios)
+    assert results[0].outcome.tables["members"].shape == results[1].outcome.tables["members"].shape
+
+
+def test_artefacts_without_the_scale_are_named_and_left_out(capsys):
+    chosen = [artefacts()["allen2024.figure1"], artefacts()["rolinek2019.table2_sprites"]]
+    (result,) = run_artefacts(chosen, "laptop", out=None, device="cpu")
+    assert result.key == "allen2024.figure1"
+    assert "without laptop scale, and left out: rolinek2019.table2_sprites" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="has the scales smoke, full"):
+        next(run_artefacts(chosen[1:], "laptop", out=None, device="cpu"))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import get_args
 
 from unseam.drawing import write_svg
 from unseam.papers import Artefact, Result, Scale, artefacts, reproduce, save_result
 
-__all__ = ["chosen_artefacts", "run_artefact"]
+__all__ = ["chosen_artefacts", "run_artefacts"]
 
 
 def chosen_artefacts(target: str | None) -> list[Artefact]:
@@ -33,10 +35,25 @@ def chosen_artefacts(target: str | None) -> list[Artefact]:
     return found
 
 
-def run_artefact(artefact: Artefact, scale: str, *, out: Path | None, device: str | None) -> Result:
-    """Measure an artefact; with a folder, keep the result and its figure, and checkpoints until it is done."""
+def run_artefacts(
+    chosen: Sequence[Artefact], scale: str, *, out: Path | None, device: str | None
+) -> Iterator[Result]:
+    """Measure artefacts one after another; those of several that lack the scale are named and left out.
+
+    With a folder, results and figures are kept there, checkpoints until an artefact is done, and what was measured of
+    trainings that artefacts of a paper share in ``PAPER/trainings``, which later commands use.
+    """
     if scale not in get_args(Scale):
         raise ValueError(f"--scale must be one of {', '.join(get_args(Scale))}, got {scale!r}")
+    able = [artefact for artefact in chosen if scale in artefact.presets] if len(chosen) > 1 else chosen
+    if missing := [artefact.key for artefact in chosen if artefact not in able]:
+        print(f"without {scale} scale, and left out: {', '.join(missing)}", file=sys.stderr)
+    with TemporaryDirectory() as passing:
+        for artefact in able:
+            yield _run(artefact, scale, out, device, Path(passing))
+
+
+def _run(artefact: Artefact, scale: str, out: Path | None, device: str | None, passing: Path) -> Result:
     work = None if out is None else out / artefact.paper / f".{artefact.name}.{scale}.work"
     result = reproduce(
         artefact,
@@ -44,6 +61,7 @@ def run_artefact(artefact: Artefact, scale: str, *, out: Path | None, device: st
         device=device,
         folder=work,
         progress=sys.stderr.isatty(),
+        shared=(out or passing) / artefact.paper / "trainings",
     )
     if out is not None:
         path = save_result(result, out)

@@ -76,7 +76,7 @@ def test_regime_errors_are_those_of_each_member():
 
 
 def test_trainings_are_kept_and_found_again(tmp_path, monkeypatch):
-    setup, place = smoke(LINEAR), Workplace(torch.device("cpu"), tmp_path)
+    setup, place = smoke(LINEAR), Workplace(torch.device("cpu"), shared=tmp_path)
     first = followed(setup, "AE", place)
     monkeypatch.setattr("unseam.papers.rolinek2019.runs._train", lambda *given: pytest.fail("trained again"))
     again = followed(dataclasses.replace(setup, columns=("AE",)), "AE", place)

@@ -33,14 +33,14 @@ def reproduce_artefacts(
 ) -> None:
     """Measure the papers' tables and figures again: published beside measured, with a verdict."""
     from unseam.papers import committed, results_folder
-    from unseam.reproducing import chosen_artefacts, run_artefact
+    from unseam.reproducing import chosen_artefacts, run_artefacts
 
     artefacts = chosen_artefacts(target)
     if scale is None and (target is None or "." not in target):
         kept = [(artefact, committed(artefact, out or results_folder())) for artefact in artefacts]
         print_rows(artefact_rows(kept), title="artefacts and their committed verdicts", as_json=as_json)
         return
-    results = [run_artefact(one, scale or "smoke", out=out, device=device) for one in artefacts]
+    results = list(run_artefacts(artefacts, scale or "smoke", out=out, device=device))
     if as_json:
         print_json([result_record(result) for result in results])
         return

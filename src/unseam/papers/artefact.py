@@ -83,6 +83,8 @@ class Workplace(NamedTuple):
     folder: Path | None = None
     """Where trainings keep checkpoints, so that an interrupted artefact goes on; none for none."""
     progress: bool = False
+    shared: Path | None = None
+    """Where artefacts of one paper keep what they measured of trainings that others of them need too."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,7 @@ def reproduce(
     device: torch.device | str | None = None,
     folder: Path | None = None,
     progress: bool = False,
+    shared: Path | None = None,
 ) -> Result:
     """Measure an artefact at one of its scales.
 
@@ -175,6 +178,7 @@ def reproduce(
         device: where; CUDA when there is one.
         folder: where trainings keep checkpoints and from where they go on; none for none.
         progress: whether trainings tell how they go.
+        shared: where artefacts of one paper keep what they measured of trainings that they share; none for none.
 
     >>> from unseam.papers import artefacts
     >>> reproduce(artefacts()["sikka2019.propositions"], "smoke", device="cpu").verdict
@@ -185,7 +189,7 @@ def reproduce(
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     settings = artefact.presets[scale]
     started = time.monotonic()
-    outcome = artefact.measure(settings, Workplace(chosen, folder, progress))
+    outcome = artefact.measure(settings, Workplace(chosen, folder, progress, shared))
     seconds = time.monotonic() - started
     return Result(
         artefact.key, scale, dataclasses.asdict(settings), outcome, provenance(chosen), round(seconds, 2)

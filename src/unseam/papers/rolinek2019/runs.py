@@ -1,4 +1,4 @@
-"""Trainings of a setup, measured on their way; each is made once for all artefacts that share a folder."""
+"""Trainings of a setup, measured on their way; each is made once for all artefacts that need it."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Followed(NamedTuple):
 def followed(setup: Setup, column: Column, where: Workplace) -> Followed:
     """Train all seeds of a column together and measure them at every record.
 
-    What was measured is kept in the workplace's folder, where other artefacts with the same trainings find it.
+    What was measured is kept in the workplace's shared folder, where other artefacts with the same trainings find it.
 
     >>> import torch
     >>> tiny = Setup(world="linear", options=(("size", 250),), epochs=1, seeds=1, records=1, points=5)
     >>> followed(tiny, "AE", Workplace(torch.device("cpu"))).members["epoch"].tolist()
     [1.0]
     """
-    stem = None if where.folder is None else where.folder / f"{setup.world}-{_digest(setup, column)}"
+    stem = None if where.shared is None else where.shared / f"{setup.world}-{_digest(setup, column)}"
     if stem is not None and (kept := _kept(stem)) is not None:
         return kept
     world = place(setup.load(), where.device)
