@@ -17,6 +17,7 @@ from unseam.training import (
     training_index,
     training_steps,
 )
+from unseam.training.stack import ALIGNED
 
 SMALL = Trial(
     world="nonlinear",
@@ -238,3 +239,17 @@ def test_measuring_between_records_does_not_disturb_training():
 def test_world_must_be_a_world():
     with pytest.raises(ValueError, match="world must be a World .*, got int"):
         unseam.train(SMALL, world=5)
+
+
+def test_parameters_start_where_products_read_fast(world):
+    """Whole cache lines, for every member; what lies between parameters stays zero."""
+    trial = dataclasses.replace(SMALL, encoder_widths=(7, 5), decoder_widths=(5, 7), steps=5)
+    stack = trained([trial, dataclasses.replace(trial, seed=1)], world)
+    step = ALIGNED * stack.flat.element_size()
+    assert all(
+        (value[1].data_ptr() - stack.flat.data_ptr()) % step == 0 for value in stack.parameters.values()
+    )
+    unused = torch.ones(stack.flat.shape[1], dtype=torch.bool)
+    unused[stack.columns] = False
+    assert unused.sum() > 0 and (stack.flat[:, unused] == 0).all()
+    assert len(stack.columns) == sum(value[0].numel() for value in stack.parameters.values())

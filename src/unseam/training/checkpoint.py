@@ -175,9 +175,11 @@ def restore(
     for number, stack in enumerate(stacks):
         part = _part(tensors, number)
         _fill(stack, part, path)
-        for name, value in {**stack.state, "alive": stack.alive, "stopped_at": stack.stopped_at}.items():
+        for name, value in stack.state.items():
             if f"state/{name}" in part:
-                value.copy_(part[f"state/{name}"])
+                value[:, stack.columns] = part[f"state/{name}"].to(value)
+        stack.alive.copy_(part["state/alive"])
+        stack.stopped_at.copy_(part["state/stopped_at"])
         stack.step = int(part["state/step"])
         stack.clock.fill_(stack.step)
     history = read_table(folder / "history.parquet")
@@ -205,7 +207,7 @@ def _state(stack: Stack) -> dict[str, Tensor]:
     """All that a stack needs to go on; the optimiser's part only while there is something left to do."""
     named = {**stack.parameters, **stack.buffers}
     if stack.step < stack.trials[0].steps:
-        named |= {f"state/{name}": value for name, value in stack.state.items()}
+        named |= {f"state/{name}": value[:, stack.columns] for name, value in stack.state.items()}
     named |= {"state/alive": stack.alive, "state/stopped_at": stack.stopped_at}
     return named | {"state/step": torch.tensor(stack.step)}
 

@@ -20,6 +20,8 @@ __all__ = ["Block", "Stack", "group", "stack_trials"]
 
 # FactorVAE's discriminator has decay rates of its own (Kim & Mnih 2018, Suppl. A).
 DISCRIMINATOR_BETAS = (0.5, 0.9)
+# Every parameter starts at a multiple of so many numbers: products of matrices read 16 bytes at once, or crawl.
+ALIGNED = 64
 JACOBIAN_OBJECTIVES = ("deterministic_elbo", "orthogonal_elbo")
 
 
@@ -41,7 +43,8 @@ class Stack:
     """Members that share every shape, trained together.
 
     All parameters of a member lie in one row of ``flat`` (member, parameter), so that an optimiser is a handful of
-    operations on one tensor however many layers there are; ``parameters`` are views of it. ``template`` is what a
+    operations on one tensor however many layers there are; ``parameters`` are views of it, with unused numbers between
+    them that stay zero, and ``columns`` are those in use. ``template`` is what a
     member is; ``runner`` computes the same in the way that is fast for a training step on this device.
 
     >>> stack = stack_trials([Trial(world="linear", likelihood="gaussian", latent=2, seed=s) for s in range(3)],
@@ -55,6 +58,7 @@ class Stack:
     runner: nn.Module
     flat: Tensor
     parameters: dict[str, Tensor]
+    columns: Tensor
     buffers: dict[str, Tensor]
     state: dict[str, Tensor]
     blocks: tuple[Block, ...]
@@ -146,11 +150,15 @@ def stack_trials(
     template = learner(trials[0], shape, size=size)
     named = dict(template.named_parameters())
     dtype = next(iter(named.values())).dtype
-    flat = torch.empty(len(trials), sum(value.numel() for value in named.values()), dtype=dtype)
+    starts, width = _starts(named)
+    flat = torch.zeros(len(trials), width, dtype=dtype)
+    parameters = _views(flat, named, starts)
 
     def draw(member: int) -> dict[str, Tensor]:
         drawn = learner(trials[member], shape, size=size)
-        torch.cat([value.detach().flatten() for value in drawn.parameters()], out=flat[member])
+        with torch.no_grad():
+            for name, value in drawn.named_parameters():
+                parameters[name][member].copy_(value)
         return dict(drawn.named_buffers())
 
     # members have generators of their own, so the order in which they are drawn does not matter
@@ -165,7 +173,10 @@ def stack_trials(
         template=template,
         runner=stacked(template) if products else template,
         flat=flat,
-        parameters=_views(flat, named),
+        parameters=_views(flat, named, starts),
+        columns=torch.cat([start + torch.arange(named[name].numel()) for name, start in starts.items()]).to(
+            device
+        ),
         buffers=buffers,
         state=optimiser_state(trials[0].optimiser, flat),
         blocks=_blocks(trials, template, device, dtype),
@@ -177,13 +188,21 @@ def stack_trials(
     )
 
 
-def _views(flat: Tensor, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Leaves that share the memory of ``flat``, shaped as the module's parameters with members first."""
-    views, start = {}, 0
+def _starts(named: Mapping[str, Tensor]) -> tuple[dict[str, int], int]:
+    """First column of every parameter, and the width of all."""
+    starts, width = {}, 0
     for name, value in named.items():
-        columns = flat[:, start : start + value.numel()]
+        starts[name] = width
+        width += -(-value.numel() // ALIGNED) * ALIGNED
+    return starts, width
+
+
+def _views(flat: Tensor, named: Mapping[str, Tensor], starts: Mapping[str, int]) -> dict[str, Tensor]:
+    """Leaves that share the memory of ``flat``, shaped as the module's parameters with members first."""
+    views = {}
+    for name, value in named.items():
+        columns = flat[:, starts[name] : starts[name] + value.numel()]
         views[name] = columns.view(len(flat), *value.shape).detach().requires_grad_()
-        start += value.numel()
     return views
 
 
@@ -202,13 +221,13 @@ def _blocks(
     def rates(name: str) -> Tensor:
         return torch.tensor([[getattr(trial, name)] for trial in trials], dtype=dtype, device=device)
 
-    split = sum(value.numel() for value in template.model.parameters())
+    starts, width = _starts(dict(template.named_parameters()))
+    split = next((start for name, start in starts.items() if name.startswith("discriminator.")), width)
     main = Block(0, split, _update(trials[0]), rates("learning_rate"))
     if template.discriminator is None:
         return (main,)
-    extra = sum(value.numel() for value in template.discriminator.parameters())
     update = Adam(betas=DISCRIMINATOR_BETAS) if trials[0].optimiser == "adam" else _update(trials[0])
-    return (main, Block(split, split + extra, update, rates("discriminator_rate")))
+    return (main, Block(split, width, update, rates("discriminator_rate")))
 
 
 def _update(trial: Trial) -> Optimiser:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unseam.data import ArrayWorld, World
 from unseam.training._fused import can_fuse, fused_update
-from unseam.training.stack import Stack
+from unseam.training.stack import ALIGNED, Stack
 
 __all__ = ["Step", "make_step", "precision", "update"]
 
@@ -58,15 +58,22 @@ def update(stack: Stack, x: Tensor, noise: Tensor, keys: Tensor | None) -> Named
 
 def _advance(stack: Stack, rows: slice, loss: Tensor, gradients: Sequence[Tensor]) -> None:
     """Update some members, and stop those that would no longer be finite where they are."""
-    gradient = torch.cat(
-        [value[rows].flatten(1) if value.ndim > 1 else value[rows, None] for value in gradients], 1
-    )
+    gradient = _gathered([value[rows] for value in gradients])
     alive = stack.alive[rows]
     advance = _advance_fused if can_fuse(stack.flat) else _advance_eagerly
     sound = advance(stack, rows, gradient, alive & loss[rows].isfinite())
     stopped = stack.stopped_at[rows]
     stopped.copy_(torch.where(alive & ~sound, stack.clock.long(), stopped))
     alive.copy_(sound)
+
+
+def _gathered(gradients: Sequence[Tensor]) -> Tensor:
+    """Gradients (member, parameter) as parameters lie in a stack's ``flat``, zero between them."""
+    parts: list[Tensor] = []
+    for value in gradients:
+        own = value.flatten(1) if value.ndim > 1 else value[:, None]
+        parts += [own, own.new_zeros(1, -own.shape[1] % ALIGNED).expand(len(own), -1)]
+    return torch.cat(parts, 1)
 
 
 def _advance_eagerly(stack: Stack, rows: slice, gradient: Tensor, sound: Tensor) -> Tensor:
