@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import unseam
 from unseam.cli import main
 from unseam.papers import artefacts, load_result
 from unseam.reproducing import chosen_artefacts, run_artefacts
@@ -94,3 +95,34 @@ def test_artefacts_without_the_scale_are_named_and_left_out(capsys):
     assert "without laptop scale, and left out: rolinek2019.table2_sprites" in capsys.readouterr().err
     with pytest.raises(ValueError, match="has the scales smoke, full"):
         next(run_artefacts(chosen[1:], "laptop", out=None, device="cpu"))
+
+
+def test_a_published_data_set_takes_the_place_of_its_twin(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    table = artefacts()["rolinek2019.table2_sprites"]
+    (result,) = run_artefacts([table], "smoke", out=tmp_path, device="cpu", world="dsprites")
+    assert result.verdict == "cannot be run here"
+    assert "world 'dsprites' needs the file" in result.outcome.findings[0].note
+    assert result.command == "unseam reproduce rolinek2019.table2_sprites --scale smoke --world dsprites"
+    assert load_result(tmp_path / "rolinek2019" / "table2_sprites.smoke.json").world == "dsprites"
+    with pytest.raises(
+        ValueError, match="no part of this artefact is measured on sprites, the twin of dsprites"
+    ):
+        next(
+            run_artefacts(
+                [artefacts()["rolinek2019.table_s4"]], "smoke", out=None, device="cpu", world="dsprites"
+            )
+        )
+    with pytest.raises(ValueError, match="world must be one of dsprites, shapes3d, got 'mars'"):
+        next(run_artefacts([table], "smoke", out=None, device="cpu", world="mars"))
+
+
+def test_the_published_data_set_is_measured_as_its_twin(monkeypatch):
+    """A stand-in for the file: the same grid of factors under its name."""
+    twin = unseam.data.load("sprites", orientations=4, positions=4, resolution=8, scales=2)
+    monkeypatch.setattr("unseam.papers.rolinek2019.setups.load", lambda name, **options: twin)
+    (result,) = run_artefacts(
+        [artefacts()["rolinek2019.table2_sprites"]], "smoke", out=None, device="cpu", world="dsprites"
+    )
+    assert result.outcome.findings[0].published == "0.76 ± 0.08"
+    assert set(result.outcome.tables["members"]["world"]) == {"dsprites"}

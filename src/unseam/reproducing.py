@@ -36,7 +36,12 @@ def chosen_artefacts(target: str | None) -> list[Artefact]:
 
 
 def run_artefacts(
-    chosen: Sequence[Artefact], scale: str, *, out: Path | None, device: str | None
+    chosen: Sequence[Artefact],
+    scale: str,
+    *,
+    out: Path | None,
+    device: str | None,
+    world: str | None = None,
 ) -> Iterator[Result]:
     """Measure artefacts one after another; those of several that lack the scale are named and left out.
 
@@ -50,10 +55,12 @@ def run_artefacts(
         print(f"without {scale} scale, and left out: {', '.join(missing)}", file=sys.stderr)
     with TemporaryDirectory() as passing:
         for artefact in able:
-            yield _run(artefact, scale, out, device, Path(passing))
+            yield _run(artefact, scale, out, device, world, Path(passing))
 
 
-def _run(artefact: Artefact, scale: str, out: Path | None, device: str | None, passing: Path) -> Result:
+def _run(
+    artefact: Artefact, scale: str, out: Path | None, device: str | None, world: str | None, passing: Path
+) -> Result:
     work = None if out is None else out / artefact.paper / f".{artefact.name}.{scale}.work"
     result = reproduce(
         artefact,
@@ -62,6 +69,7 @@ def _run(artefact: Artefact, scale: str, out: Path | None, device: str | None, p
         folder=work,
         progress=sys.stderr.isatty(),
         shared=(out or passing) / artefact.paper / "trainings",
+        world=world,
     )
     if out is not None:
         path = save_result(result, out)

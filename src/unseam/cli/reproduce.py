@@ -28,6 +28,12 @@ def reproduce_artefacts(
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; by default nothing but the screen.")
     ] = None,
+    world: Annotated[
+        str | None,
+        typer.Option(
+            help="dsprites or shapes3d: the published file, once fetched, in the place of its twin."
+        ),
+    ] = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -40,7 +46,7 @@ def reproduce_artefacts(
         kept = [(artefact, committed(artefact, out or results_folder())) for artefact in artefacts]
         print_rows(artefact_rows(kept), title="artefacts and their committed verdicts", as_json=as_json)
         return
-    results = list(run_artefacts(artefacts, scale or "smoke", out=out, device=device))
+    results = list(run_artefacts(artefacts, scale or "smoke", out=out, device=device, world=world))
     if as_json:
         print_json([result_record(result) for result in results])
         return

@@ -9,6 +9,7 @@ from unseam.papers.artefact import (
     Scale,
     Verdict,
     Workplace,
+    on_world,
     reproduce,
     verdict,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "artefacts",
     "committed",
     "load_result",
+    "on_world",
     "reproduce",
     "results_folder",
     "save_result",

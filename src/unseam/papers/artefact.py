@@ -26,6 +26,7 @@ __all__ = [
     "Scale",
     "Verdict",
     "Workplace",
+    "on_world",
     "reproduce",
     "verdict",
 ]
@@ -33,6 +34,9 @@ __all__ = [
 Scale = Literal["smoke", "laptop", "full"]
 SCALES: tuple[Scale, ...] = ("smoke", "laptop", "full")
 """Seconds, minutes on two cores, as published on an accelerator."""
+
+TWINS = {"dsprites": "sprites", "shapes3d": "shapes"}
+"""Published data sets, and the rendered worlds that stand for them."""
 
 Verdict = Literal["reproduced", "partly", "not reproduced", "cannot be run here"]
 
@@ -137,6 +141,8 @@ class Result:
     outcome: Outcome
     about: Mapping[str, Any]
     seconds: float
+    world: str | None = None
+    """The published data set, where it took the place of its twin."""
 
     @property
     def verdict(self) -> Verdict:
@@ -146,7 +152,8 @@ class Result:
     @property
     def command(self) -> str:
         """The command that makes this result."""
-        return f"unseam reproduce {self.key} --scale {self.scale}"
+        world = "" if self.world is None else f" --world {self.world}"
+        return f"unseam reproduce {self.key} --scale {self.scale}{world}"
 
 
 def verdict(findings: tuple[Finding, ...]) -> Verdict:
@@ -161,6 +168,36 @@ def verdict(findings: tuple[Finding, ...]) -> Verdict:
     return seen.pop() if len(seen) == 1 else "partly"
 
 
+def on_world(settings: Any, world: str) -> Any:
+    """Settings of an artefact with a published data set in the place of its twin, wherever they name it.
+
+    Args:
+        settings: a frozen dataclass, with others in its fields.
+        world: ``dsprites`` or ``shapes3d``, whose file has to be there.
+
+    >>> from unseam.papers.rolinek2019.setups import SPRITES
+    >>> on_world(SPRITES, "dsprites").world
+    'dsprites'
+    """
+    if world not in TWINS:
+        raise ValueError(f"world must be one of {', '.join(TWINS)}, got {world!r}")
+    changed = _exchanged(settings, world)
+    if changed == settings:
+        raise ValueError(f"no part of this artefact is measured on {TWINS[world]}, the twin of {world}")
+    return changed
+
+
+def _exchanged(value: Any, world: str) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_exchanged(part, world) for part in value)
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    if getattr(value, "world", None) == TWINS[world]:
+        return dataclasses.replace(value, world=world, options=())
+    parts = {item.name: _exchanged(getattr(value, item.name), world) for item in dataclasses.fields(value)}
+    return dataclasses.replace(value, **parts)
+
+
 def reproduce(
     artefact: Artefact,
     scale: Scale,
@@ -169,6 +206,7 @@ def reproduce(
     folder: Path | None = None,
     progress: bool = False,
     shared: Path | None = None,
+    world: str | None = None,
 ) -> Result:
     """Measure an artefact at one of its scales.
 
@@ -179,6 +217,7 @@ def reproduce(
         folder: where trainings keep checkpoints and from where they go on; none for none.
         progress: whether trainings tell how they go.
         shared: where artefacts of one paper keep what they measured of trainings that they share; none for none.
+        world: a published data set in the place of its twin (see :func:`on_world`).
 
     >>> from unseam.papers import artefacts
     >>> reproduce(artefacts()["sikka2019.propositions"], "smoke", device="cpu").verdict
@@ -187,10 +226,16 @@ def reproduce(
     if scale not in artefact.presets:
         raise ValueError(f"{artefact.key} has the scales {', '.join(artefact.presets)}, got {scale!r}")
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    settings = artefact.presets[scale]
+    settings = artefact.presets[scale] if world is None else on_world(artefact.presets[scale], world)
     started = time.monotonic()
     outcome = artefact.measure(settings, Workplace(chosen, folder, progress, shared))
     seconds = time.monotonic() - started
     return Result(
-        artefact.key, scale, dataclasses.asdict(settings), outcome, provenance(chosen), round(seconds, 2)
+        artefact.key,
+        scale,
+        dataclasses.asdict(settings),
+        outcome,
+        provenance(chosen),
+        round(seconds, 2),
+        world,
     )

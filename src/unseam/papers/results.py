@@ -35,6 +35,7 @@ def save_result(result: Result, folder: Path) -> Path:
         "scale": result.scale,
         "verdict": result.verdict,
         "command": result.command,
+        "world": result.world,
         "seconds": result.seconds,
         "findings": [_rounded(finding._asdict()) for finding in result.outcome.findings],
         "note": result.outcome.note,
@@ -65,6 +66,7 @@ def load_result(path: Path) -> Result:
             Outcome(findings, tables, record["note"]),
             record["about"],
             record["seconds"],
+            record.get("world"),
         )
     except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
         raise ValueError(f"{path} is no result of an artefact ({error}); measure it again") from None

@@ -33,6 +33,7 @@ COLUMNS: tuple[Column, ...] = ("β-VAE", "VAE", "AE", "β-VAE_Σ")
 
 NAMES = {
     "sprites": "sprites (a twin of dSprites)",
+    "dsprites": "dSprites",
     "linear": "Synth. Lin.",
     "nonlinear": "Synth. Non-Lin.",
     "mnist": "MNIST",

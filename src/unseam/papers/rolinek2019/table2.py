@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLE2"]
 
-DTO: Mapping[str, Mapping[str, Published]] = {
+DTO: dict[str, Mapping[str, Published]] = {
     "sprites": {
         "β-VAE": Published(0.76, 0.08),
         "VAE": Published(1.08, 0.15),
@@ -73,7 +73,7 @@ DTO: Mapping[str, Mapping[str, Published]] = {
         "random": Published(2.11, 0.11),
     },
 }
-DISENT: Mapping[str, Mapping[str, Published]] = {
+DISENT: dict[str, Mapping[str, Published]] = {
     "sprites": {
         "β-VAE": Published(0.33, 0.15),
         "VAE": Published(0.21, 0.10),
@@ -91,6 +91,9 @@ DISENT: Mapping[str, Mapping[str, Published]] = {
         "β-VAE_Σ": Published(0.42, 0.24),
     },
 }
+
+
+DTO["dsprites"], DISENT["dsprites"] = DTO["sprites"], DISENT["sprites"]
 
 
 @dataclass(frozen=True)
