@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
+from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, followed, last
 from unseam.papers.rolinek2019.setups import (
     LINEAR,
@@ -53,10 +54,10 @@ def measure_figure(settings: Settings, place: Workplace) -> Outcome:
     """Score against DtO over restarts, at each of the recorded epochs and over all."""
     part = followed(settings.setups[0], "β-VAE", place)
     members = at_beta(part.members, settings.betas[0])
-    found = [_correlated("all epochs: rank correlation of DtO and score", members["dto"], members["disent"])]
+    found = [_correlated("all epochs: rank correlation of DtO and score", members["dto"], members[SCORE])]
     for epoch, runs in members.groupby("epoch"):
         words = f"{epoch:.0f} epochs: rank correlation of DtO and score"
-        found.append(_correlated(words, runs["dto"], runs["disent"]))
+        found.append(_correlated(words, runs["dto"], runs[SCORE]))
     return Outcome(tuple(found), {"members": members, "trainings": part.trainings})
 
 
@@ -73,7 +74,7 @@ def measure_foretold(settings: Settings, place: Workplace) -> Outcome:
         ignore_index=True,
     )
     found = [
-        _correlated(f"{NAMES[str(world)]}: rank correlation of {words} and score", part[name], part["disent"])
+        _correlated(f"{NAMES[str(world)]}: rank correlation of {words} and score", part[name], part[SCORE])
         for world, part in members.groupby("world")
         for name, words in MEASURES.items()
         if name in part and part[name].notna().all()
@@ -116,7 +117,7 @@ def draw_figure(outcome: Outcome) -> Figure:
     figure, (axes,) = panels(["disentanglement score"], width=4.0, height=2.9)
     for (epoch, part), colour in zip(members.groupby("epoch"), COLOURS, strict=False):
         label = f"{epoch:.0f} epochs"
-        axes.plot(part["dto"], part["disent"], "o", color=colour, markersize=4, alpha=0.8, label=label)
+        axes.plot(part["dto"], part[SCORE], "o", color=colour, markersize=4, alpha=0.8, label=label)
     axes.set_xlabel("distance to orthogonality", fontsize=8)
     axes.legend(fontsize=7, frameon=False)
     return figure

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
 from unseam.papers.rolinek2019.cells import ORDER_RULE, order
+from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import followed, last
 from unseam.papers.rolinek2019.setups import (
     LINEAR,
@@ -67,10 +68,8 @@ def _findings(ends: pd.DataFrame) -> list[Finding]:
         order(
             f"{name}: DtO at the chosen β = {chosen:g} less that at the smallest", here["dto"], least["dto"]
         ),
-        order(
-            f"{name}: score at the smallest β less that at the chosen one", least["disent"], here["disent"]
-        ),
-        order(f"{name}: score at the largest β less that at the chosen one", most["disent"], here["disent"]),
+        order(f"{name}: score at the smallest β less that at the chosen one", least[SCORE], here[SCORE]),
+        order(f"{name}: score at the largest β less that at the chosen one", most[SCORE], here[SCORE]),
         Finding(
             f"{name}: active latents at the largest β less those at the chosen one",
             "< 0: overpruning",
@@ -89,7 +88,7 @@ def draw(outcome: Outcome) -> Figure:
         ["disentanglement score", "distance to orthogonality"], rows=2, width=4.4, height=2.1
     )
     for (world, part), colour in zip(ends.groupby("world"), COLOURS, strict=False):
-        for axes, name in ((score, "disent"), (distance, "dto")):
+        for axes, name in ((score, SCORE), (distance, "dto")):
             runs = part.groupby("beta")[name]
             axes.fill_between(runs.mean().index, runs.min(), runs.max(), color=colour, alpha=0.2, linewidth=0)
             axes.plot(

@@ -15,6 +15,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import haar_dto, random_decoder_dto, uniform_dto
 from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
 from unseam.papers.rolinek2019.cells import CELL_RULE, ORDER_RULE, Published, cell, order
+from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, followed, last
 from unseam.papers.rolinek2019.setups import (
     COLUMNS,
@@ -129,7 +130,7 @@ def _cells(ends: pd.DataFrame, world: str) -> list[Finding]:
         cell(f"{column}: {words}", published[column], ends[ends["column"] == column][name].to_numpy())
         for name, words, published in (
             ("dto", "DtO", DTO[world]),
-            ("disent", "Disent.", DISENT.get(world, {})),
+            (SCORE, "Disent.", DISENT.get(world, {})),
         )
         for column in COLUMNS
         if column in published
@@ -145,7 +146,7 @@ def _orders(ends: pd.DataFrame, world: str) -> list[Finding]:
         found.append(order(f"DtO of {best} less that of {other}", runs[best]["dto"], runs[other]["dto"]))
         if world in DISENT:
             words = f"Disent. of {other} less that of {best}"
-            found.append(order(words, runs[other]["disent"], runs[best]["disent"]))
+            found.append(order(words, runs[other][SCORE], runs[best][SCORE]))
     return found
 
 
@@ -190,7 +191,7 @@ def _baselines(random: pd.DataFrame, world: str) -> list[Finding]:
 
 
 def _note(ends: pd.DataFrame, world: str) -> str:
-    wanted = ("dto", "dto_active", "dto_weighted", "dto_means", "disent_printed", "active")
+    wanted = ("dto", "dto_active", "dto_weighted", "dto_means", "disent", "active")
     means = ends.groupby("column")[[name for name in wanted if name in ends]].mean()
     lines = "; ".join(
         f"{column}: " + ", ".join(f"{name} {value:.2f}" for name, value in row.items())
@@ -210,7 +211,7 @@ def draw(outcome: Outcome) -> Figure:
     world = members["world"].iloc[0]
     shown = [("dto", "distance to orthogonality", DTO[world])]
     if world in DISENT:
-        shown.append(("disent", "disentanglement score", DISENT[world]))
+        shown.append((SCORE, "disentanglement score", DISENT[world]))
     figure, axes = panels([title for _, title, _ in shown], width=3.6, height=2.7)
     ends = last(members)
     for panel, (name, _, published) in zip(axes, shown, strict=True):

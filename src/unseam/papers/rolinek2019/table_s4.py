@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
 from unseam.papers.rolinek2019.cells import CELL_RULE, ORDER_RULE, Published, cell, mean_interval, order
+from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, followed, last
 from unseam.papers.rolinek2019.setups import LINEAR, Setup, quick, smoke
 
@@ -49,13 +50,13 @@ def measure_table(settings: Settings, place: Workplace) -> Outcome:
     ends = {ratio: part for ratio, part in last(tables["members"]).groupby("ratio")}
     found = [
         cell(f"ratio {ratio}: {words}", published[ratio], ends[ratio][name].to_numpy())
-        for name, words, published in (("dto", "DtO", DTO), ("disent", "Disent.", DISENT))
+        for name, words, published in (("dto", "DtO", DTO), (SCORE, "Disent.", DISENT))
         for ratio in settings.ratios
     ]
     first, final = ends[settings.ratios[0]], ends[settings.ratios[-1]]
     found.append(order("DtO at the largest ratio less that at the smallest", final["dto"], first["dto"]))
     words = "Disent. at the smallest ratio less that at the largest"
-    found.append(order(words, first["disent"], final["disent"]))
+    found.append(order(words, first[SCORE], final[SCORE]))
     return Outcome(tuple(found), tables)
 
 
@@ -121,7 +122,7 @@ def draw_table(outcome: Outcome) -> Figure:
     """Runs as dots at every ratio, the published cells beside them."""
     ends = last(outcome.tables["members"])
     figure, axes = panels(["distance to orthogonality", "disentanglement score"], width=3.0, height=2.5)
-    for panel, name, published in zip(axes, ("dto", "disent"), (DTO, DISENT), strict=True):
+    for panel, name, published in zip(axes, ("dto", SCORE), (DTO, DISENT), strict=True):
         for place, (ratio, part) in enumerate(ends.groupby("ratio")):
             spread = 0.15 + 0.06 * (np.arange(len(part)) % 5 - 2)
             panel.plot(place + spread, part[name], "o", color=COLOURS[0], markersize=3, alpha=0.7)
