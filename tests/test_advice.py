@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from unseam.advice import Advice, advice_figure, advise
+from unseam.cli import main
 from unseam.data import load
 
 
@@ -136,3 +137,22 @@ def test_figure_shows_the_staircase():
 def test_bad_input(target, options, message):
     with pytest.raises(ValueError, match=message):
         advise(target, **options)
+
+
+def test_noise_belongs_to_a_gaussian_likelihood():
+    binary = (np.random.default_rng(0).random((50, 4)) < 0.5).astype(float)
+    with pytest.raises(
+        ValueError, match="noise is the variance of a gaussian likelihood, got 2 for a bernoulli one"
+    ):
+        advise(binary, noise=2.0)
+    assert "A guide for linear logits" in advise(binary).summary()
+    assert "Exact for linear decoders" in advise(binary, likelihood="gaussian", noise=2.0).summary()
+
+
+def test_a_plot_is_an_svg(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sys.argv", ["unseam", "advise", "linear", "--figure", str(tmp_path / "plot.txt")])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code != 0
+    assert "--figure must name an .svg file" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

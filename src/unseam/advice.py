@@ -86,8 +86,9 @@ class Advice:
             for low, high in [self.range(count)]
         ]
         lines.append(", ".join(shown) + ".")
+        linear = "Exact for linear decoders" if self.likelihood == "gaussian" else "A guide for linear logits"
         lines.append(
-            "Exact for linear decoders; others may follow several directions with one latent and keep fewer at small β."
+            f"{linear}; others may follow several directions with one latent and keep fewer at small β."
         )
         return "\n".join(lines)
 
@@ -108,7 +109,7 @@ def advise(
     target: str | Path | Tensor | NDArray[Any] | World,
     *,
     likelihood: str | None = None,
-    noise: float = 1.0,
+    noise: float | None = None,
     points: int = 50_000,
     seed: int = 0,
 ) -> Advice:
@@ -117,7 +118,7 @@ def advise(
     Args:
         target: a file (``.npy``, ``.npz``, ``.safetensors``), the name of a world, a world, or an array.
         likelihood: ``"gaussian"`` or ``"bernoulli"``; by default Bernoulli for values within [0, 1].
-        noise: variance of a Gaussian likelihood.
+        noise: variance of a Gaussian likelihood, by default 1.
         points: how many points are read at most, at random from a world, evenly from a file.
         seed: of the choice of points.
 
@@ -145,6 +146,12 @@ def advise(
         raise ValueError(
             f"a Bernoulli likelihood needs data in [0, 1], got values from {lowest:g} to {highest:g}"
         )
+    if noise is not None and chosen != "gaussian":
+        raise ValueError(
+            f"noise is the variance of a gaussian likelihood, got {noise:g} for a {chosen} one; leave it out, or ask "
+            f"for likelihood gaussian"
+        )
+    noise = 1.0 if noise is None else noise
     thresholds = data_thresholds(moments, chosen, noise=noise)  # type: ignore[arg-type]
     constant = int((moments.covariance.diagonal() <= 1e-14).sum())
     return Advice(name, chosen, noise, sum(kept), constant, thresholds)

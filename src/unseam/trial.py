@@ -170,8 +170,8 @@ def _check_ranges(trial: Trial) -> None:
     for name in ("learning_rate", "likelihood_variance", "capacity_steps"):
         if getattr(trial, name) == 0:
             raise ValueError(f"{name} must be positive, got 0")
-    if trial.epsilon is not None and not (math.isfinite(trial.epsilon) and trial.epsilon >= 0):
-        raise ValueError(f"epsilon must be a finite number of at least 0, got {trial.epsilon!r}")
+    if trial.epsilon is not None and not (math.isfinite(trial.epsilon) and trial.epsilon > 0):
+        raise ValueError(f"epsilon must be a finite number above 0, got {trial.epsilon!r}")
     if len(trial.adam_betas) != 2 or not all(0.0 <= beta < 1.0 for beta in trial.adam_betas):
         raise ValueError(f"adam_betas must be two numbers in [0, 1), got {trial.adam_betas!r}")
     if not 0.0 < trial.train_fraction <= 1.0:

@@ -285,8 +285,17 @@ def test_linear_models_have_the_predicted_latents():
 def test_deaths_lie_between_the_counts():
     own = pd.DataFrame({"beta": [1.0, 4.0, 16.0], "counted": [2, 1, 0], "predicted": [2, 1, 0]})
     deaths = collapse._deaths("linear", own, torch.tensor([8.0, 2.0, 0.1]))
-    assert deaths["measured"].tolist()[:2] == pytest.approx([8.0, 2.0])
-    assert math.isnan(deaths["measured"][2])
+    assert deaths["measured"].tolist() == pytest.approx([8.0, 2.0, 1.0])
+    assert deaths["bound"].tolist() == ["", "", "at most"]
+
+
+def test_latents_that_never_lived_count_against_the_prediction():
+    own = pd.DataFrame({"beta": [1.0, 4.0, 16.0], "counted": [1, 1, 0], "predicted": [4, 4, 0]})
+    known = torch.tensor([8.0, 8.0, 8.0, 8.0])
+    middle = collapse._findings("sprites", own, collapse._deaths("sprites", own, known), known)[0]
+    assert middle.measured == pytest.approx(1 / 8)
+    assert middle.verdict == "not reproduced"
+    assert "3 of which never lived" in middle.note
 
 
 def test_without_files_digits_cannot_be_run(monkeypatch):

@@ -59,7 +59,7 @@ def finding(said):
         (["reproduced", "reproduced"], "reproduced"),
         (["reproduced", "not reproduced"], "partly"),
         (["not reproduced"], "not reproduced"),
-        (["cannot be run here", "reproduced"], "reproduced"),
+        (["cannot be run here", "reproduced"], "partly"),
         (["cannot be run here"], "cannot be run here"),
         ([], "cannot be run here"),
     ],

@@ -18,7 +18,9 @@ def advise_data(
     likelihood: Annotated[
         str | None, typer.Option(help="gaussian or bernoulli; by default bernoulli for data within [0, 1].")
     ] = None,
-    noise: Annotated[float, typer.Option(help="Variance of a gaussian likelihood.")] = 1.0,
+    noise: Annotated[
+        float | None, typer.Option(help="Variance of a gaussian likelihood, by default 1.")
+    ] = None,
     points: Annotated[int, typer.Option(min=2, help="Points that are read at most.")] = 50_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of points.")] = 0,
     figure: Annotated[Path | None, typer.Option(help="Where to write a plot of it (.svg).")] = None,
@@ -28,6 +30,8 @@ def advise_data(
     from unseam.advice import advice_figure, advise
     from unseam.drawing import write_svg
 
+    if figure is not None and figure.suffix != ".svg":
+        raise ValueError(f"--figure must name an .svg file, got {figure}")
     found = advise(data, likelihood=likelihood, noise=noise, points=points, seed=seed)
     drawn = None if figure is None else str(write_svg(advice_figure(found), figure))
     if as_json:

@@ -157,12 +157,12 @@ class Result:
 
 
 def verdict(findings: tuple[Finding, ...]) -> Verdict:
-    """The verdict over several findings: theirs where they agree, otherwise partly.
+    """The verdict over several findings: theirs where they agree, otherwise partly; also where some cannot be run.
 
     >>> verdict((Finding("", "", None, None, None, "reproduced"), Finding("", "", None, None, None, "not reproduced")))
     'partly'
     """
-    seen = {finding.verdict for finding in findings} - {"cannot be run here"}
+    seen = {finding.verdict for finding in findings}
     if not seen:
         return "cannot be run here"
     return seen.pop() if len(seen) == 1 else "partly"

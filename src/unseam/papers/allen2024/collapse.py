@@ -156,7 +156,11 @@ def _counted(ensemble: Ensemble, world: World, points: int) -> Tensor:
 
 
 def _deaths(name: str, own: pd.DataFrame, known: Tensor) -> pd.DataFrame:
-    """Predicted and measured β at which fewer than k latents live, k = 1, 2, ...; none where it is off the grid."""
+    """Predicted and measured β at which fewer than k latents live, k = 1, 2, ...
+
+    Where k never live the β is at most the smallest one trained, and where they live at the largest it is at least that
+    one: these bounds are given, and said to be bounds.
+    """
     import pandas as pd
 
     mean = own.groupby("beta")["counted"].mean()
@@ -165,12 +169,14 @@ def _deaths(name: str, own: pd.DataFrame, known: Tensor) -> pd.DataFrame:
     for place, predicted in enumerate(known.tolist()):
         wanted = place + 0.5
         above = np.flatnonzero(counts >= wanted)
-        measured = math.nan
-        if len(above) and above[-1] < len(counts) - 1:
+        bound = "at most" if not len(above) else "at least" if above[-1] == len(counts) - 1 else ""
+        measured = math.exp(logs[0] if bound == "at most" else logs[-1])
+        if not bound:
             low = above[-1]
             share = (counts[low] - wanted) / (counts[low] - counts[low + 1])
             measured = math.exp(logs[low] + share * (logs[low + 1] - logs[low]))
-        rows.append({"model": name, "latent": place + 1, "predicted": predicted, "measured": measured})
+        found = {"latent": place + 1, "predicted": predicted, "measured": measured, "bound": bound}
+        rows.append({"model": name} | found)
     return pd.DataFrame(rows)
 
 
@@ -191,9 +197,9 @@ def _findings(name: str, own: pd.DataFrame, deaths: pd.DataFrame, known: Tensor)
                 "reproduced" if worst == 0 else "not reproduced",
             )
         ]
-    ratio = (deaths["measured"] / deaths["predicted"]).dropna()
-    middle = float(ratio.median()) if len(ratio) else None
-    low, high = (float(ratio.quantile(level)) for level in (0.1, 0.9)) if len(ratio) else (None, None)
+    ratio = deaths["measured"] / deaths["predicted"]
+    middle, low, high = (float(ratio.quantile(level)) for level in (0.5, 0.1, 0.9))
+    never = int((deaths["bound"] == "at most").sum())
     order = _rank_correlation(own["counted"].to_numpy(), own["predicted"].to_numpy())
     return [
         Finding(
@@ -202,8 +208,9 @@ def _findings(name: str, own: pd.DataFrame, deaths: pd.DataFrame, known: Tensor)
             middle,
             low,
             high,
-            "reproduced" if middle is not None and 0.5 <= middle <= 2 else "not reproduced",
-            f"interval: middle 80 % of {len(ratio)} latents; counts differ by {float(missed.mean()):.2f} on average",
+            "reproduced" if 0.5 <= middle <= 2 else "not reproduced",
+            f"interval: middle 80 % of {len(ratio)} latents, {never} of which never lived and count with the smallest "
+            f"β trained; numbers of latents differ by {float(missed.mean()):.2f} on average",
         ),
         Finding(
             f"{name}: rank correlation of counted with predicted latents over β",

@@ -170,6 +170,7 @@ def _findings(settings: Settings, activations: pd.DataFrame, sharpness: pd.DataF
                 "below 1: it vanishes as training progresses (A.2, point 2)",
                 late / early,
                 bool((late < early).all()),
+                f"{int((late < early).sum())} of {len(late)} seeds below 1",
             )
         )
     return found

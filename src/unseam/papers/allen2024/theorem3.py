@@ -257,7 +257,8 @@ def _of_form(name: str, part: pd.DataFrame) -> list[Finding]:
             "0",
             column["same seed"],
             bool((column["same seed"] <= 1e-3).all()),
-            f"control (VAE at σ²): {float(control.mean()):.3g}",
+            f"{int((column['same seed'] <= 1e-3).sum())} of {len(part)} seeds within 0.001, the median "
+            f"{float(column['same seed'].median()):.1g}; control (VAE at σ²): {float(control.mean()):.3g}",
         )
     ]
     if len(part) < ENOUGH:
