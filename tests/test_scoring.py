@@ -105,6 +105,7 @@ def test_a_full_posterior_has_its_diagonal(run):
         ({"points": 1}, "points must be at least 2, got 1"),
         ({"metrics": ["mug"]}, "metrics must be functions or among"),
         ({"preset": "slow"}, "preset must be one of"),
+        ({"device": "gpu"}, "device must be cpu or cuda"),
     ],
 )
 def test_bad_input(run, arguments, message):
@@ -126,6 +127,21 @@ def test_command(run, monkeypatch, capsys):
     assert record["scores"][0]["settings"]["bins"] == 20
     assert record["seed"] == 0
     assert record["about"]["hardware"]
+
+
+def test_two_points_have_no_intervals(run):
+    table = score_run(run, ["mig", "mcc"], points=2, members=[0])
+    assert table["score"].notna().all()
+    assert table[["lower", "upper", "error"]].isna().all(axis=None)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_command_for_a_device_that_is_not_there(run, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["unseam", "score", str(run), "--metrics", "mig", "--device", "cuda"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert "device cuda was asked for, but torch sees no CUDA device here" in capsys.readouterr().err
 
 
 def test_many_members_go_one_a_line(run, monkeypatch, capsys, tmp_path):

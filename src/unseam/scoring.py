@@ -17,6 +17,7 @@ from unseam.targets import run_world, unseen
 from unseam.training import Ensemble, provenance
 from unseam.training import load as load_run
 from unseam.training.files import read_table, write_table
+from unseam.training.run import choose_device
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +76,7 @@ def score_run(
 
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
-    ensemble = load_run(path, device=device)
+    ensemble = load_run(path, device=choose_device(device))
     chosen = list(range(len(ensemble))) if members is None else sorted(set(members))
     if absent := [member for member in chosen if not 0 <= member < len(ensemble)]:
         raise ValueError(f"member must lie in [0, {len(ensemble)}), got {absent[0]}")

@@ -12,9 +12,10 @@ from unseam.independence import (
     GaussianTc,
     NeighbourTc,
     gaussian_total_correlation,
+    independence_test,
     neighbour_total_correlation,
 )
-from unseam.independence._samples import as_stack
+from unseam.independence._samples import as_stack, centred
 
 
 def generator(seed=0):
@@ -195,3 +196,30 @@ def test_more_neighbours_than_points():
 def test_parameters_are_checked():
     with pytest.raises(ValueError, match="neighbours must be positive, got 0"):
         NeighbourTc(neighbours=0)
+
+
+@pytest.mark.parametrize("size", [1e12, 1e160, 1e200, 1e307, 1e-12, 1e-200, 1e-310])
+def test_components_of_any_size(size):
+    """Squares of these overflow or vanish, or are lost beside 1."""
+    samples = normal(200, 3)
+    samples[:, 1] += samples[:, 0]
+    scale = torch.tensor([size, 1.0, size], dtype=torch.float64)
+    expected, found = (gaussian_total_correlation(x) for x in (samples, samples * scale))
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+    tested = independence_test(samples * scale, method=GaussianTc(), generator=generator())
+    assert tested.p_value < 0.01
+
+
+def test_centred_components_keep_their_digits():
+    values = as_stack(normal(50, 3) * torch.tensor([1e-9, 3.0, 0.0]) + torch.tensor([0.0, 5.0, 0.1])).values
+    found = centred(values)
+    largest = found.abs().amax(-1)[0]
+    assert ((largest[:2] >= 0.5) & (largest[:2] < 1)).all() and largest[2] == 0
+    away = values - values.mean(-1, keepdim=True)
+    power = torch.frexp(away.abs().amax(-1, keepdim=True)).exponent
+    assert torch.equal(torch.ldexp(found, power)[:, :2], away[:, :2])
+
+
+def test_what_is_no_generator_is_named():
+    with pytest.raises(ValueError, match="generator must be a torch.Generator, got 3"):
+        neighbour_total_correlation(normal(50, 2), generator=3)

@@ -142,7 +142,14 @@ def test_arrays_and_single_precision(metric, settings, codes, factors, variance)
 @pytest.mark.parametrize("batch", [2, 3, 19])
 def test_few_points(metric, settings, codes, factors, variance, batch):
     found = metric(codes[:, :batch], factors[:batch], variance=variance[:, :batch], preset=settings)
-    assert all(part.isfinite().all() for part in numbers(found))
+    assert all(part.isnan().all() for part in found.interval)
+    assert all(part.isfinite().all() for part in numbers(found._replace(interval=())))
+
+
+@each_metric
+def test_one_point_is_refused(metric, settings, codes, factors, variance):
+    with pytest.raises(ValueError, match="codes must have at least 2 points"):
+        metric(codes[:, :1], factors[:1], variance=variance[:, :1], preset=settings)
 
 
 @each_metric

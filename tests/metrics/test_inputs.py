@@ -95,6 +95,17 @@ def test_factors_are_numbers_once_drawn(codes, factors):
         assert found.factors.dtype == torch.float64
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int32", "int64", "uint64", "bool"])
+def test_whole_numbers_are_codes(factors, kind):
+    expected = checked(factors.double() % 2, factors).codes
+    for codes in ((factors % 2).numpy().astype(kind), pd.DataFrame((factors % 2).numpy().astype(kind))):
+        found = checked(codes, factors, variance=codes).codes
+        assert found.dtype == torch.float64
+        assert torch.equal(found, expected)
+    if kind in ("int8", "bool"):
+        assert torch.equal(checked((factors % 2).to(getattr(torch, kind)), factors).codes, expected)
+
+
 def test_half_precision_is_widened(codes, factors):
     assert checked(codes.half(), factors).codes.dtype == torch.float32
 
@@ -111,8 +122,10 @@ def test_finite_codes_whose_sum_overflows_pass(factors):
             r"codes must have shape \(batch, latent\) or \(member, batch, latent\), got",
         ),
         ({"codes": torch.zeros(50, 0)}, r"codes must have shape .* got shape \(50, 0\)"),
+        ({"codes": torch.zeros(0, 2)}, r"codes must have shape .* got no points, in shape \(0, 2\)"),
+        ({"codes": torch.zeros(3, 0, 2)}, r"codes must have shape .* got no points, in shape \(3, 0, 2\)"),
         ({"codes": torch.zeros(49, 2)}, "one row a point, got 49 codes and 50 factors"),
-        ({"codes": torch.zeros(50, 2).long()}, "codes must be floating, got torch.int64"),
+        ({"codes": torch.zeros(50, 2) * 1j}, "codes must be real, got torch.complex64"),
         ({"codes": torch.full((50, 2), torch.nan)}, "codes must be finite, got 100 entries"),
         ({"factors": torch.zeros(50)}, r"factors must have shape \(batch, factor\), got shape \(50,\)"),
         ({"factors": torch.full((50, 2), torch.inf)}, "factors must be real and finite"),
@@ -120,9 +133,9 @@ def test_finite_codes_whose_sum_overflows_pass(factors):
         ({"discrete": [True]}, "discrete must say of each of 2 factors whether it is, got 1 values"),
         (
             {"variance": torch.ones(50, 2)},
-            r"variance must be non-negative with the shape of codes \(3, 50, 2\)",
+            r"variance must have the shape of codes \(3, 50, 2\), got shape \(50, 2\)",
         ),
-        ({"variance": -torch.ones(3, 50, 2)}, "variance must be non-negative"),
+        ({"variance": -torch.ones(3, 50, 2)}, "variance must not be negative, got 300 negative entries"),
     ],
 )
 def test_bad_input_is_named(codes, factors, change, message):
@@ -184,6 +197,12 @@ def test_a_generator_of_its_own_is_seeded():
     assert torch.equal(
         torch.rand(3, generator=default_generator(None)), torch.rand(3, generator=default_generator(None))
     )
+
+
+@pytest.mark.parametrize("given", [3, "cpu", np.random.default_rng(0)])
+def test_what_is_no_generator_is_named(given):
+    with pytest.raises(ValueError, match=r"generator must be a torch.Generator .*, got"):
+        default_generator(given)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,6 +28,12 @@ def test_leaving_out_one_point_at_a_time_gives_the_error_of_a_mean(generator):
     torch.testing.assert_close(found.upper, torch.as_tensor(expected[1]))
 
 
-def test_a_single_group_has_no_error():
-    found = jackknife(torch.tensor(0.3), torch.tensor([0.1]))
-    assert found.lower == found.upper == torch.tensor(0.3)
+@pytest.mark.parametrize("count", [1, 2, GROUPS - 1])
+def test_too_few_groups_give_no_interval(count):
+    found = jackknife(torch.full((3,), 0.3), torch.full((count, 3), 0.3))
+    assert all(part.isnan().all() and part.shape == (3,) for part in found)
+
+
+def test_a_score_that_no_group_changes_is_its_own_interval():
+    found = jackknife(torch.tensor(0.25), torch.full((GROUPS,), 0.25))
+    assert found.lower == found.upper == torch.tensor(0.25)

@@ -6,7 +6,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
-from unseam.metrics._logistic import _curvature, _products, multinomial, one_vs_rest
+from unseam.metrics import _logistic
+from unseam.metrics._logistic import _curvature, _minimum, _products, multinomial, one_vs_rest
 
 F64 = {"dtype": torch.float64}
 
@@ -126,3 +127,35 @@ def test_many_columns_keep_no_products(labels, generator):
     found = multinomial(x, one_hot(labels).double(), 1.0)
     expected = reference(x[0], labels)
     np.testing.assert_allclose(centred(found[0]), expected, rtol=1e-6, atol=1e-7)
+
+
+def steep(weights):
+    """√(1 + w²), whose full Newton step from beyond 1 goes to −w³, and its weights as scores."""
+    return weights, (1 + weights.square()).sqrt().sum(-1)
+
+
+def derivatives(weights, scores):
+    """Of that, once the scores are known to be those of the weights."""
+    assert torch.equal(scores, weights)
+    root = (1 + weights.square()).sqrt()
+    return weights / root, torch.diag_embed(root**-3)
+
+
+def test_steps_that_gain_nothing_are_halved():
+    found = _minimum(torch.tensor([[2.0], [30.0], [0.5]], **F64), steep, derivatives)
+    torch.testing.assert_close(found, torch.zeros(3, 1, **F64), rtol=0, atol=1e-5)
+
+
+def test_what_is_stuck_stays_and_is_warned_of(monkeypatch):
+    """One halving is not enough for the second, and the first is not held up by it."""
+    monkeypatch.setattr(_logistic, "_HALVINGS", 1)
+    with pytest.warns(RuntimeWarning, match="a logistic regression did not converge: its objective is about"):
+        found = _minimum(torch.tensor([[0.5], [3.0]], **F64), steep, derivatives)
+    assert found[1].item() == 3.0
+    assert abs(found[0].item()) < 1e-5
+
+
+def test_too_few_steps_are_warned_of(x, labels, monkeypatch):
+    monkeypatch.setattr(_logistic, "_STEPS", 2)
+    with pytest.warns(RuntimeWarning, match="did not converge"):
+        multinomial(x, one_hot(labels).double(), 1.0)

@@ -112,7 +112,7 @@ def test_a_member_is_the_same_alone(posterior):
     for member in range(3):
         alone = mig_entropy(stack[member], GRID, variance=spread[member], preset=settings)
         torch.testing.assert_close(alone.score, stacked.score[member])
-        torch.testing.assert_close(alone.interval.error, stacked.interval.error[member])
+        assert alone.interval.error.isnan() and stacked.interval.error[member].isnan()  # of four samples
     assert stacked.settings == settings
 
 

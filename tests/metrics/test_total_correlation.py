@@ -139,9 +139,10 @@ def test_a_duplicated_code_stays_finite(codes):
     assert (found >= -math.log(2 * 16 * eps) / 2).all()
 
 
-def test_one_point(codes):
-    for metric in (total_correlation, wasserstein_correlation, mean_pairwise_information):
-        assert not metric(codes[:, :1]).score.any()
+@METRICS
+def test_one_point_is_too_few(codes, metric):
+    with pytest.raises(ValueError, match="codes must have at least 2 points for a score, got 1"):
+        metric(codes[:, :1])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -160,8 +161,8 @@ def test_a_device_gives_the_same(codes, metric):
         (lambda: total_correlation(torch.full((3, 2), torch.nan)), "codes must be finite, got 6 entries"),
         (lambda: wasserstein_correlation(torch.zeros(3)), "codes must have shape"),
         (
-            lambda: mean_pairwise_information(torch.zeros(3, 2).int()),
-            "codes must be floating, got torch.int32",
+            lambda: mean_pairwise_information(torch.zeros(3, 2) * 1j),
+            "codes must be real, got torch.complex64",
         ),
     ],
 )

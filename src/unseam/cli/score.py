@@ -67,7 +67,8 @@ def score_rows(table: pd.DataFrame) -> list[Row]:
         scores = {member: part.set_index("metric").score for member, part in seen.groupby("member")}
         return [{"member": member} | {str(k): v for k, v in scores[member].items()} for member in members]
     cells = {
-        (row.metric, row.member): f"{row.score:.3f} [{row.lower:.3f}, {row.upper:.3f}]"
+        (row.metric, row.member): f"{row.score:.3f}"
+        + ("" if math.isnan(row.lower) else f" [{row.lower:.3f}, {row.upper:.3f}]")
         for row in seen.itertuples()
     }
     metrics = list(dict.fromkeys(seen.metric))

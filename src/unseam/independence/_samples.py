@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Measured", "Samples", "as_stack", "from_pairs", "in_order", "pairs", "random_ranks"]
+__all__ = ["Measured", "Samples", "as_stack", "centred", "from_pairs", "in_order", "pairs", "random_ranks"]
 
 # Three points have 3! = 6 orders, so no p-value below 1/6; four points have 24.
 FEWEST = 4
@@ -63,6 +63,24 @@ def as_stack(samples: Tensor | NDArray[Any]) -> Samples:
     return Samples(values, given.dtype if given.is_floating_point() else torch.float64, stacked)
 
 
+def centred(values: Tensor) -> Tensor:
+    """Values (..., component, batch) of mean 0, each component times a power of two: its largest is in [½, 1).
+
+    No digit changes, and squares neither overflow nor vanish, nor does a component beside a larger one: for statistics
+    that the scale of a component leaves as they are. What is constant is exactly 0.
+    """
+    constant = values.amax(-1, keepdim=True) == values.amin(-1, keepdim=True)
+    values = _sized(values)
+    return _sized(torch.where(constant, 0.0, values - values.mean(-1, keepdim=True)))
+
+
+def _sized(values: Tensor) -> Tensor:
+    low, high = values.aminmax(dim=-1, keepdim=True)
+    exponent = torch.frexp(torch.maximum(-low, high)).exponent
+    # 2¹⁰⁰⁰ is a number, the inverse of the smallest is none.
+    return values * (-exponent).clamp(max=1000).to(values.dtype).exp2()
+
+
 def pairs(component: int, device: torch.device) -> Tensor:
     """The pairs i < j of components (2, pair)."""
     return torch.triu_indices(component, component, 1, device=device)
@@ -93,6 +111,8 @@ def random_ranks(values: Tensor, generator: torch.Generator) -> Tensor:
 
     The same random numbers break the ties of every set.
     """
+    if not isinstance(generator, torch.Generator):
+        raise ValueError(f"generator must be a torch.Generator, got {generator!r}")
     keys = torch.rand(values.shape[1:], generator=generator, dtype=torch.float64, device=generator.device)
     shuffled = keys.argsort(-1).to(values.device).expand(values.shape)
     ascending = values.gather(-1, shuffled).argsort(dim=-1, stable=True)

@@ -13,7 +13,7 @@ from scipy.special import digamma
 from torch import Tensor
 
 from unseam.geometry import hadamard_gap
-from unseam.independence._samples import Measured, Samples, as_stack, in_order, pairs, random_ranks
+from unseam.independence._samples import Measured, Samples, as_stack, centred, in_order, pairs, random_ranks
 
 __all__ = ["GaussianTc", "NeighbourTc", "gaussian_total_correlation", "neighbour_total_correlation"]
 
@@ -25,7 +25,8 @@ def gaussian_total_correlation(samples: Tensor | NDArray[Any]) -> Tensor:
 
     (Watanabe 1960). For Gaussian samples this is the total correlation, with a bias of about d(d − 1)/(4n); for others
     it sees correlations and nothing else, so it may be smaller or larger. It is the Hadamard gap of the centred
-    samples' columns and bounded as that is where components are linearly dependent.
+    samples' columns and bounded as that is where components are linearly dependent. Unchanged by the scale of each
+    component, whatever it is.
 
     Args:
         samples: (batch, component) or (set, batch, component).
@@ -38,7 +39,7 @@ def gaussian_total_correlation(samples: Tensor | NDArray[Any]) -> Tensor:
     tensor(0.)
     """
     given = as_stack(samples)
-    return given.back(hadamard_gap(_covariance(given.values)))
+    return given.back(hadamard_gap(_gram(centred(given.values))))
 
 
 def neighbour_total_correlation(
@@ -133,12 +134,13 @@ class GaussianTc:
     """
 
     def prepare(self, samples: Samples, generator: torch.Generator) -> Tensor:
-        """Samples of mean 0."""
-        return samples.values - samples.values.mean(-1, keepdim=True)
+        """Samples of mean 0, components of like size."""
+        return centred(samples.values)
 
     def measure(self, state: Tensor, order: Tensor) -> Measured:
         """The statistics of the points in the given orders (order, component, batch)."""
-        covariance = _covariance(in_order(state, order))
+        values = in_order(state, order)
+        covariance = _gram(values - values.mean(-1, keepdim=True))
         couples = pairs(order.shape[1], order.device).T
         each = covariance[..., couples[:, :, None], couples[:, None, :]]
         return Measured(hadamard_gap(covariance), hadamard_gap(each))
@@ -155,10 +157,9 @@ class NeighbourState(NamedTuple):
     """Normal scores (set, component, batch), on the host."""
 
 
-def _covariance(values: Tensor) -> Tensor:
-    """Covariance matrices (..., component, component) of values (..., component, batch)."""
-    centred = values - values.mean(-1, keepdim=True)
-    return centred @ centred.mT / values.shape[-1]
+def _gram(values: Tensor) -> Tensor:
+    """Covariance matrices (..., component, component) of values (..., component, batch) of mean 0."""
+    return values @ values.mT / values.shape[-1]
 
 
 def _multi_information(points: NDArray[np.float64], neighbours: int) -> NDArray[np.float64]:

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unseam.metrics._scale import level, scaled
+
 __all__ = [
     "Checked",
     "Table",
@@ -38,7 +40,7 @@ class Checked(NamedTuple):
     """Codes and factors as every metric wants them."""
 
     codes: Tensor
-    """(member, batch, latent), floating, finite."""
+    """(member, batch, latent), float32 or float64, finite."""
     factors: Tensor
     """(batch, factor), finite, on the device of the codes: float64, or the integers they came as where all are
     discrete and none has been drawn."""
@@ -48,6 +50,10 @@ class Checked(NamedTuple):
     """Posterior variance (member, batch, latent), or none."""
     stacked: bool
     """Whether the codes came with a member axis, so that the score keeps it."""
+
+    def levelled(self, *, common: bool = False, small: bool = True) -> Checked:
+        """The same with codes of extreme size brought to one that can be squared, see :func:`level`."""
+        return self._replace(codes=scaled(self.codes, level(self.codes, common=common, small=small)))
 
 
 def checked(
@@ -63,8 +69,9 @@ def checked(
     """
     given = _floating("codes", codes)
     if given.ndim not in (2, 3) or 0 in given.shape:
+        empty = "no points, in " if given.ndim in (2, 3) and given.shape[-2] == 0 else ""
         raise ValueError(
-            f"codes must have shape (batch, latent) or (member, batch, latent), got shape {tuple(given.shape)}"
+            f"codes must have shape (batch, latent) or (member, batch, latent), got {empty}shape {tuple(given.shape)}"
         )
     stacked = given.ndim == 3
     values, integer = _columns(factors, discrete)
@@ -76,12 +83,7 @@ def checked(
         raise ValueError(
             f"discrete must say of each of {values.shape[1]} factors whether it is, got {len(discrete)} values"
         )
-    spread = None if variance is None else _floating("variance", variance)
-    if spread is not None and (spread.shape != given.shape or bool((spread < 0).any())):
-        raise ValueError(
-            f"variance must be non-negative with the shape of codes {tuple(given.shape)}, "
-            f"got shape {tuple(spread.shape)}"
-        )
+    spread = None if variance is None else _spread(variance, given)
     return Checked(
         given if stacked else given[None],
         values.to(given.device),
@@ -89,6 +91,18 @@ def checked(
         None if spread is None else spread if stacked else spread[None],
         stacked,
     )
+
+
+def _spread(variance: Tensor | NDArray[Any], codes: Tensor) -> Tensor:
+    """Posterior variances that fit codes."""
+    spread = _floating("variance", variance)
+    if spread.shape != codes.shape:
+        raise ValueError(
+            f"variance must have the shape of codes {tuple(codes.shape)}, got shape {tuple(spread.shape)}"
+        )
+    if count := int((spread < 0).sum()):
+        raise ValueError(f"variance must not be negative, got {count} negative entries")
+    return spread
 
 
 def unsupervised(codes: Tensor | NDArray[Any], *, variance: Tensor | NDArray[Any] | None = None) -> Checked:
@@ -162,7 +176,13 @@ def distinct(batch: int, count: int, generator: torch.Generator) -> Tensor:
 
 def default_generator(generator: torch.Generator | None) -> torch.Generator:
     """The generator that was given, or one of its own with seed 0: a score is the same every time."""
-    return torch.Generator().manual_seed(0) if generator is None else generator
+    if generator is None:
+        return torch.Generator().manual_seed(0)
+    if not isinstance(generator, torch.Generator):
+        raise ValueError(
+            f"generator must be a torch.Generator (one of seed 3: torch.Generator().manual_seed(3)), got {generator!r}"
+        )
+    return generator
 
 
 def chosen(preset: str | Settings, presets: Mapping[str, Settings]) -> Settings:
@@ -220,7 +240,10 @@ def _columns(factors: Table, discrete: Sequence[bool] | None) -> tuple[Tensor, l
     if table.is_complex() or _unfinite(table) > 0:
         raise ValueError("factors must be real and finite, got NaN, infinite or complex values")
     keep = not table.is_floating_point() and (discrete is None or all(discrete))
-    return table if keep else table.double(), integer
+    if keep:
+        return table, integer
+    table = table.double()
+    return scaled(table, level(table)), integer
 
 
 def _refuse_unordered(frame: pd.DataFrame, numbers: list[bool], discrete: Sequence[bool] | None) -> None:
@@ -245,8 +268,8 @@ def _positions(column: pd.Series) -> NDArray[Any]:
 def tensor(name: str, value: object) -> Tensor:
     """A tensor of an array, table or tensor, booleans and unsigned integers as int64, or a message with its name."""
     if isinstance(value, pd.DataFrame):
-        if not all(pd.api.types.is_float_dtype(kind) for kind in value.dtypes):
-            raise ValueError(f"{name} must be floating, got {', '.join(map(str, value.dtypes))}")
+        if not all(pd.api.types.is_numeric_dtype(kind) for kind in value.dtypes):
+            raise ValueError(f"{name} must hold numbers, got {', '.join(map(str, value.dtypes))}")
         value = value.to_numpy("float64", na_value=float("nan"))
     if not isinstance(value, Tensor):
         array = np.asarray(value)
@@ -261,9 +284,12 @@ def tensor(name: str, value: object) -> Tensor:
 
 
 def _floating(name: str, value: Tensor | NDArray[Any] | pd.DataFrame) -> Tensor:
+    """A real, finite tensor; integers and booleans as float64."""
     given = tensor(name, value)
+    if given.is_complex():
+        raise ValueError(f"{name} must be real, got {given.dtype}")
     if not given.is_floating_point():
-        raise ValueError(f"{name} must be floating, got {given.dtype}")
+        given = given.double()
     if given.dtype in (torch.float16, torch.bfloat16):
         given = given.float()
     count = _unfinite(given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -128,20 +129,45 @@ def _minimum(
         weights: where to start.
         evaluate: scores and objectives at weights.
         derivatives: gradients and Hessians at weights and their scores.
+
+    Warns where the least is not reached.
     """
     scores, objective = evaluate(weights)
     for _ in range(_STEPS):
         gradient, hessian = derivatives(weights, scores)
         step = -torch.linalg.solve(hessian, gradient)
         slope = (step * gradient).sum(-1)
-        if bool((-slope / 2 < _NEAR).all()):
+        near = -slope / 2 < _NEAR
+        if bool(near.all()):
             return weights + step
-        size = torch.ones_like(slope)
-        for _ in range(_HALVINGS):
-            scores, trial = evaluate(weights + size[..., None] * step)
-            enough = trial <= objective * (1 + 1e-14) + 1e-4 * size * slope
-            if bool(enough.all()):
-                break
-            size = torch.where(enough, size, size / 2)
-        weights, objective = weights + size[..., None] * step, trial
+        size, scores, objective = _step(weights, step, slope, objective, evaluate)
+        weights = weights + size[..., None] * step
+        if bool((near | (size == 0)).all()):
+            break
+    left = float((-slope / 2).max())
+    warnings.warn(
+        f"a logistic regression did not converge: its objective is about {left:.1g} nats above the least, "
+        f"where {_NEAR:g} was wanted; codes may be nearly dependent, or of very different sizes",
+        RuntimeWarning,
+        stacklevel=2,
+    )
     return weights
+
+
+def _step(
+    weights: Tensor,
+    step: Tensor,
+    slope: Tensor,
+    objective: Tensor,
+    evaluate: Callable[[Tensor], Evaluation],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """How much of its step (...) each takes, and scores and objectives there; nothing where no part gains enough."""
+    size = torch.ones_like(slope)
+    for _ in range(_HALVINGS):
+        scores, trial = evaluate(weights + size[..., None] * step)
+        enough = trial <= objective * (1 + 1e-14) + 1e-4 * size * slope
+        if bool(enough.all()):
+            return size, scores, trial
+        size = torch.where(enough, size, size / 2)
+    size = torch.where(enough, size, 0.0)
+    return size, *evaluate(weights + size[..., None] * step)

@@ -12,6 +12,7 @@ from unseam.metrics.intervals import GROUPS, groups
 
 __all__ = [
     "Halves",
+    "at_least_two",
     "fewer",
     "gap",
     "halves",
@@ -41,7 +42,15 @@ def sampled(given: Checked, points: int | None, generator: torch.Generator | Non
     """At most so many points at random, and the group (batch,) of each."""
     source = default_generator(generator)
     given = drawn(given, points, source)
-    return given, groups(given.codes.shape[1], source).to(given.codes.device)
+    batch = given.codes.shape[1]
+    at_least_two(batch)
+    return given, groups(batch, source).to(given.codes.device)
+
+
+def at_least_two(batch: int, purpose: str = "for a score") -> None:
+    """Refuses a single point, over which nothing varies."""
+    if batch < 2:
+        raise ValueError(f"codes must have at least 2 points {purpose}, got {batch}")
 
 
 def fewer(train: int, test: int, batch: int) -> tuple[int, int]:
@@ -53,8 +62,7 @@ def fewer(train: int, test: int, batch: int) -> tuple[int, int]:
 
 def parted(batch: int, share: float) -> tuple[int, int]:
     """All points parted into a share to train and the rest to test on, at least one each."""
-    if batch < 2:
-        raise ValueError(f"codes must have at least 2 points to train and to test on, got {batch}")
+    at_least_two(batch, "to train and to test on")
     train = min(max(1, round(batch * share)), batch - 1)
     return train, batch - train
 

@@ -14,7 +14,9 @@ from torch.nn.functional import one_hot
 from unseam.metrics._inputs import Table, at_least_one, checked, chosen, default_generator, unstacked
 from unseam.metrics._logistic import multinomial
 from unseam.metrics._members import per_chunk
+from unseam.metrics._scale import level, scaled
 from unseam.metrics._sharing import in_parts
+from unseam.metrics._splits import at_least_two
 from unseam.metrics._votes import Votes, drawn_votes, in_groups, share_of_right
 from unseam.metrics.intervals import GROUPS, Interval, groups
 
@@ -104,6 +106,9 @@ def beta_vae_score(
     tensor(1., dtype=torch.float64)
     """
     given = checked(codes, factors, discrete=discrete, variance=variance)
+    at_least_two(given.codes.shape[1])
+    exponent = level(given.codes, small=False)
+    given = given._replace(codes=scaled(given.codes, exponent))
     settings = chosen(preset, BETA_VAE_PRESETS)
     source, device = default_generator(generator), given.codes.device
     count, train = settings.train + settings.test, settings.train
@@ -120,6 +125,7 @@ def beta_vae_score(
     right, differences = map(torch.cat, zip(*per_chunk(given.codes, numbers, measure), strict=True))
     change = right[..., 1:].double() - right[..., :1].double()
     score, interval = share_of_right(right[:, train:, 0], change, of_votes)
+    differences = scaled(differences, -exponent.mT)
     found = BetaVaeScore(score, interval, right[:, :train, 0].double().mean(1), differences, settings)
     return unstacked(found, given.stacked)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unseam.metrics import _boosting, _trees
 from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, default_generator, unstacked
+from unseam.metrics._scale import centred
 from unseam.metrics._splits import (
     Halves,
     fewer,
@@ -126,7 +127,9 @@ def dci(
 
     Unchanged by order and monotone transformation of codes, up to splits that are equally good, among which one is
     drawn from a fixed seed, and to scikit-learn's limits: it sees codes in single precision and no differences below
-    1e-7. A constant code has importance 0, and a constant factor none for any code; it is left out of K and of the
+    1e-7. Codes further from 0 than 64 times their range are centred before, in their own precision.
+
+    A constant code has importance 0, and a constant factor none for any code; it is left out of K and of the
     informativeness, unless all are constant. Without any importance D = C = 0; with one factor D = 1, with one code
     C = 1. A class that no training point has is never predicted.
 
@@ -148,8 +151,9 @@ def dci(
     >>> round(found.score.item(), 3), round(found.completeness.item(), 3), found.informativeness.item()
     (1.0, 1.0, 1.0)
     """
-    given = checked(codes, factors, discrete=discrete, variance=variance)
     settings = chosen(preset, DCI_PRESETS)
+    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given = given.levelled(small=settings.splits == "binned")
     train, test = fewer(settings.train, settings.test, given.codes.shape[1])
     split = halves(train, test, given, default_generator(generator))
     boosted = _boosted(given, split, settings)
@@ -184,7 +188,7 @@ def dci(
 
 def _boosted(given: Checked, split: Halves, settings: DciSettings) -> _boosting.Boosted:
     order = torch.cat([split.train, split.test])
-    codes, targets = given.codes[:, order], given.factors[order].double()
+    codes, targets = centred(given.codes[:, order]), given.factors[order].double()
     rounds, depth, rate = settings.rounds, settings.depth, settings.rate
     if settings.splits == "exact":
         return _trees.grow(

@@ -126,7 +126,7 @@ def disentanglement_score(
     >>> disentanglement_score(factors.double(), factors, preset="printed").gaps
     tensor([1.0000, 1.7368], dtype=torch.float64)
     """
-    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given = checked(codes, factors, discrete=discrete, variance=variance).levelled()
     settings = chosen(preset, DISENTANGLEMENT_PRESETS)
     source = default_generator(generator)
     given = drawn(given, settings.points, source)

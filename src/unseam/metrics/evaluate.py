@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, Table, checked
+from unseam.metrics._inputs import Checked, Table, checked, default_generator
 from unseam.metrics.beta_vae_score import beta_vae_score
 from unseam.metrics.dci import dci
 from unseam.metrics.disentanglement_score import disentanglement_score
@@ -78,7 +78,7 @@ def evaluate(
     Scores and intervals are float64 whatever the precision of the codes.
 
     Args:
-        codes: z (batch, latent) or (member, batch, latent), floating.
+        codes: z (batch, latent) or (member, batch, latent).
         factors: v (batch, factor).
         metrics: names, or functions of the same form (:func:`functools.partial` included). By default all that
             fit: ``mig_entropy`` and ``udr`` need a positive ``variance``, and ``udr`` two members or more.
@@ -102,7 +102,7 @@ def evaluate(
     given = checked(codes, factors, discrete=discrete, variance=variance)
     asked = dict(_named(METRICS if metrics is None else metrics))
     presets = _presets(preset, asked)
-    seed = 0 if generator is None else drawn_seed(generator)
+    seed = 0 if generator is None else drawn_seed(default_generator(generator))
     rows: list[dict[str, Any]] = []
     for name, metric in asked.items():
         reason = _misfit(metric, given) if metrics is None else ""
@@ -190,7 +190,8 @@ def _divergence(given: Checked) -> Tensor:
     if given.variance is None:
         raise ValueError("variance must hold the posterior's variances for udr, got none")
     mean, variance = given.codes.double(), given.variance.double()
-    return ((mean.square() + variance - 1 - variance.log()) / 2).mean(1)
+    found = ((mean.square() + variance - 1 - variance.log()) / 2).mean(1)
+    return found.clamp(max=torch.finfo(found.dtype).max)
 
 
 def _rows(name: str, found: Any, preset: Any) -> Iterator[dict[str, Any]]:

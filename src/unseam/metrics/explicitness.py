@@ -96,6 +96,8 @@ def explicitness(
     tensor([1.0000, 0.8000], dtype=torch.float64)
     """
     given = checked(codes, factors, discrete=discrete, variance=variance)
+    # Large codes each on its own, small ones together: to the penalty their proportions matter.
+    given = given.levelled(small=False).levelled(common=True)
     settings = chosen(preset, EXPLICITNESS_PRESETS)
     train, test = fewer(settings.train, settings.test, given.codes.shape[1])
     labels = classes(given, settings.bins)

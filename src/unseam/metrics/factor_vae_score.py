@@ -21,6 +21,7 @@ from unseam.metrics._inputs import (
     unstacked,
 )
 from unseam.metrics._sharing import in_parts
+from unseam.metrics._splits import at_least_two
 from unseam.metrics._votes import drawn_votes, in_groups, share_of_right
 from unseam.metrics.intervals import GROUPS, Interval, groups
 
@@ -118,11 +119,10 @@ def factor_vae_score(
     >>> factor_vae_score(factors.double(), factors, preset="fast").score
     tensor(1., dtype=torch.float64)
     """
-    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given = checked(codes, factors, discrete=discrete, variance=variance).levelled(small=False)
     settings = chosen(preset, FACTOR_VAE_PRESETS)
     batch = given.codes.shape[1]
-    if batch < 2:
-        raise ValueError(f"codes must have at least 2 points for a variance, got {batch}")
+    at_least_two(batch, "for a variance")
     source = default_generator(generator)
     spread, points = _global_variance(given, settings.points, source)
     active = spread.sqrt() >= settings.prune

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, classes, parts, unstacked
+from unseam.metrics._scale import level, scaled
 from unseam.metrics._splits import sampled
 from unseam.metrics.intervals import GROUPS, Interval, jackknife
 
@@ -80,7 +81,7 @@ def irs(
     nothing, and counts like any other. Unchanged by order and sign of codes and by a common scale.
 
     Args:
-        codes: z (batch, latent) or (member, batch, latent), floating.
+        codes: z (batch, latent) or (member, batch, latent).
         factors: v (batch, factor).
         discrete: which factors are; matters for ``bins=None``, which bins continuous ones still, in 20.
         variance: not used.
@@ -96,7 +97,8 @@ def irs(
     """
     settings = chosen(preset, IRS_PRESETS)
     given = checked(codes, factors, discrete=discrete, variance=variance)
-    given, group = sampled(given, settings.points, generator)
+    exponent = level(given.codes, common=True)
+    given, group = sampled(given._replace(codes=scaled(given.codes, exponent)), settings.points, generator)
     members, batch, latent = given.codes.shape
     rows = given.codes.mT.reshape(members * latent, batch).double()
     rows = rows - rows.mean(1, keepdim=True)
@@ -112,7 +114,8 @@ def irs(
     score = (weight * per_code).sum(-1) / torch.where(total > 0, total, 1.0)
     settings = dataclasses.replace(settings, points=batch)
     interval = jackknife(score[0], score[1:])
-    return unstacked(Irs(score[0], interval, per_code[0], robustness[0], weight[0], settings), given.stacked)
+    moved = scaled(weight[0], -exponent[:, 0])
+    return unstacked(Irs(score[0], interval, per_code[0], robustness[0], moved, settings), given.stacked)
 
 
 def _classes(given: Checked, settings: IrsSettings) -> Tensor:

@@ -77,10 +77,10 @@ def mcc(
     carries both. Further codes than factors may stay unmatched; with fewer codes the unmatched factors
     count 0. A constant factor is left out (the score is 0 if all are); a constant code correlates with
     nothing. A discrete factor counts by its values as numbers, so an unordered one such as shape has no
-    meaningful correlation. Unchanged by order, sign and scale of codes.
+    meaningful correlation. Unchanged by order, sign and scale of codes. Two points correlate by ±1 whatever they are.
 
     Args:
-        codes: z (batch, latent) or (member, batch, latent), floating.
+        codes: z (batch, latent) or (member, batch, latent).
         factors: v (batch, factor).
         discrete: not used.
         variance: not used.
@@ -95,7 +95,7 @@ def mcc(
     tensor([1, 0])
     """
     settings = chosen(preset, MCC_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given = checked(codes, factors, discrete=discrete, variance=variance).levelled()
     given, group = sampled(given, settings.points, generator)
     batch = given.codes.shape[1]
     grouped = grouping(group, batch, given.codes.device)

@@ -131,7 +131,7 @@ def mig(
     other end under a change of sign: values that lie on an edge change sides).
 
     Args:
-        codes: z (batch, latent) or (member, batch, latent), floating.
+        codes: z (batch, latent) or (member, batch, latent).
         factors: v (batch, factor).
         discrete: which factors are; by default those of integer type.
         variance: not used.
@@ -146,7 +146,7 @@ def mig(
     tensor(1., dtype=torch.float64)
     """
     settings = chosen(preset, MIG_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given = checked(codes, factors, discrete=discrete, variance=variance).levelled()
     given, group = sampled(given, settings.points, generator)
     information, normalised, varies = _normalised(given, settings, group)
     gaps = gap(normalised.mT) * varies[:, None]
@@ -187,7 +187,7 @@ def mig_sup(
     the whole normalised information. Changes with the scale of codes only through A.
 
     Args:
-        codes: z (batch, latent) or (member, batch, latent), floating; posterior means.
+        codes: z (batch, latent) or (member, batch, latent); posterior means.
         factors: v (batch, factor).
         discrete: which factors are; by default those of integer type. Continuous ones are binned.
         variance: not used.
@@ -202,7 +202,7 @@ def mig_sup(
     tensor(1., dtype=torch.float64)
     """
     settings = chosen(preset, MIG_SUP_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given = checked(codes, factors, discrete=discrete, variance=variance).levelled(small=False)
     given, group = sampled(given, settings.points, generator)
     found = tabulated(given, settings.bins, group)
     entropy = (

@@ -25,7 +25,7 @@ from unseam.metrics._inputs import (
     parts,
     unstacked,
 )
-from unseam.metrics._splits import gap
+from unseam.metrics._splits import at_least_two, gap
 from unseam.metrics._tables import Grouping, grouping
 from unseam.metrics.intervals import Interval, groups, jackknife
 
@@ -97,7 +97,7 @@ def mig_entropy(
     only in distribution, since the noise that samples a code belongs to its place.
 
     Args:
-        codes: posterior means (batch, latent) or (member, batch, latent), floating.
+        codes: posterior means (batch, latent) or (member, batch, latent).
         factors: v (batch, factor).
         discrete: which factors are; by default those of integer type. Continuous ones are binned.
         variance: posterior variances, positive, in the shape of ``codes``; needed.
@@ -120,6 +120,7 @@ def mig_entropy(
     given = drawn(checked(codes, factors, discrete=discrete, variance=variance), settings.mixture, source)
     counts = _counting(given, settings)
     members, batch, latent = given.codes.shape
+    at_least_two(batch)
     samples = batch if settings.samples is None else min(batch, settings.samples)
     sampled = distinct(batch, samples, source).to(given.codes.device)
     noise = torch.randn(samples, latent, generator=source, dtype=torch.float64, device=source.device)

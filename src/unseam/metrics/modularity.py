@@ -72,7 +72,7 @@ def modularity(
     K counts the factors that vary: a constant one changes nothing. With a single factor a live code counts 1.
 
     Args:
-        codes: z (batch, latent) or (member, batch, latent), floating.
+        codes: z (batch, latent) or (member, batch, latent).
         factors: v (batch, factor).
         discrete: which factors are; by default those of integer type. Continuous ones are binned.
         variance: not used.
@@ -87,7 +87,7 @@ def modularity(
     tensor(1., dtype=torch.float64)
     """
     settings = chosen(preset, MODULARITY_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given = checked(codes, factors, discrete=discrete, variance=variance).levelled()
     given, group = sampled(given, settings.points, generator)
     table = tabulated(given, settings.bins, group)
     information = table.information

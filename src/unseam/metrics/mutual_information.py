@@ -56,7 +56,7 @@ def binned_information(
     group included, come from one count over the data; the bins stay those of all points.
 
     Args:
-        codes: z (batch, latent) or (member, batch, latent), floating.
+        codes: z (batch, latent) or (member, batch, latent).
         factors: v (batch, factor).
         discrete: which factors are; by default those of integer type.
         bins: number of bins of a code and of a continuous factor.
@@ -69,7 +69,7 @@ def binned_information(
     >>> binned_information(codes, torch.tensor([[0], [0], [1], [1]])).information
     tensor([[0.6931]], dtype=torch.float64)
     """
-    given = checked(codes, factors, discrete=discrete)
+    given = checked(codes, factors, discrete=discrete).levelled()
     at_least_one(bins=bins)
     found = tabulated(given, bins, group)
     information, code_entropy = found.information, found.code_entropy
@@ -109,7 +109,7 @@ def neighbour_information(
     of 0.002 at correlation 0.4.
 
     Args:
-        codes: z (batch, latent) or (member, batch, latent), floating.
+        codes: z (batch, latent) or (member, batch, latent).
         factors: v (batch, factor).
         discrete: which factors are; by default those of integer type.
         neighbours: k.
@@ -123,7 +123,7 @@ def neighbour_information(
     >>> neighbour_information(line, line, neighbours=1).information  # 1 + 1/2 + … + 1/7
     tensor([[2.5929]], dtype=torch.float64)
     """
-    given = checked(codes, factors, discrete=discrete)
+    given = checked(codes, factors, discrete=discrete).levelled()
     at_least_one(neighbours=neighbours)
     found = neighbouring(given, neighbours, group)
     found = found if given.stacked else found[:, 0]

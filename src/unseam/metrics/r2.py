@@ -101,7 +101,7 @@ def r2(
     Unchanged by order and sign of codes; linear: by any invertible linear map of them.
 
     Args:
-        codes: z (batch, latent) or (member, batch, latent), floating.
+        codes: z (batch, latent) or (member, batch, latent).
         factors: v (batch, factor).
         discrete: not used.
         variance: not used.
@@ -118,7 +118,7 @@ def r2(
     """
     settings = chosen(preset, R2_PRESETS)
     source = default_generator(generator)
-    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given = checked(codes, factors, discrete=discrete, variance=variance).levelled()
     train, test = fewer(settings.train, settings.test, given.codes.shape[1])
     given = drawn(given, train + test, source)
     order = torch.randperm(train + test, generator=source, device=source.device).to(given.codes.device)

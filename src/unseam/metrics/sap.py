@@ -77,7 +77,11 @@ def sap(
     factor the squared correlation on the training points. The machines are those of scikit-learn's
     ``LinearSVC``, whose optimum is found exactly here, where ``LinearSVC`` stops within its tolerance.
 
-    Unchanged by order and sign of codes. Not by their scale: the penalty sees it, above all for small codes.
+    Unchanged by order and sign of codes. Not by their scale: the penalty sees it, above all for small codes. Nor by a
+    shift: ``LinearSVC`` penalises the intercept as it does the weight, so a code far from 0 in units of its spread
+    (10 000 times, say) cannot be cut at all and predicts one class. Centre such codes first; posterior means are
+    centred nearly enough.
+
     A constant code predicts one class always, of three or more the most frequent, and has squared correlation 0.
     Constant factors are left out of the mean, which is 0 if all are. A class that no training point has is never
     predicted. With one code the second best counts as 0.
@@ -98,7 +102,7 @@ def sap(
     tensor([[1.0000, 0.5000],
             [0.5000, 1.0000]], dtype=torch.float64)
     """
-    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given = checked(codes, factors, discrete=discrete, variance=variance).levelled(small=False)
     settings = chosen(preset, SAP_PRESETS)
     train, test = fewer(settings.train, settings.test, given.codes.shape[1])
     split = halves(train, test, given, default_generator(generator))

@@ -22,6 +22,7 @@ from unseam.metrics._inputs import (
     unsupervised,
 )
 from unseam.metrics._moments import correlation, covariance
+from unseam.metrics._scale import level, scaled
 from unseam.metrics._splits import sampled
 from unseam.metrics._tables import Grouping, counted, entropy, grouping, several, xlogx
 from unseam.metrics.intervals import Interval, jackknife
@@ -132,7 +133,7 @@ def total_correlation(
     Unchanged by order, sign and scale of codes.
 
     Args:
-        codes: z (batch, latent) or (member, batch, latent), floating.
+        codes: z (batch, latent) or (member, batch, latent).
         factors: not used, nor is ``discrete``.
         discrete: not used.
         variance: not used.
@@ -147,7 +148,7 @@ def total_correlation(
     tensor(True)
     """
     settings = chosen(preset, COVARIANCE_PRESETS)
-    given, grouped = _prepared(codes, settings.points, generator)
+    given, grouped = _prepared(unsupervised(codes).levelled(), settings.points, generator)
     found = correlation(_covariance(given, grouped))
     eye = torch.eye(found.shape[-1], dtype=torch.float64, device=found.device)
     # Ones for the codes without variance, which are uncorrelated with all.
@@ -180,7 +181,7 @@ def wasserstein_correlation(
     constant codes add nothing, and if all are constant both forms are 0.
 
     Args:
-        codes: z (batch, latent) or (member, batch, latent), floating.
+        codes: z (batch, latent) or (member, batch, latent).
         factors: not used, nor is ``discrete``.
         discrete: not used.
         variance: not used.
@@ -195,7 +196,10 @@ def wasserstein_correlation(
     tensor(1.1716, dtype=torch.float64)
     """
     settings = chosen(preset, COVARIANCE_PRESETS)
-    given, grouped = _prepared(codes, settings.points, generator)
+    given = unsupervised(codes)
+    exponent = level(given.codes, common=True)
+    given = given._replace(codes=scaled(given.codes, exponent))
+    given, grouped = _prepared(given, settings.points, generator)
     sizes = grouped.sizes[:, None, None, None]
     found = _covariance(given, grouped) * (sizes / (sizes - 1).clamp(min=1))
     spread = found.diagonal(dim1=-2, dim2=-1)
@@ -204,6 +208,10 @@ def wasserstein_correlation(
     trace = spread.sum(-1)
     score = (2 * trace - 2 * values.clamp(min=0).sqrt().sum(-1)).clamp(min=0)
     normalised = score[0] / torch.where(trace[0] > 0, trace[0], 1.0)
+    # Once for each of two factors: their product may be no number where the distance is.
+    score = scaled(scaled(score, -exponent[:, 0, 0]), -exponent[:, 0, 0])
+    if not bool(score.isfinite().all()):
+        raise ValueError("codes must be below 1e150 for a squared distance, got one that overflows")
     settings = dataclasses.replace(settings, points=given.codes.shape[1])
     result = WassersteinCorrelation(score[0], jackknife(score[0], score[1:]), normalised, settings)
     return unstacked(result, given.stacked)
@@ -226,7 +234,7 @@ def mean_pairwise_information(
     (bins − 1)² / (2 points) nats. A constant code has no information; of a single code it is 0.
 
     Args:
-        codes: z (batch, latent) or (member, batch, latent), floating.
+        codes: z (batch, latent) or (member, batch, latent).
         factors: not used, nor is ``discrete``.
         discrete: not used.
         variance: not used.
@@ -241,7 +249,7 @@ def mean_pairwise_information(
     tensor(True)
     """
     settings = chosen(preset, PAIRWISE_PRESETS)
-    given, grouped = _prepared(codes, settings.points, generator)
+    given, grouped = _prepared(unsupervised(codes).levelled(), settings.points, generator)
     latent = given.codes.shape[2]
     left, right = torch.triu_indices(latent, latent, device=given.codes.device)
     found = _pairwise(given, grouped, settings.bins, left, right)
@@ -255,10 +263,10 @@ def mean_pairwise_information(
 
 
 def _prepared(
-    codes: Tensor | NDArray[Any], points: int | None, generator: torch.Generator | None
+    given: Checked, points: int | None, generator: torch.Generator | None
 ) -> tuple[Checked, Grouping]:
     """Codes as drawn, and their groups."""
-    given, group = sampled(unsupervised(codes), points, generator)
+    given, group = sampled(given, points, generator)
     return given, grouping(group, len(group), given.codes.device)
 
 

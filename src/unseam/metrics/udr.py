@@ -89,7 +89,7 @@ def udr(
     and scale of each member's codes.
 
     Args:
-        codes: z (member, batch, latent), floating, of the same points, two members or more.
+        codes: z (member, batch, latent), of the same points, two members or more.
         kl: mean KL divergence of each code's posterior from the prior (member, latent), in nats.
         preset: ``"dlib"`` (1 000 points), ``"fast"`` (500) or settings.
         generator: source of the points that are drawn and of the interval's groups; by default seed 0.
@@ -102,7 +102,7 @@ def udr(
     tensor([0.9000, 0.9000, 0.9000], dtype=torch.float64)
     """
     settings = chosen(preset, UDR_PRESETS)
-    given, group = sampled(unsupervised(codes), settings.points, generator)
+    given, group = sampled(unsupervised(codes).levelled(), settings.points, generator)
     informative = _informative(given.codes, kl, settings)
     members, batch, latent = given.codes.shape
     columns = (given.codes * informative[:, None]).movedim(0, 1).reshape(1, batch, members * latent)

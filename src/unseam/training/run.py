@@ -28,7 +28,7 @@ from unseam.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DivergenceWarning", "train"]
+__all__ = ["DivergenceWarning", "choose_device", "train"]
 
 CHECKED = 256
 
@@ -74,7 +74,7 @@ def train(
     1
     """
     chosen = _check(trials, every)
-    place_on = _device(device)
+    place_on = choose_device(device)
     if world is not None and not isinstance(world, World):
         raise ValueError(f"world must be a World (see unseam.data.load), got {type(world).__name__}")
     folder = _folder(out, resume)
@@ -128,8 +128,12 @@ def _check(trials: Trial | Sequence[Trial], every: int) -> tuple[Trial, ...]:
     return chosen
 
 
-def _device(device: torch.device | str | None) -> torch.device:
-    """The device asked for, or CUDA when there is one."""
+def choose_device(device: torch.device | str | None) -> torch.device:
+    """The device asked for, or CUDA when there is one.
+
+    >>> choose_device("cpu")
+    device(type='cpu')
+    """
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
