@@ -68,7 +68,7 @@ def score_rows(table: pd.DataFrame) -> list[Row]:
         return [{"member": member} | {str(k): v for k, v in scores[member].items()} for member in members]
     cells = {
         (row.metric, row.member): f"{row.score:.3f}"
-        + ("" if math.isnan(row.lower) else f" [{row.lower:.3f}, {row.upper:.3f}]")
+        + (f" [{row.lower:.3f}, {row.upper:.3f}]" if row.lower == row.lower else "")
         for row in seen.itertuples()
     }
     metrics = list(dict.fromkeys(seen.metric))
