@@ -6,11 +6,11 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types format docs bench validation calibration clean
+.PHONY: help venv demo test test-browser chromium lint types format docs bench validation calibration clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 venv: .venv/.dev ## make .venv with everything that tests and documentation need
 
@@ -19,6 +19,18 @@ demo: .venv/.core ## train the small example and write its report
 
 test: .venv/.dev ## run tests and doctests, warnings as errors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --benchmark-disable
+
+test-browser: .venv/.browser chromium ## run the tests of pages in Chromium, which is installed where it is absent
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser -m browser
+
+chromium:
+	@command -v chromium >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; \
+	  else \
+	    echo "tests of pages need Chromium as the command 'chromium'; on Debian: sudo apt-get install chromium" >&2; \
+	    exit 1; \
+	  fi; }
 
 lint: .venv/.dev types ## check style, format, types and import directions
 	$(BIN)/ruff check .
@@ -49,14 +61,18 @@ clean: ## remove everything that make has made
 	rm -rf .venv build dist docs/_build docs/api/generated docs/jupyter_execute .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Two stages of one environment: .core runs the package, .dev also checks and documents it.
+# Three stages of one environment: .core runs the package, .dev checks and documents it, .browser drives its pages.
 .venv/.core: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) -e .
 	@touch $@
 
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) -e '.[test,docs]'
+	$(PIP) -e '.[test,docs,explore]'
 	@touch .venv/.core $@
+
+.venv/.browser: .venv/.dev
+	$(PIP) -e '.[browser]'
+	@touch $@
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

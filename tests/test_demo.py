@@ -26,7 +26,7 @@ def demo(tmp_path_factory):
     return run_demo(tmp_path_factory.mktemp("demo") / "run", seeds=2, steps=60, progress=False, trial=TINY)
 
 
-def test_run_folder_and_page(demo):
+def test_run_folder_and_report(demo):
     names = {path.name for path in demo.page.parent.iterdir()}
     assert names == {
         "run.json",
@@ -36,8 +36,13 @@ def test_run_folder_and_page(demo):
         "report.html",
     }
     text = demo.page.read_text()
-    assert text.count("<svg") == 11
-    assert len(re.findall(r'aria-label="[^"]+"', text)) == 11
+    titles = re.findall(r"<h2[^>]*>([^<]+)</h2>", text)
+    assert titles[:3] == [
+        "Who is orthogonal, and who finds the factors?",
+        "At a glance",
+        "What the model sees, and what it draws",
+    ]
+    assert all("aria-label" in tag for tag in re.findall(r"<svg[^>]+>", text))
     assert "twin" in demo.summary()
     assert '"twin_of": "dSprites"' in text.replace("&#34;", '"')
     for load in re.findall(r'(?:src|xlink:href)="(?!#)([^"]+)"', text):
@@ -62,15 +67,34 @@ def test_table_has_a_column_a_model_and_all_scores(demo):
     assert rows[3]["full covariance"] == f"{np.mean(gaps):.2f} ± {np.std(gaps):.2f}"
     alive = sorted(int(found.active.sum()) for found in demo.models[2].found)
     assert rows[0]["autoencoder"] == "–".join(map(str, dict.fromkeys((alive[0], alive[-1]))))
+
+
+def test_the_report_shows_the_three_models(demo):
     text = demo.page.read_text()
-    assert all(f"<td>{name}</td>" in text for name in names)
+    for model in demo.models:
+        assert text.count(f'<p class="model">{model.name}</p>') >= 5
+        assert f'<th scope="col">{model.name}</th>' in text
+    for sentence in demo.summary().splitlines()[1:-1]:
+        assert sentence in text
+    found = demo.models[0].found[0]
+    assert any(f"DtO is {found.dto_active:.2f} over" in text for found in demo.models[0].found), (
+        found.dto_active
+    )
+
+
+def test_the_report_is_that_of_the_command_but_for_its_first_part(demo, tmp_path):
+    path = unseam.report.write(demo.page.parent, tmp_path / "again.html")
+    again, first = (re.findall(r"<section.*?</section>", one.read_text(), re.S) for one in (path, demo.page))
+    assert again == first[1:]
 
 
 def test_a_finished_demo_is_used_again(demo):
     before = (demo.page.parent / "weights.safetensors").read_bytes()
+    page = demo.page.read_bytes()
     again = run_demo(demo.page.parent, seeds=2, steps=60, progress=False, trial=TINY)
     assert (demo.page.parent / "weights.safetensors").read_bytes() == before
     assert [model.gaps for model in again.models] == [model.gaps for model in demo.models]
+    assert again.page.read_bytes() == page
 
 
 def test_another_run_is_not_overwritten(demo):
@@ -112,5 +136,5 @@ def test_sensitivities_are_those_of_the_metric_on_the_whole_world(demo):
 
 
 def test_page_calls_the_world_a_twin(demo):
-    visible = demo.page.read_text().split("<details>")[0]
+    visible = demo.page.read_text().split("<footer>")[0]
     assert "a twin of dSprites" in visible

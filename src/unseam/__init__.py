@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from unseam import (
         data,
         demo,
+        explore,
         geometry,
         independence,
         inspection,
@@ -30,6 +31,7 @@ __all__ = [
     "__version__",
     "data",
     "demo",
+    "explore",
     "geometry",
     "independence",
     "inspect",
@@ -52,6 +54,7 @@ _ROOMS = frozenset(
     {
         "data",
         "demo",
+        "explore",
         "geometry",
         "independence",
         "inspection",

@@ -20,6 +20,7 @@ from unseam.training import load as load_run
 from unseam.trial import Trial
 
 __all__ = [
+    "called",
     "Inspected",
     "check_rows",
     "imported",
@@ -120,13 +121,13 @@ def inspect_own(
         likelihood: ``bernoulli`` where the decoder returns logits; by default every output counts alike.
         seed: of baselines and probes.
     """
-    decoder = _called(imported(name), name)
+    decoder = called(imported(name), name)
     rows = read_array(data, points)
     kinds = {value.dtype for value in decoder.parameters()} if isinstance(decoder, torch.nn.Module) else set()
     rows = rows.to(kinds.pop()) if len(kinds) == 1 else rows
     given: dict[str, Any] = {"z": rows}
     if encoder is not None:
-        given = {"encoder": _called(imported(encoder), encoder), "x": rows}
+        given = {"encoder": called(imported(encoder), encoder), "x": rows}
     if likelihood not in (None, "gaussian", "bernoulli"):
         raise ValueError(f"likelihood must be gaussian or bernoulli, got {likelihood!r}")
     given["likelihood"] = Bernoulli() if likelihood == "bernoulli" else None
@@ -259,8 +260,12 @@ def run_world(trial: Trial, root: str | None) -> World:
     return load(trial.world, **(options | ({} if root is None else {"root": root})))
 
 
-def _called(found: Any, name: str) -> Any:
-    """A decoder itself, or what a maker of one returns."""
+def called(found: Any, name: str) -> Any:
+    """A decoder itself, or what a maker of one returns.
+
+    >>> called(lambda: torch.sin, "mine:make") is torch.sin
+    True
+    """
     if isinstance(found, torch.nn.Module):
         return found
     if isinstance(found, type) or (

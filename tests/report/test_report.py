@@ -107,7 +107,7 @@ def test_page_stands_alone(tmp_path):
     assert "a &lt; b" in text and "Text &amp; more" in text
     assert text.count("<svg") == text.count("</svg>") == 1
     assert 'aria-label="cosines"' in text
-    assert "<td>0.1</td>" in text
+    assert '<td class="n">0.1</td>' in text
     assert "prefers-color-scheme: dark" in text
     loads = re.findall(r'(?:src|href)="(?!#)([^"]+)"', text)
     assert all(load.startswith("data:") for load in loads)

@@ -9,7 +9,9 @@ import typer
 from unseam.cli.advise import advise_data
 from unseam.cli.data import fetch_files, list_worlds, verify_files
 from unseam.cli.demo import show_demo
+from unseam.cli.explore import explore_run
 from unseam.cli.inspect import inspect_decoder
+from unseam.cli.report import report_models
 from unseam.cli.reproduce import reproduce_artefacts
 from unseam.cli.score import score_codes
 from unseam.cli.train import train_trials
@@ -36,7 +38,9 @@ app.command("demo")(show_demo)
 app.command("train")(trial_command(train_trials))
 app.command("inspect")(inspect_decoder)
 app.command("score")(score_codes)
+app.command("explore")(explore_run)
 app.command("advise")(advise_data)
+app.command("report")(report_models)
 app.command("reproduce")(reproduce_artefacts)
 data_app.command("list")(list_worlds)
 data_app.command("fetch")(fetch_files)

@@ -19,7 +19,7 @@ def show_demo(
     steps: Annotated[int, typer.Option(min=1, help="Updates of each model.")] = 3000,
     as_json: Json = False,
 ) -> None:
-    """Train a β-VAE, its full-covariance control and an autoencoder; write a page that shows what each learned."""
+    """Train a β-VAE, its full-covariance control and an autoencoder; write a report of what each learned."""
     from unseam.demo import run_demo
 
     result = run_demo(out, seeds=seeds, steps=steps, progress=True)

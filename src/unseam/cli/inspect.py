@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from unseam.printing import Row, print_json, print_table, print_words
 if TYPE_CHECKING:
     from unseam.targets import Inspected
 
-__all__ = ["draw_inspected", "geometry_rows", "inspect_decoder"]
+__all__ = ["draw_inspected", "geometry_rows", "inspect_decoder", "refuse"]
 
 
 def inspect_decoder(
@@ -48,6 +48,9 @@ def inspect_decoder(
         Path | None,
         typer.Option(help="Folder of the figures; by default `inspection` in the run, and none with --json."),
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="File of a page that shows it all (.html), with pictures and scores.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Say what a decoder does to its latents: who lives, how orthogonal, does the posterior agree, what to do."""
@@ -55,25 +58,31 @@ def inspect_decoder(
 
     own = {"encoder": encoder, "latents": latents, "beta": beta, "likelihood": likelihood}
     if Path(target).is_dir() or ":" not in target:
-        _refuse({"data": data, **own}, "are for a decoder of your own; a run has its own")
-        every = list(inspect_run(Path(target), points=points, members=member or None, seed=seed, root=root))
+        refuse({"data": data, **own}, "are for a decoder of your own; a run has its own")
+        options: dict[str, Any] = {"members": member or None, "root": root}
+        every = list(inspect_run(Path(target), points=points, seed=seed, **options))
         figures = figures if figures is not None or as_json else Path(target) / "inspection"
     else:
-        _refuse({"member": member, "root": root}, "are for a run; a decoder of your own has neither")
+        refuse({"member": member, "root": root}, "are for a run; a decoder of your own has neither")
         if data is None:
             raise ValueError("--data must name the file of points (or, with --encoder, of data)")
-        options = {flag: value for flag, value in own.items() if value is not None}
-        every = [inspect_own(target, data, points=points, seed=seed, **options)]  # type: ignore[arg-type]
+        options = {"data": data} | {flag: value for flag, value in own.items() if value is not None}
+        every = [inspect_own(target, points=points, seed=seed, **options)]
     drawn = [] if figures is None else draw_inspected(every, figures)
+    page = None
+    if report is not None:
+        page = str(_report(target, report, every, options, points=points, seed=seed))
     if as_json:
         shown = [{"name": one.name} | one.found.to_dict() for one in every]
-        print_json({"inspected": shown, "figures": drawn})
+        print_json({"inspected": shown, "figures": drawn, "report": page})
         return
     for one in every:
         print_words(f"{one.name}\n{one.found.summary()}\n")
     print_table(geometry_rows(every), title="geometry")
     if drawn:
         print(f"{len(drawn)} figures in {figures}")
+    if page:
+        print(f"Open {page}")
 
 
 def geometry_rows(every: Iterable[Inspected]) -> list[Row]:
@@ -93,7 +102,19 @@ def draw_inspected(every: Iterable[Inspected], folder: Path) -> list[str]:
     return [path for one in every for path in _draw(one, folder)]
 
 
-def _refuse(given: dict[str, object], reason: str) -> None:
+def _report(
+    target: str, path: Path, every: list[Inspected], options: dict[str, Any], *, points: int, seed: int
+) -> Path:
+    """Write the report of what was inspected."""
+    from unseam.report import own_study, run_studies, write
+
+    if "data" in options:
+        return write(own_study(target, points=points, seed=seed, found=every[0].found, **options), path)
+    made = run_studies(Path(target), points=points, seed=seed, inspected=every, **options)
+    return write(made, path)
+
+
+def refuse(given: Mapping[str, object], reason: str) -> None:
     """Refuse flags that would say nothing about the target."""
     if bad := [f"--{flag}" for flag, value in given.items() if value not in (None, [])]:
         *rest, last = (f"--{flag}" for flag in given)

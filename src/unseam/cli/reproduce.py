@@ -34,6 +34,9 @@ def reproduce_artefacts(
             help="dsprites or shapes3d: the published file, once fetched, in the place of its twin."
         ),
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="File of a page with all findings and figures (.html).")
+    ] = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -45,14 +48,17 @@ def reproduce_artefacts(
     if scale is None and (target is None or "." not in target):
         kept = [(artefact, committed(artefact, out or results_folder())) for artefact in artefacts]
         print_rows(artefact_rows(kept), title="artefacts and their committed verdicts", as_json=as_json)
+        _report([result for _, result in kept if result is not None], report, as_json)
         return
     results = list(run_artefacts(artefacts, scale or "smoke", out=out, device=device, world=world))
     if as_json:
         print_json([result_record(result) for result in results])
+        _report(results, report, as_json)
         return
     for result in results:
         print_table(finding_rows(result), title=f"{result.key} at {result.scale} scale: {result.verdict}")
         print(f"{result.seconds:.0f} s; again with: {result.command}\n")
+    _report(results, report, as_json)
 
 
 def artefact_rows(kept: Sequence[tuple[Artefact, Result | None]]) -> list[Row]:
@@ -83,11 +89,13 @@ def finding_rows(result: Result) -> list[Row]:
     >>> finding_rows(Result("a2024.figure1", "smoke", {}, Outcome((found,), {}), {}, 1.0))[0]["measured"]
     '1'
     """
+    from unseam.report.artefacts import measured
+
     return [
         {
             "quantity": finding.quantity,
             "published": finding.published,
-            "measured": _measured(finding.measured, finding.lower, finding.upper),
+            "measured": measured(finding.measured, finding.lower, finding.upper),
             "verdict": finding.verdict,
             "note": finding.note,
         }
@@ -115,13 +123,17 @@ def result_record(result: Result) -> Row:
     }
 
 
+def _report(results: Sequence[Result], path: Path | None, as_json: bool) -> None:
+    """Write the page of findings and figures, and name it where that is no part of JSON."""
+    from unseam.report import write
+
+    if path is None:
+        return
+    page = write(results, path)
+    if not as_json:
+        print(f"Open {page}")
+
+
 def _hardware(result: Result) -> str:
     hardware = result.about["hardware"]
     return str(hardware.get("accelerator", f"{hardware['cores']} cores"))
-
-
-def _measured(value: float | None, lower: float | None, upper: float | None) -> str:
-    if value is None:
-        return ""
-    interval = "" if lower is None or upper is None else f" [{lower:.3g}, {upper:.3g}]"
-    return f"{value:.4g}{interval}"

@@ -66,16 +66,18 @@ def score_rows(table: pd.DataFrame) -> list[Row]:
     if len(members) > _SIDE_BY_SIDE:
         scores = {member: part.set_index("metric").score for member, part in seen.groupby("member")}
         return [{"member": member} | {str(k): v for k, v in scores[member].items()} for member in members]
-    cells = {
-        (row.metric, row.member): f"{row.score:.3f}"
-        + (f" [{row.lower:.3f}, {row.upper:.3f}]" if row.lower == row.lower else "")
-        for row in seen.itertuples()
-    }
+    cells = {(row["metric"], row["member"]): _score_cell(row) for row in seen.to_dict("records")}
     metrics = list(dict.fromkeys(seen.metric))
     return [
         {"metric": metric} | {f"member {member}": cells.get((metric, member), "") for member in members}
         for metric in metrics
     ]
+
+
+def _score_cell(row: dict[Any, Any]) -> str:
+    """A score with its interval, where there is one."""
+    interval = "" if math.isnan(row["lower"]) else f" [{row['lower']:.3f}, {row['upper']:.3f}]"
+    return f"{row['score']:.3f}{interval}"
 
 
 def score_records(table: pd.DataFrame) -> list[Row]:

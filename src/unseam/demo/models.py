@@ -10,17 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from unseam.data import World
-from unseam.inspection import Inspection, inspect
-from unseam.metrics import disentanglement_score, evaluate
+from unseam.inspection import Inspection
+from unseam.metrics import disentanglement_score
+from unseam.report import SCORES, Study
 from unseam.scoring import encode_world
 from unseam.training import Ensemble
 
-__all__ = ["POINTS", "SCORES", "Model", "measure"]
-
-POINTS = 1000
-
-SCORES = {"mig": "MIG", "dci": "DCI", "sap": "SAP", "factor_vae_score": "FactorVAE", "mcc": "MCC"}
-"""Metrics that the demo shows, with their usual names."""
+__all__ = ["SCORES", "Model", "measure"]
 
 
 @dataclass(frozen=True)
@@ -64,37 +60,22 @@ class Model:
         """For each seed, its score by a metric."""
         return [float(value) for value in self.scores.loc[self.scores["metric"] == metric, "score"]]
 
-    @property
-    def median(self) -> int:
-        """Which of the seeds has the median gap: the one that is shown."""
-        return int(np.argsort(self.gaps)[(len(self.gaps) - 1) // 2])
 
+def measure(study: Study, members: tuple[int, ...], ensemble: Ensemble, world: World) -> Model:
+    """How well each latent of a model alone predicts each factor, beside what was measured of it already.
 
-def measure(name: str, members: tuple[int, ...], ensemble: Ensemble, world: World) -> Model:
-    """Inspect every seed of a model, and score its codes against the factors.
-
-    >>> from unseam import Trial, data, train
+    >>> from unseam import Trial, data, report, train
     >>> world = data.load("sprites", resolution=8, shapes=["ellipse"], scales=2, orientations=1, positions=4)
     >>> ensemble = train(Trial(latent=2, encoder_widths=(), decoder_widths=(), steps=2), world=world)
-    >>> measure("β-VAE", (0,), ensemble, world).recovered.shape
+    >>> index = torch.arange(len(world))
+    >>> found = {"encoder": ensemble[0].encode, "x": world.images(index), "factors": world.factors}
+    >>> made = report.study(ensemble[0].decoder, **found, likelihood=ensemble[0].likelihood)
+    >>> measure(made, (0,), ensemble, world).recovered.shape
     (1, 2, 3)
     """
-    index = torch.randperm(len(world), generator=torch.Generator().manual_seed(0))[:POINTS]
-    x = world.images(index)
-    found = []
-    for member in members:
-        model = ensemble[member]
-        seen = inspect(
-            model.decoder,
-            encoder=model.encode,
-            x=x,
-            likelihood=model.likelihood,
-            beta=ensemble.trials[member].beta,
-        )
-        found.append(seen)
     codes = encode_world(ensemble, members, world, torch.arange(len(world)))
     # positions and sizes on a grid are regressed: how far off a prediction is matters, not only whether it is
     smooth = [False] * len(world.factor_names)
     recovered = disentanglement_score(codes.mean, codes.factors, discrete=smooth).sensitivity
-    scores = evaluate(codes.mean, codes.factors, tuple(SCORES), discrete=codes.discrete, preset="fast")
-    return Model(name, members, tuple(found), recovered.double().numpy(), scores)
+    assert study.match is not None
+    return Model(study.name, members, study.inspections, recovered.double().numpy(), study.match.scores)

@@ -1,4 +1,4 @@
-"""Train the demo's three models, measure them, and write their page."""
+"""Train the demo's three models, measure them, and write their report."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from unseam.data import load
 from unseam.demo.models import SCORES, Model, measure
-from unseam.demo.page import sections, sentences, table
-from unseam.report import write_page
+from unseam.demo.page import apart, sentences, table
+from unseam.report import run_studies, write
 from unseam.training import train
 from unseam.trial import Trial
 
@@ -41,7 +41,7 @@ DEMO = Trial(
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo found, and the page that shows it.
+    """What the demo found, and the report that shows it.
 
     >>> Demo((), Path("report.html"), 1.0, {}, "a world").to_dict()["seconds"]
     1.0
@@ -87,7 +87,7 @@ class Demo:
 def run_demo(
     out: Path, *, seeds: int = 3, steps: int = 3000, progress: bool | None = None, trial: Trial = DEMO
 ) -> Demo:
-    """Train the three models, measure them, and write a page into the run's folder.
+    """Train the three models, measure them, and write their report into the run's folder.
 
     A folder that already holds this demo's run is used as it is, or gone on with.
 
@@ -113,22 +113,26 @@ def run_demo(
     ]
     ensemble = train(trials, out=out, resume=True, progress=progress, device="cpu")
     world = load(trial.world, **dict(trial.world_options))  # type: ignore[arg-type]
-    groups = {name: tuple(range(k * seeds, (k + 1) * seeds)) for k, name in enumerate(kinds)}
-    models = tuple(measure(name, members, ensemble, world) for name, members in groups.items())
-    seconds = time.monotonic() - start
+    studies = run_studies(Path(out), seeds=seeds)
+    groups = [tuple(range(k * seeds, (k + 1) * seeds)) for k in range(len(kinds))]
+    models = tuple(
+        measure(study, members, ensemble, world) for study, members in zip(studies, groups, strict=True)
+    )
     named = ", ".join(world.factor_names)
     said = f"{world.name}, a twin of {world.twin_of}: {len(world)} pictures with factors {named}"
-    about = ensemble.about | {"trials": [one.to_dict() for one in trials], "seconds": round(seconds, 1)}
-    page = write_page(
+    about = ensemble.about | {"trials": [one.to_dict() for one in trials]}
+    page = write(
+        studies,
         Path(out) / "report.html",
-        "Why does a VAE disentangle?",
-        "The same networks were trained three ways on small pictures of an ellipse whose size and place are known: "
-        "with a diagonal posterior, with a full one, and without any. Look at what that does to their axes. "
+        title="Why does a VAE disentangle?",
+        lead="The same networks were trained three ways on small pictures of an ellipse whose size and place are "
+        "known: with a diagonal posterior, with a full one, and without any. Look at what that does to their axes. "
         f"The world is {said}.",
-        sections(models, ensemble, world),
-        about,
+        first=[apart(models, ensemble)],
+        about=about,
     )
-    return Demo(models, page, seconds, about, said)
+    seconds = time.monotonic() - start
+    return Demo(models, page, seconds, about | {"seconds": round(seconds, 1)}, said)
 
 
 def _numbers(values: list[float]) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""The geometry where the visitor stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from unseam.explore._controls import box, card, markup, picture, words
+from unseam.explore.local import Local, local_view
+from unseam.explore.maps import latent_name
+from unseam.explore.pixels import data_url, strip
+from unseam.explore.svg import cosine_svg, spectrum_svg
+
+if TYPE_CHECKING:
+    from unseam.explore._page import Page
+
+
+class GeometryPanel:
+    """Columns of the Jacobian, singular directions, |cos| and spectrum."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        signs = "vermilion brightens, blue darkens"
+        if page.exhibit.look.is_coloured:
+            signs = "grey stays, and a colour shows where it grows"
+        elif not page.exhibit.look.is_picture:
+            signs = "vermilion raises, blue lowers"
+        lead = f"What an infinitesimal move does: {signs}."
+        with card("Geometry here", "geometry", lead):
+            self.numbers = markup("numbers")
+            with box("div", "strips"):
+                words("h3", "along each latent: columns of the Jacobian")
+                self.columns = picture("Columns of the Jacobian, one picture a live latent", "strip")
+                self.column_names = markup("strip-names")
+                words("h3", "along each singular vector")
+                self.directions = picture("What moves along each singular vector", "strip")
+                self.direction_names = markup("strip-names")
+            with box("div", "plots"):
+                for title, name in (("|cos| between columns", "cosines"), ("singular values", "spectrum")):
+                    with box("div", "plot"):
+                        words("h3", title)
+                        setattr(self, name, markup("drawing"))
+
+    def refresh(self) -> None:
+        """Measure at the present point."""
+        exhibit, state = self.page.exhibit, self.page.state
+        turn = state.turn if state.turn.degrees and len(state.z) > 1 else None
+        z = torch.tensor(state.z, dtype=torch.float64)
+        self.page.details.ask(lambda: _drawn(local_view(exhibit, state.member, z, turn)), self._show)
+
+    def _show(self, drawn: tuple[Local, str, str]) -> None:
+        found, columns, directions = drawn
+        self.page.well("geometry")
+        names = [latent_name(latent, self.page.state) for latent in found.latents]
+        self.columns.set_source(columns)
+        self.directions.set_source(directions)
+        self.column_names.set_content(_names(names, found.norms))
+        marks = [f"v{k + 1}" for k in range(len(names))]
+        self.direction_names.set_content(_names(marks, found.singular_values))
+        self.cosines.set_content(cosine_svg(found, names))  # type: ignore[attr-defined]
+        self.spectrum.set_content(spectrum_svg(found))  # type: ignore[attr-defined]
+        self.numbers.set_content(_numbers(found))
+
+
+def _drawn(found: Local) -> tuple[Local, str, str]:
+    """Pictures are made into addresses in the thread that made them."""
+    return found, data_url(strip(found.columns)), data_url(strip(found.directions))
+
+
+def _names(names: list[str], values: tuple[float, ...]) -> str:
+    cells = (f"<span>{name} <b>{value:.2g}</b></span>" for name, value in zip(names, values, strict=True))
+    return "".join(cells)
+
+
+def _numbers(found: Local) -> str:
+    share = f"random {found.random_dto:.2f}" if found.random_dto else "one latent"
+    rows = [
+        ("DtO here", f"{found.dto:.2f}", share),
+        ("mean |cos|", f"{found.cosine:.2f}", "0: orthogonal"),
+        ("Hadamard gap", f"{found.gap:.2f}", "nats"),
+    ]
+    cells = "".join(
+        f"<div><dt>{name}</dt><dd>{value} <small>{note}</small></dd></div>" for name, value, note in rows
+    )
+    note = "<p>Two singular values nearly coincide: the directions here are nearly arbitrary.</p>"
+    return f"<dl>{cells}</dl>{note if found.degenerate else ''}"

@@ -1,0 +1,182 @@
+"""The page of one tab: its parts, and what is shown anew when the visitor moves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import Executor
+from functools import partial
+from importlib.resources import files
+
+from nicegui import ui
+
+from unseam.explore._controls import box, button, choice, say, words
+from unseam.explore._dials import BetaPanel, TurnPanel
+from unseam.explore._geometry import GeometryPanel
+from unseam.explore._map import MapPanel
+from unseam.explore._sliders import SliderPanel
+from unseam.explore._view import ViewPanel
+from unseam.explore.exhibit import Exhibit
+from unseam.explore.latest import Latest
+from unseam.explore.snippet import snippet
+from unseam.explore.state import State, first_state, from_query, to_query
+from unseam.explore.visit import Visit
+
+# Geometry follows the hand ten times a second, pictures as fast as they can be made.
+_PAUSE = 0.1
+# How long a passing message stays.
+_SECONDS = 6.0
+_THEMES = ((None, "Theme: system"), (True, "Theme: dark"), (False, "Theme: light"))
+
+
+def build_page(exhibit: Exhibit, quick: Executor, slow: Executor, member: int) -> None:
+    """Build the page of one tab from its link."""
+    request = ui.context.client.request
+    message = ""
+    try:
+        state = from_query(exhibit, dict(request.query_params), member)
+    except ValueError as error:
+        state, message = first_state(exhibit, member), f"This link cannot be shown: {error}"
+    Page(exhibit, quick, slow, state, message)
+
+
+class Page:
+    """One tab: a visit, the panels that show it, and what is being computed for it."""
+
+    def __init__(self, exhibit: Exhibit, quick: Executor, slow: Executor, state: State, message: str) -> None:
+        self.exhibit, self.visit = exhibit, Visit(exhibit, state)
+        self.client = ui.context.client
+        self.faulty = ""
+        self.hush: asyncio.TimerHandle | None = None
+        self.pictures = Latest(quick, partial(self.failed, "picture"))
+        self.details = Latest(slow, partial(self.failed, "geometry"), pause=_PAUSE)
+        self.curves, self.betas, self.traces, self.pairs = (
+            Latest(slow, partial(self.failed, part)) for part in ("turn", "β", "walk", "comparison")
+        )
+        ui.add_css(files("unseam.explore").joinpath("style.css").read_text("utf8"))
+        self._header()
+        self.banner = words("div", message, "banner").props('role="alert"')
+        self.banner.set_visibility(bool(message))
+        with box("div", "rooms"):
+            with box("div", "column"):
+                self.view = ViewPanel(self)
+                self.turning = TurnPanel(self)
+            with box("div", "column"):
+                self.sliders = SliderPanel(self)
+                self.geometry = GeometryPanel(self)
+            with box("div", "column"):
+                self.map = MapPanel(self)
+                self.beta = BetaPanel(self)
+        self.status = words("div", "", "status").props('role="status" aria-live="polite"')
+        self.client.on_delete(self.close)
+        # a task may only be started once the browser listens
+        self.client.on_connect(self.everything)
+
+    @property
+    def state(self) -> State:
+        """Where the visitor stands."""
+        return self.visit.state
+
+    def everything(self) -> None:
+        """Show all of the state anew."""
+        for panel in (self.map, self.turning, self.beta):
+            panel.refresh()
+        self.view.compare()
+        self.moved()
+
+    def moved(self) -> None:
+        """Show what depends on the point."""
+        self.view.refresh()
+        self.geometry.refresh()
+
+    def arrived(self) -> None:
+        """Show a point that was not reached by its sliders."""
+        self.sliders.put()
+        self.view.put()
+        self.moved()
+
+    def choose(self, member: int) -> None:
+        """Look at another model."""
+        if member != self.state.member:
+            self.visit.choose(member)
+            self.model.put(member)
+            for panel in (self.sliders, self.turning, self.map, self.view, self.beta):
+                panel.rebuild()
+            self.everything()
+
+    def turned(self) -> None:
+        """Show the axes as they are turned now."""
+        self.sliders.put()
+        self.map.refresh()
+        self.turning.refresh()
+        self.moved()
+
+    def tell(self, message: str) -> None:
+        """Say something in passing."""
+        self._hush()
+        say(self.status, message)
+        self.hush = asyncio.get_running_loop().call_later(_SECONDS, say, self.status, "")
+
+    def _hush(self) -> None:
+        if self.hush is not None:
+            self.hush.cancel()
+
+    def failed(self, part: str, error: Exception) -> None:
+        """Say what went wrong with a part of the page, until it goes right again."""
+        self.faulty = part
+        self.sliders.stop()
+        say(self.banner, f"No {part} here: {type(error).__name__}: {error}"[:500])
+        self.banner.set_visibility(True)
+
+    def well(self, part: str) -> None:
+        """Take back what was said to be wrong with a part of the page."""
+        if self.faulty == part:
+            self.faulty = ""
+            self.banner.set_visibility(False)
+
+    def close(self) -> None:
+        """Forget the tab."""
+        self._hush()
+        for latest in (self.pictures, self.details, self.curves, self.betas, self.traces, self.pairs):
+            latest.close()
+
+    def _header(self) -> None:
+        with box("header", "top"):
+            with box("div", "title"):
+                words("h1", "unseam explorer")
+                words("p", self.exhibit.title, "quiet")
+            names = [subject.name for subject in self.exhibit.subjects]
+            self.model = choice("Model", names, self.state.member, self.choose)
+            self.model.set_visibility(len(names) > 1)
+            with box("div", "actions"):
+                button("Copy link", self._copy_link)
+                button("Python", self._show_code, spoken="Show this state as Python code")
+                self.theme = ui.dark_mode(None)
+                self.theme_button = button(_THEMES[0][1], self._next_theme)
+
+    def _copy_link(self) -> None:
+        query = json.dumps("?" + to_query(self.state))
+        with self.client:
+            ui.run_javascript(
+                f"const link = location.origin + location.pathname + {query};"
+                f"history.replaceState(null, '', {query});"
+                "navigator.clipboard?.writeText(link).catch(() => {});"
+            )
+        self.tell("The link to this state is in the clipboard, and in the address bar.")
+
+    def _show_code(self) -> None:
+        code = snippet(self.exhibit, self.state)
+        with self.client, ui.dialog() as dialog, box("div", "card dialog"):
+            words("h2", "This state in Python")
+            words("pre", code, "code").props('tabindex="0" aria-label="Python code"')
+            with box("div", "actions"):
+                button("Copy", lambda: ui.clipboard.write(code))
+                button("Close", dialog.close)
+        dialog.on("hide", dialog.delete)
+        dialog.open()
+
+    def _next_theme(self) -> None:
+        kinds = [value for value, _ in _THEMES]
+        value, label = _THEMES[(kinds.index(self.theme.value) + 1) % len(_THEMES)]
+        self.theme.set_value(value)
+        say(self.theme_button, label)

@@ -1,0 +1,116 @@
+"""Who may talk to the explorer: this machine and this page, unless it was opened to others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+__all__ = ["Guard", "is_loopback", "refusal"]
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host can be reached from this machine alone.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+    (True, False)
+    """
+    return host in _LOOPBACK
+
+
+def refusal(host: str, origin: str | None, *, local: bool) -> str | None:
+    """Why a request is refused, or ``None``.
+
+    A page elsewhere may make a visitor's browser call 127.0.0.1, by a name of its own that points there or with
+    an ``Origin`` that says where it comes from; both are refused.
+
+    Args:
+        host: of the header ``Host``, with its port.
+        origin: of the header ``Origin``, where there is one.
+        local: whether only this machine is served.
+
+    >>> refusal("127.0.0.1:8050", None, local=True)
+    >>> refusal("evil.example:8050", None, local=True)
+    'this explorer answers to 127.0.0.1 and localhost only; start it with --host to open it to others'
+    >>> refusal("127.0.0.1:8050", "http://evil.example", local=True)
+    'this explorer answers to its own page only'
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        name = None
+    if not name or (local and not is_loopback(name)):
+        return (
+            "this explorer answers to 127.0.0.1 and localhost only; start it with --host to open it to others"
+        )
+    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        return "this explorer answers to its own page only"
+    return None
+
+
+class Guard:
+    """An application that refuses strangers, and tells browsers to load nothing from elsewhere.
+
+    Args:
+        app: what is guarded.
+        local: whether only this machine is served.
+
+    >>> Guard(lambda scope, receive, send: None, local=True).local
+    True
+    """
+
+    def __init__(self, app: App, *, local: bool) -> None:
+        self.app, self.local = app, local
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one connection."""
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        host = headers.get("host", "")
+        reason = refusal(host, headers.get("origin"), local=self.local)
+        if reason is not None:
+            await _refuse(scope, receive, send, reason)
+            return
+        # a prefix that a client names would be written into the page
+        scope["headers"] = [one for one in scope["headers"] if not one[0].startswith(b"x-forwarded-")]
+
+        async def sealed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_policy(host)]
+            await send(message)
+
+        await self.app(scope, receive, sealed)
+
+
+def _policy(host: str) -> list[tuple[bytes, bytes]]:
+    """Headers by which the browser itself keeps the page to this machine."""
+    policy = (
+        "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+        f"img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' ws://{host}; "
+        "object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
+    )
+    return [
+        (b"content-security-policy", policy.encode("latin-1")),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+    ]
+
+
+async def _refuse(scope: Message, receive: Receive, send: Send, reason: str) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1008, "reason": reason})
+        return
+    body = f"{reason}\n".encode()
+    kind = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 403, "headers": kind})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,116 @@
+"""The geometry of a decoder at one point, as numbers and as pictures."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from unseam.explore.exhibit import Exhibit
+from unseam.explore.pixels import Pixels, signed_pixels
+from unseam.explore.turning import Turn, rotation, turned_pullback
+from unseam.geometry import (
+    column_cosine,
+    degenerate_points,
+    distance_to_orthogonality,
+    hadamard_gap,
+    jacobian,
+    restrict,
+    right_basis,
+)
+
+__all__ = ["Local", "local_view"]
+
+
+class Local(NamedTuple):
+    """What moving each live latent does at one point."""
+
+    latents: tuple[int, ...]
+    """Which latents, in the order of everything below."""
+    columns: tuple[Pixels, ...]
+    """Columns of the Jacobian, of the data's mean, as pictures on one scale."""
+    directions: tuple[Pixels, ...]
+    """What moves along each singular vector, likewise, in the order of the singular values."""
+    norms: tuple[float, ...]
+    """Lengths of the columns of W^½ J."""
+    cosines: tuple[tuple[float, ...], ...]
+    """``|cos|`` between those columns."""
+    singular_values: tuple[float, ...]
+    """Descending."""
+    right_vectors: tuple[tuple[float, ...], ...]
+    """V, one row a latent and one column a singular vector."""
+    dto: float
+    random_dto: float
+    """DtO of random rotations of as many latents."""
+    cosine: float
+    """Mean ``|cos|``."""
+    gap: float
+    """Hadamard gap in nats."""
+    degenerate: bool
+    """Whether two singular values differ by less than 5 %."""
+
+
+@torch.no_grad()
+def local_view(exhibit: Exhibit, member: int, z: Tensor, turn: Turn | None = None) -> Local:
+    r"""The geometry of one model at one point, over its live latents.
+
+    .. math:: W^{1/2} J = U S V^\top, \qquad J' = J\,U_\text{turn}^\top
+
+    Args:
+        exhibit: whose models.
+        member: which of them.
+        z: the point (latent,) in the model's own space.
+        turn: axes to look along in place of its own.
+
+    >>> from unseam.explore.pixels import Look
+    >>> from unseam.explore.subject import Subject
+    >>> stretch = Subject("stretch", lambda z: z * torch.tensor([3.0, 1.0]), 2)
+    >>> found = local_view(Exhibit([stretch], Look((2,), -3.0, 3.0)), 0, torch.zeros(2))
+    >>> found.dto, found.singular_values
+    (0.0, (3.0, 1.0))
+    """
+    subject, alive = exhibit.subjects[member], exhibit.codes(member).alive
+    point = subject.points(z)
+    raw = jacobian(subject.decoder, point)[0].double()
+    weighted, shown = raw, raw
+    if subject.likelihood is not None:
+        output = subject.decoder(point)
+        weight = subject.likelihood.fisher_weight(output).flatten().double()
+        weighted = weight.sqrt()[:, None] * raw
+        shown = jacobian(subject.picture, point)[0].double()
+    metric = weighted.mT @ weighted
+    matrix = torch.eye(subject.latent, dtype=torch.float64, device=metric.device)
+    if turn is not None:
+        matrix = rotation(subject.latent, turn).to(metric.device)
+        metric = turned_pullback(metric, matrix)
+    kept = list(alive) or [0]
+    pull = restrict(metric, kept)
+    basis = right_basis(pull)
+    columns = (shown @ matrix.mT)[:, kept]
+    along = columns @ basis.right_vectors
+    scale = float(max(columns.abs().max(), along.abs().max()))
+    return Local(
+        latents=tuple(kept),
+        columns=tuple(signed_pixels(column, exhibit.look, scale) for column in columns.mT),
+        directions=tuple(signed_pixels(column, exhibit.look, scale) for column in along.mT),
+        norms=_floats(pull.diagonal().clamp(min=0).sqrt()),
+        cosines=tuple(_floats(row) for row in _cosines(pull)),
+        singular_values=_floats(basis.singular_values),
+        right_vectors=tuple(_floats(row) for row in basis.right_vectors),
+        dto=float(distance_to_orthogonality(basis.right_vectors)),
+        random_dto=exhibit.random_dto(len(kept)) if len(kept) > 1 else 0.0,
+        cosine=float(column_cosine(pull)),
+        gap=float(hadamard_gap(pull)),
+        degenerate=bool(degenerate_points(basis.singular_values)),
+    )
+
+
+def _cosines(pull: Tensor) -> Tensor:
+    norms = pull.diagonal().clamp(min=0).sqrt()
+    bound = norms[:, None] * norms
+    return torch.where(bound > 0, pull.abs() / torch.where(bound > 0, bound, 1.0), 0.0).clamp(max=1.0)
+
+
+def _floats(values: Tensor) -> tuple[float, ...]:
+    return tuple(float(value) for value in values.tolist())

@@ -1,0 +1,121 @@
+"""Start the explorer: find a port, open the browser, serve until stopped."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from unseam.data import World
+from unseam.explore.exhibit import Exhibit
+from unseam.explore.guard import is_loopback
+from unseam.explore.sources import exhibit_decoder, exhibit_run
+from unseam.models import AbstractLikelihood
+from unseam.training import Ensemble
+
+__all__ = ["listen", "serve"]
+
+# Tried first, so that a link stays good for the next visit.
+_PORT = 8050
+
+
+def serve(
+    decoder: Path | str | Ensemble | Callable[[Tensor], Tensor],
+    *,
+    encoder: Callable[[Tensor], Any] | None = None,
+    world: World | None = None,
+    latent: int | None = None,
+    likelihood: AbstractLikelihood | None = None,
+    beta: float | None = None,
+    name: str = "decoder",
+    member: int = 0,
+    root: str | None = None,
+    points: int = 600,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    open_browser: bool = True,
+    started: Callable[[str], None] | None = None,
+) -> None:
+    """Explore a run's members, or anyone's decoder, in the browser, until Ctrl-C.
+
+    ``unseam.explore.serve(decoder, latent=10)`` needs no more than a callable; with ``encoder`` and ``world`` the
+    page also has the map, the items, MIG and reconstructions. Nothing is fetched from a network. Only this
+    machine is served unless ``host`` says otherwise; there is no password, so open it to networks you trust.
+
+    Args:
+        decoder: folder of a run, an ensemble, or a map (batch, latent) -> (batch, *data).
+        encoder: of a decoder of your own: x -> (mean, variance or covariance).
+        world: whose items are shown; a run's own by default.
+        latent: of a decoder of your own: its number of latents, where encoder and world cannot tell.
+        likelihood: of a decoder of your own: what its outputs mean; by default they are the data.
+        beta: of a decoder of your own: weight of the KL term in training.
+        name: of a decoder of your own, on the page.
+        member: of a run: which member to begin with.
+        root: of a run: file or folder of its data, where it has moved.
+        points: number of items that stand for the world.
+        host: address to listen on.
+        port: to listen on; by default 8050, or any free one. 0 is any free one.
+        open_browser: whether to open the page.
+        started: told the address of the page once it can be opened.
+    """
+    if importlib.util.find_spec("nicegui") is None:
+        raise ValueError("the explorer needs nicegui: pip install 'unseam[explore]'")
+    if points < 2:
+        raise ValueError(f"points must be at least 2, got {points}")
+    if isinstance(decoder, str | Path | Ensemble):
+        run = Path(decoder) if isinstance(decoder, str) else decoder
+        exhibit = exhibit_run(run, root=root, points=points, world=world)
+    else:
+        exhibit = exhibit_decoder(
+            decoder, latent=latent, encoder=encoder, world=world, likelihood=likelihood, beta=beta, name=name,
+            points=points,
+        )  # fmt: skip
+    _check_member(exhibit, member)
+    exhibit.codes(member)
+    from unseam.explore._server import run_server
+
+    with listen(host, port) as found:
+        run_server(
+            exhibit,
+            found,
+            member=member,
+            local=is_loopback(host),
+            open_browser=open_browser,
+            started=started,
+        )
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """A socket that listens, on the given port, or where that is left open on 8050 or any other that is free.
+
+    >>> with listen("127.0.0.1", 0) as found:
+    ...     found.getsockname()[0]
+    '127.0.0.1'
+    """
+    if port is not None and not 0 <= port < 65536:
+        raise ValueError(f"port must lie in [0, 65536), got {port}")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ValueError(f"host must be an address of this machine, got {host!r}: {error}") from None
+    tried = (_PORT, 0) if port is None else (port,)
+    for one in tried:
+        found = socket.socket(family, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((address[0], one))
+        except OSError as error:
+            found.close()
+            problem = error
+            continue
+        return found
+    raise ValueError(f"port {tried[-1]} of {host} cannot be used ({problem}); name another one")
+
+
+def _check_member(exhibit: Exhibit, member: int) -> None:
+    if not 0 <= member < len(exhibit.subjects):
+        raise ValueError(f"member must lie in [0, {len(exhibit.subjects)}), got {member}")

@@ -1,0 +1,60 @@
+"""The current state as Python that computes the same."""
+
+from __future__ import annotations
+
+from unseam.explore.exhibit import Exhibit
+from unseam.explore.state import State
+
+__all__ = ["snippet"]
+
+
+def snippet(exhibit: Exhibit, state: State) -> str:
+    """Code that decodes the point of a state and measures the decoder there.
+
+    >>> import torch
+    >>> from unseam.explore.pixels import Look
+    >>> from unseam.explore.state import first_state
+    >>> from unseam.explore.subject import Subject
+    >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -3.0, 3.0))
+    >>> print(snippet(exhibit, first_state(exhibit)).splitlines()[4])
+    # decoder and latent points are yours: (batch, 2) -> (batch, 2)
+    """
+    alive = sorted(exhibit.codes(state.member).alive) or [0]
+    point = ", ".join(f"{value:.6g}" for value in state.z)
+    lines = [
+        "import torch",
+        "import unseam",
+        "from unseam.geometry import distance_to_orthogonality, local_geometry, restricted_basis",
+        "",
+    ]
+    if exhibit.source is not None:
+        lines += [
+            f"model = {exhibit.source}[{state.member}]",
+            "decoder, likelihood = model.decoder, model.likelihood",
+        ]
+    else:
+        shape = ", ".join(str(size) for size in exhibit.look.shape)
+        lines += [
+            f"# decoder and latent points are yours: (batch, {len(state.z)}) -> (batch, {shape})",
+            "likelihood = None",
+        ]
+    lines.append(f"z = torch.tensor([[{point}]], dtype={exhibit.subjects[state.member].kind[1]})")
+    if state.turn.degrees:
+        first, second, degrees = state.turn
+        lines += [
+            "",
+            "# axes turned in the plane of two latents (rolinek2019 Eq. 5): same pictures, other axes",
+            "from unseam.explore import Turn, rotation",
+            f"turn = rotation({len(state.z)}, Turn({first}, {second}, {degrees:g})).to(z)",
+            "own, decoder = decoder, lambda z: own(z @ turn)",
+            "z = z @ turn.mT",
+        ]
+    lines += [
+        "",
+        "picture = decoder(z) if likelihood is None else likelihood.mean(decoder(z))",
+        "geometry = local_geometry(decoder, z, likelihood=likelihood)",
+        f"basis = restricted_basis(geometry.pullback, {alive}, decoder, z, likelihood=likelihood)  # live latents",
+        "dto = distance_to_orthogonality(basis.right_vectors)",
+        'print("singular values", basis.singular_values.tolist(), "DtO", dto.item())',
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,52 @@
+"""Codes against known factors, as a report shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseam.metrics import binned_information, evaluate
+from unseam.report.study import Match
+
+__all__ = ["SCORES", "match"]
+
+SCORES = {"mig": "MIG", "dci": "DCI", "sap": "SAP", "factor_vae_score": "FactorVAE", "mcc": "MCC"}
+"""Metrics that a report shows, with their usual names."""
+
+
+def match(
+    codes: Tensor,
+    factors: Any,
+    names: Sequence[str] | None = None,
+    *,
+    discrete: Sequence[bool] | None = None,
+    scores: Any = None,
+    seed: int = 0,
+) -> Match:
+    """Codes of one or more seeds (seed, batch, latent) against factors (batch, factor).
+
+    Args:
+        codes: posterior means.
+        factors: what made each item.
+        names: of the factors.
+        discrete: which factors are discrete.
+        scores: rows of :func:`unseam.metrics.evaluate`, where they are made already.
+        seed: of the metrics.
+
+    >>> v = torch.cartesian_prod(torch.arange(8), torch.arange(8))
+    >>> match(v.double()[None], v, ("x", "y")).information.round(2).tolist()
+    [[[1.0, 0.0], [0.0, 1.0]]]
+    """
+    told = binned_information(codes, factors, discrete=discrete)
+    entropy = told.factor_entropy.clamp(min=torch.finfo(torch.float64).tiny)
+    shares = (told.information / (entropy[:, None] if entropy.ndim > 1 else entropy)).cpu().numpy()
+    table = scores
+    if table is None:
+        generator = torch.Generator().manual_seed(seed)
+        table = evaluate(codes, factors, tuple(SCORES), discrete=discrete, preset="fast", generator=generator)
+    count = shares.shape[-1]
+    named = tuple(name.replace("_", " ") for name in names or [f"factor {k}" for k in range(count)])
+    return Match(named, shares, table, codes.shape[1])

@@ -1,0 +1,278 @@
+"""Measure everything that a report shows of any decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unseam.geometry import hadamard_gap, jacobian, pullback, restrict
+from unseam.independence import Coupling, coupling
+from unseam.inspection import Inspection, inspect
+from unseam.report._thresholds import thresholds
+from unseam.report.matching import match
+from unseam.report.study import (
+    Directions,
+    Factorisation,
+    Missing,
+    Pictures,
+    Study,
+    Walks,
+    importance,
+)
+
+__all__ = ["study"]
+
+Decoder = Callable[[Tensor], Tensor]
+
+FRAMES = 9
+REACH = 2.0
+ROWS = 12  # latents that are walked along, and directions that are drawn, at most
+ITEMS = 8
+POINTS = 1000
+COUPLED = 200  # points at which second derivatives are measured
+STEP = 0.1  # of differences, in standard deviations of a latent, where derivatives see nothing of kinks
+
+
+def study(
+    decoder: Decoder,
+    z: Tensor | NDArray[Any] | None = None,
+    *,
+    latent: int | None = None,
+    encoder: Callable[[Tensor], Any] | None = None,
+    x: Tensor | NDArray[Any] | None = None,
+    likelihood: Any = None,
+    beta: float = 1.0,
+    factors: Any = None,
+    factor_names: Sequence[str] | None = None,
+    discrete: Sequence[bool] | None = None,
+    name: str = "decoder",
+    latents: str | int = "all",
+    seed: int = 0,
+    found: Inspection | None = None,
+) -> Study:
+    """Measure of any decoder what a report shows; what cannot be measured is named with its reason.
+
+    Args:
+        decoder: any callable (batch, latent) -> (batch, *data) that returns the likelihood's parameter.
+        z: points (batch, latent); by default the means of ``encoder(x)``, or 1000 draws from the prior where
+            ``latent`` says how many latents there are.
+        latent: number of latents, where neither points nor an encoder are given.
+        encoder: x -> (mean, variance (batch, latent) or covariance (batch, latent, latent)).
+        x: data (batch, *data), for ``encoder``.
+        likelihood: of :mod:`unseam.models`, or any with ``fisher_weight`` and ``mean``; without it every output
+            counts alike and is drawn as it is.
+        beta: weight of the KL term that the model was trained with.
+        factors: what made each item of ``x`` (batch, factor), where that is known.
+        factor_names: their names.
+        discrete: which of them are discrete; by default those of integer type.
+        name: what to call the model.
+        latents: as in :func:`unseam.inspect`.
+        seed: of points, baselines and metrics.
+        found: the inspection, where it is made already.
+
+    >>> made = study(lambda z: z @ torch.diag(torch.tensor([3.0, 1.0])), latent=2)
+    >>> made.order, [gap.part for gap in made.missing][0]
+    ((0, 1), 'KL of each latent, the polarised regime and Eq. 7')
+    """
+    generator = torch.Generator().manual_seed(seed)
+    z = _prior(latent, generator) if z is None and encoder is None else z
+    found = found or inspect(
+        decoder,
+        z,
+        encoder=encoder,
+        x=x,
+        likelihood=likelihood,
+        beta=beta,
+        latents=latents,
+        generator=generator,
+    )
+    with torch.no_grad():
+        mean, variance = _encoded(encoder, x)
+    points = torch.as_tensor(mean if mean is not None else z)
+    spread = _spread(points, variance)
+    drawn = _drawn(decoder, likelihood)
+    parts = _local(found, drawn, points, spread) if found.probes is None else {}
+    thresholds_found, why = thresholds(x, likelihood)
+    return Study(
+        name,
+        (found,),
+        pictures=_pictures(drawn, mean, x),
+        match=None
+        if mean is None or factors is None
+        else match(mean[None], factors, factor_names, discrete=discrete, seed=seed),
+        advice=thresholds_found,
+        missing=(
+            *_unmeasured(found, encoder, variance),
+            *_unknown(mean, factors),
+            *why,
+            *parts.pop("missing", ()),
+        ),
+        **parts,
+    )
+
+
+def _prior(latent: int | None, generator: torch.Generator) -> Tensor:
+    if latent is None:
+        raise ValueError(
+            "latent must say how many latents the decoder has, or z or encoder and x must be given: they say where "
+            "to measure it"
+        )
+    if latent < 1:
+        raise ValueError(f"latent must be at least 1, got {latent}")
+    return torch.randn(POINTS, latent, generator=generator)
+
+
+def _encoded(encoder: Any, x: Any) -> tuple[Tensor | None, Tensor | None]:
+    if encoder is None or x is None:
+        return None, None
+    mean, variance = encoder(torch.as_tensor(x))
+    return mean, variance.diagonal(dim1=-2, dim2=-1) if variance.ndim > mean.ndim else variance
+
+
+def _spread(points: Tensor, variance: Tensor | None) -> Tensor:
+    """Standard deviation of each latent over all that the encoder makes of the data: 1 where that is the prior."""
+    own = points.flatten(1).var(0, correction=0)
+    return (own if variance is None else own + variance.mean(0)).sqrt()
+
+
+def _drawn(decoder: Decoder, likelihood: Any) -> Decoder:
+    """The decoder followed by its likelihood's mean, where it has one."""
+    if likelihood is None:
+        return lambda z: torch.as_tensor(decoder(z))
+    return lambda z: likelihood.mean(decoder(z))
+
+
+def _pictures(drawn: Decoder, mean: Tensor | None, x: Any) -> Pictures | None:
+    if mean is None:
+        return None
+    few = torch.linspace(0, len(mean) - 1, min(ITEMS, len(mean))).round().long()
+    with torch.no_grad():
+        return Pictures(_array(torch.as_tensor(x)[few]), _array(drawn(mean[few])))
+
+
+def _local(found: Inspection, drawn: Decoder, points: Tensor, spread: Tensor) -> dict[str, Any]:
+    """What needs the decoder itself: walks, directions, the density of what it generates."""
+    live = [j for j in importance(found) if found.active is None or bool(found.active[j])]
+    middle = int(((points - points.mean(0)) / spread.clamp(min=1e-12)).square().sum(1).argmin())
+    parts: dict[str, Any] = {
+        "walks": _walks(found, drawn, points[middle], spread),
+        "directions": _directions(found, drawn, points, middle, live),
+    }
+    if len(live) > 1:
+        try:
+            parts["factorisation"] = _factorisation(drawn, points, spread, live)
+        except ValueError as error:
+            parts["missing"] = (Missing("Whether what it generates factorises", f"{error}."),)
+    return parts
+
+
+def _walks(found: Inspection, drawn: Decoder, start: Tensor, spread: Tensor) -> Walks:
+    rows = importance(found)[:ROWS]
+    chosen = list(rows)
+    steps = torch.linspace(-REACH, REACH, FRAMES).to(start)
+    moves = torch.diag(spread)[chosen]
+    points = start + steps[None, :, None] * moves[:, None, :]
+    with torch.no_grad():
+        frames = drawn(points.flatten(0, 1)).unflatten(0, points.shape[:2])
+    return Walks(rows, _array(frames), _array(REACH * spread[chosen]))
+
+
+def _directions(
+    found: Inspection, drawn: Decoder, points: Tensor, middle: int, live: list[int]
+) -> Directions | None:
+    if found.right_vectors is None or found.singular_values is None or not live:
+        return None
+    vectors = found.right_vectors[middle].to(points)[:, : min(len(live), ROWS)]
+    main = vectors.abs().argmax(0)
+    largest = vectors[main, torch.arange(len(main))]
+    with torch.no_grad():
+        change = jacobian(drawn, points[middle : middle + 1])[0]
+        shape = drawn(points[middle : middle + 1]).shape[1:]
+    turned = change @ (vectors * largest.sign())
+    return Directions(
+        _array(turned.mT.reshape(-1, *shape)),
+        _array(change[:, main].mT.reshape(-1, *shape)),
+        tuple(main.tolist()),
+        tuple(largest.square().tolist()),
+        tuple(found.singular_values[middle, : len(main)].tolist()),
+    )
+
+
+def _factorisation(drawn: Decoder, points: Tensor, spread: Tensor, live: list[int]) -> Factorisation:
+    """Gap and coupling among live latents of the density that the mean output has, each latent in its own spread."""
+    unit = torch.where(spread > 0, spread, 1.0)
+    few = points[torch.linspace(0, len(points) - 1, min(COUPLED, len(points))).round().long()] / unit
+
+    def scaled(z: Tensor) -> Tensor:
+        return drawn(z * unit)
+
+    with torch.no_grad():
+        mask = torch.zeros(points.shape[1], dtype=torch.bool, device=points.device)
+        mask[live] = True
+        gap = hadamard_gap(restrict(pullback(scaled, few), mask)).double()
+    found, step = _coupling(scaled, few)
+    assert found.per_point is not None
+    squares = found.per_point[:, live][:, :, live].double().square()
+    pairs = squares.mean(0)
+    apart = ~torch.eye(len(live), dtype=torch.bool, device=pairs.device)
+    each = squares[:, apart].mean(1)
+    error = len(few) ** -0.5
+    return Factorisation(
+        float(gap.mean()),
+        float(gap.std()) * error,
+        float(each.mean()),
+        float(each.std()) * error,
+        pairs.cpu(),
+        tuple(live),
+        len(few),
+        step,
+    )
+
+
+def _coupling(drawn: Decoder, points: Tensor) -> tuple[Coupling, float | None]:
+    """By derivatives, or by differences where the decoder has kinks."""
+    try:
+        return coupling(drawn, points, per_point=True), None
+    except ValueError as error:
+        if "give step" not in str(error):
+            raise
+        return coupling(drawn, points, per_point=True, step=STEP), STEP
+
+
+def _unmeasured(found: Inspection, encoder: Any, variance: Tensor | None) -> tuple[Missing, ...]:
+    """What the inspection could not say, and why."""
+    said = []
+    if found.polarised is None:
+        point = variance is not None and not bool((variance != 0).any())
+        why = (
+            "Its encoder gives points without a variance, as an autoencoder's does."
+            if point
+            else "They compare the decoder with an encoder's variances, and no encoder was given."
+            if encoder is None
+            else "No latent is told alive."
+        )
+        said.append(Missing("KL of each latent, the polarised regime and Eq. 7", why))
+    if found.probes is not None:
+        why = "Only some of its latents were sampled, and these need all of them."
+        said.append(Missing("Matrices, spectrum, traversals and singular directions", why))
+    elif found.dto_active is None:
+        said.append(Missing("Orthogonality", "There are fewer than two live latents to compare."))
+    return tuple(said)
+
+
+def _unknown(mean: Tensor | None, factors: Any) -> tuple[Missing, ...]:
+    if mean is not None and factors is not None:
+        return ()
+    lacking = "encoder" if mean is None else "known factors"
+    why = f"They compare an encoder's codes with the factors that made the data, and no {lacking} were given."
+    why = why.replace("encoder were", "encoder was")
+    return (Missing("Mutual information and scores", why),)
+
+
+def _array(values: Tensor) -> NDArray[np.float32]:
+    return values.detach().float().cpu().numpy()

@@ -1,0 +1,248 @@
+"""What a visitor can do, done in a browser."""
+
+import io
+import re
+
+import pytest
+from PIL import Image
+
+pytestmark = pytest.mark.browser
+
+SLIDERS = ".sliders .stack > .control input[type=range]"
+NUMBERS = ".geometry .numbers"
+
+
+def changed(page, selector, before, *, what="innerHTML"):
+    """Wait until a part of the page is not what it was, and return it."""
+    page.wait_for_function(
+        "([selector, what, before]) => document.querySelector(selector)[what] !== before",
+        arg=[selector, what, before],
+    )
+    return page.locator(selector).first.evaluate(f"element => element.{what}")
+
+
+def src(page):
+    return page.locator(".view .main img").get_attribute("src")
+
+
+def press(page, label, key="ArrowRight", times=1):
+    control = page.get_by_label(label, exact=True)
+    control.focus()
+    for _ in range(times):
+        page.keyboard.press(key)
+
+
+def test_every_slider_moves_the_picture_and_the_geometry(visit, server):
+    page = visit(server.address)
+    count = page.locator(SLIDERS).count()
+    assert count >= 2
+    for k in range(count):
+        before, numbers = src(page), page.locator(NUMBERS).inner_html()
+        slider = page.locator(SLIDERS).nth(k)
+        slider.focus()
+        for _ in range(8):
+            page.keyboard.press("ArrowRight")
+        changed(page, ".view .main img", before, what="src")
+        changed(page, NUMBERS, numbers)
+        assert slider.input_value() == "0.4"
+
+
+def test_geometry_has_all_its_parts(visit, server):
+    page = visit(server.address)
+    alive = page.locator(SLIDERS).count()
+    assert page.locator(".geometry .drawing").first.locator("rect").count() == alive**2
+    assert page.locator(".geometry .drawing").nth(1).locator("rect").count() == alive
+    assert page.locator(".geometry .strip img").count() == 2
+    assert "DtO here" in page.locator(NUMBERS).inner_text()
+
+
+def test_dead_latents_are_folded_away(visit, server):
+    page = visit(server.address + "?member=2")
+    dead = page.locator(".dead input[type=range]")
+    assert dead.count() >= 1
+    assert not dead.first.is_visible()
+    page.locator(".dead summary").click()
+    assert dead.first.is_visible()
+
+
+def test_a_link_restores_the_state(visit, server):
+    page = visit(server.address, permissions=["clipboard-read", "clipboard-write"])
+    press(
+        page, "Latent z1" if page.get_by_label("Latent z1", exact=True).is_visible() else "Latent z2", times=5
+    )
+    press(page, "Angle of the turn", times=12)
+    page.get_by_label("Compare with").select_option("3")
+    page.wait_for_selector(".view .other img[src^='data:']")
+    page.get_by_role("button", name="Copy link").click()
+    page.wait_for_url(re.compile(r"\?member=0&z="))
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+    values = page.locator(SLIDERS).evaluate_all("all => all.map(one => one.value)")
+    again = visit(page.url)
+    again.wait_for_selector(".view .other img[src^='data:']")
+    assert again.locator(SLIDERS).evaluate_all("all => all.map(one => one.value)") == values
+    assert src(again) == src(page)
+    assert again.get_by_label("Angle of the turn").input_value() == "12"
+    assert again.get_by_label("Compare with").input_value() == "3"
+
+
+@pytest.mark.parametrize(
+    "query, message",
+    [
+        ("?z=1,2", "z must hold 5 numbers"),
+        ("?member=../../etc/passwd", "member must be a whole number below 5"),
+        ("?file=/etc/passwd", "a link has no parameter 'file'"),
+        ("?z=<script>alert(1)</script>", "z must hold 5 numbers"),
+    ],
+)
+def test_a_bad_link_gets_a_message_and_a_page(visit, server, query, message):
+    page = visit(server.address + query)
+    assert message in page.get_by_role("alert").inner_text()
+    assert page.locator(SLIDERS).count() >= 2
+
+
+def test_the_map_is_clicked_and_keyed(visit, server):
+    page = visit(server.address)
+    plane = page.locator(".plane-box").first
+    assert plane.locator("circle").count() > 300
+    assert plane.locator("ellipse").count() > 10
+    before = src(page)
+    frame = plane.bounding_box()
+    plane.locator("img").first.click(position={"x": 0.7 * frame["width"], "y": 0.3 * frame["height"]})
+    first = changed(page, ".view .main img", before, what="src")
+    across = float(page.locator(SLIDERS).first.input_value())
+    assert across > 0.5
+    plane.focus()
+    page.keyboard.press("ArrowLeft")
+    changed(page, ".view .main img", first, what="src")
+    page.wait_for_function(
+        "([selector, value]) => Number(document.querySelector(selector).value) < value", arg=[SLIDERS, across]
+    )
+
+
+def test_the_plane_of_factors_leads_to_items(visit, server):
+    page = visit(server.address)
+    page.get_by_label("Plane of").select_option("1")
+    page.wait_for_function("document.querySelector('.axis-name').textContent === 'scale'")
+    plane = page.locator(".plane-box").first
+    frame = plane.bounding_box()
+    plane.locator("img").first.click(position={"x": 0.8 * frame["width"], "y": 0.5 * frame["height"]})
+    page.wait_for_selector(".view .item img[src^='data:']")
+    assert page.get_by_label("Factor scale").input_value() == "6"
+
+
+def test_an_item_is_encoded_to_its_point(visit, server):
+    page = visit(server.address)
+    before = src(page)
+    press(page, "Factor x", times=6)
+    page.wait_for_selector(".view .item img[src^='data:']")
+    changed(page, ".view .main img", before, what="src")
+    page.wait_for_function("Math.abs(document.querySelector('.sliders input').value) > 0.1")
+    before = page.locator(".view .item img").get_attribute("src")
+    page.get_by_role("button", name="Random item").click()
+    changed(page, ".view .item img", before, what="src")
+
+
+def test_singular_vectors_are_followed(visit, server):
+    page = visit(server.address)
+    page.get_by_label("Follow singular vectors").check()
+    page.wait_for_selector("[aria-label='Along singular vector 1']")
+    before = src(page)
+    press(page, "Along singular vector 1", times=10)
+    page.wait_for_function("document.querySelector('.status').textContent.startsWith('Following v1')")
+    changed(page, ".view .main img", before, what="src")
+    # no axis is a singular vector exactly: more than one coordinate has moved
+    page.get_by_role("button", name="Copy link").click()
+    page.wait_for_url(re.compile("follow=1"))
+    z = [float(value) for value in re.search(r"z=([^&]*)", page.url)[1].split(",")]
+    assert sum(abs(value) > 1e-4 for value in z) >= 2
+
+
+def test_a_turn_keeps_the_picture_and_changes_the_geometry(visit, server):
+    page = visit(server.address)
+    press(page, page.locator(SLIDERS).first.get_attribute("aria-label"), times=10)
+    page.wait_for_timeout(600)
+    before, numbers = src(page), page.locator(NUMBERS).inner_html()
+    page.wait_for_selector(".turning .drawing svg")
+    drawn = page.locator(".turning .drawing").inner_html()
+    press(page, "Angle of the turn", times=40)
+    changed(page, NUMBERS, numbers)
+    changed(page, ".turning .drawing", drawn)
+    assert src(page) == before
+    assert "squared error" in page.locator(".turning .drawing").inner_text()
+    assert page.locator(SLIDERS).first.input_value() != "0.5"
+
+
+def test_the_beta_dial_moves_everything(visit, server):
+    page = visit(server.address)
+    page.wait_for_selector(".beta .drawing svg")
+    before, found = src(page), page.locator(".beta .strip img").nth(1).get_attribute("src")
+    press(page, "β", times=1)
+    page.wait_for_function("document.querySelector('.top select').value === '2'")
+    changed(page, ".view .main img", before, what="src")
+    page.wait_for_function(
+        "before => document.querySelectorAll('.beta .strip img')[1].src !== before", arg=found
+    )
+    assert page.get_by_label("β", exact=True).evaluate("element => element === document.activeElement")
+    text = page.locator(".beta .drawing").inner_text()
+    assert all(name in text for name in ("squared error", "live latents", "DtO / random", "MIG"))
+
+
+def test_two_models_side_by_side(visit, server):
+    page = visit(server.address)
+    page.get_by_label("Compare with").select_option("4")
+    page.wait_for_selector(".view .other img[src^='data:']")
+    assert "autoencoder" in page.locator(".view .other figcaption").inner_text()
+    page.wait_for_function("document.querySelectorAll('.pair-table tr').length === 6")
+    page.get_by_label("under").select_option("1")
+    page.wait_for_function(
+        "document.querySelector('.choosing > .quiet').textContent.includes('Choose an item')"
+    )
+    page.get_by_role("button", name="Random item").click()
+    page.wait_for_selector(".view .other:not(.hidden) img")
+    page.wait_for_selector(".view .item:not(.hidden) img")
+
+
+@pytest.mark.parametrize("form", ["GIF", "WebP"])
+def test_a_traversal_is_recorded(visit, server, form):
+    page = visit(server.address)
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=re.compile(form)).click()
+    assert waiting.value.suggested_filename == f"traversal.{form.lower()}"
+    with Image.open(io.BytesIO(waiting.value.path().read_bytes())) as image:
+        assert image.format == form.upper()
+        assert image.n_frames > 20
+
+
+def test_the_state_as_python(visit, server, run):
+    page = visit(server.address)
+    page.get_by_role("button", name="Show this state as Python code").click()
+    code = page.locator("pre.code").inner_text()
+    assert f"model = unseam.load({str(run)!r})[0]" in code
+    compile(code, "snippet", "exec")
+    page.get_by_role("button", name="Close").click()
+    page.wait_for_selector("pre.code", state="detached")
+
+
+def test_another_model_is_chosen(visit, server):
+    page = visit(server.address)
+    before = src(page)
+    page.get_by_label("Model", exact=True).select_option("3")
+    changed(page, ".view .main img", before, what="src")
+    assert "full covariance" in page.locator(".view .main figcaption").inner_text()
+
+
+def test_a_decoder_of_ones_own(visit, own):
+    page = visit(own.address)
+    assert page.title() == "my decoder · unseam explorer"
+    assert page.locator(SLIDERS).count() == 4
+    for gone in (".choosing", ".beta", ".top .control"):
+        assert not page.locator(gone).is_visible()
+    before = src(page)
+    press(page, "Latent z1", times=10)
+    changed(page, ".view .main img", before, what="src")
+    plane = page.locator(".plane-box").first
+    before = src(page)
+    plane.locator("img").first.click(position={"x": 120, "y": 120})
+    changed(page, ".view .main img", before, what="src")
+    page.wait_for_selector(".turning .drawing svg")
+    assert "MIG" not in page.locator(".turning .drawing").inner_text()

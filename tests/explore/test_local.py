@@ -1,0 +1,62 @@
+"""The geometry at a point, turned and unturned."""
+
+import numpy as np
+import pytest
+import torch
+
+from unseam.explore import Turn, local_view, rotation
+from unseam.explore.turning import turned_pullback
+from unseam.geometry import distance_to_orthogonality, local_geometry, pullback, restricted_basis
+
+
+def test_closed_form_of_a_linear_decoder(linear, mixing):
+    found = local_view(linear, 0, torch.tensor([0.3, -0.2]))
+    assert found.latents == (0, 1) or found.latents == (1, 0)
+    lengths = mixing.square().sum(1).sqrt()
+    assert found.norms == pytest.approx([float(lengths[latent]) for latent in found.latents])
+    assert found.cosine == pytest.approx(3 / (3 * 2**0.5))
+    assert found.cosines[0][1] == pytest.approx(found.cosine)
+    assert found.singular_values == pytest.approx(np.linalg.svd(mixing.numpy(), compute_uv=False))
+
+
+@pytest.mark.parametrize("member", [0, 1, 3])
+def test_numbers_are_the_library_s(exhibit, member):
+    z, subject = torch.tensor([0.4, -0.3, 0.8]), exhibit.subjects[member]
+    found = local_view(exhibit, member, z)
+    pull = local_geometry(subject.decoder, z[None].float(), likelihood=subject.likelihood).pullback
+    basis = restricted_basis(
+        pull, list(found.latents), subject.decoder, z[None].float(), likelihood=subject.likelihood
+    )
+    assert found.singular_values == pytest.approx(basis.singular_values[0].tolist(), rel=1e-4)
+    assert found.dto == pytest.approx(float(distance_to_orthogonality(basis.right_vectors)[0]), abs=1e-3)
+
+
+@pytest.mark.parametrize("degrees", [30.0, 45.0, 90.0])
+def test_a_turn_is_the_geometry_of_the_turned_decoder(linear, degrees):
+    turn = Turn(0, 1, degrees)
+    matrix = rotation(2, turn)
+    decoder, z = linear.subjects[0].decoder, torch.tensor([[0.3, -0.2]], dtype=torch.float64)
+    reference = pullback(lambda turned: decoder(turned @ matrix), z @ matrix.mT)[0]
+    assert torch.allclose(turned_pullback(pullback(decoder, z)[0], matrix), reference)
+    found = local_view(linear, 0, z[0], turn)
+    order = list(found.latents)
+    assert found.norms == pytest.approx(reference.diagonal().sqrt()[order].tolist())
+
+
+def test_a_quarter_turn_only_swaps_the_axes(linear):
+    z = torch.zeros(2)
+    straight, turned = local_view(linear, 0, z), local_view(linear, 0, z, Turn(0, 1, 90.0))
+    assert turned.dto == pytest.approx(straight.dto)
+    assert sorted(turned.norms) == pytest.approx(sorted(straight.norms))
+
+
+def test_pictures_have_the_size_of_the_data(exhibit):
+    found = local_view(exhibit, 0, torch.zeros(3))
+    assert {picture.shape for picture in (*found.columns, *found.directions)} == {(12, 12, 3)}
+
+
+def test_rotations_are_orthogonal_and_refuse_one_axis_twice():
+    matrix = rotation(4, Turn(3, 1, 17.0))
+    assert torch.allclose(matrix @ matrix.mT, torch.eye(4, dtype=torch.float64))
+    with pytest.raises(ValueError, match="turn must name two different latents below 4, got 1 and 1"):
+        rotation(4, Turn(1, 1, 17.0))

@@ -1,0 +1,47 @@
+"""Dials: what stays and what goes."""
+
+import pytest
+import torch
+
+from unseam.explore import Turn, beta_curve, measure, turn_curve
+from unseam.metrics import mig
+
+
+def test_reconstruction_stays_and_orthogonality_goes(exhibit):
+    first, second = exhibit.codes(1).alive[:2]
+    curve = turn_curve(exhibit, 1, first, second)
+    assert [angle for angle, _ in curve][:2] == [0.0, 7.5]
+    straight, middle, quarter = (dict(curve)[angle] for angle in (0.0, 45.0, 90.0))
+    assert middle.reconstruction == pytest.approx(straight.reconstruction, rel=1e-4)
+    assert quarter.dto == pytest.approx(straight.dto, abs=1e-3)
+    assert quarter.mig == pytest.approx(straight.mig, abs=1e-6)
+    assert middle.mig != pytest.approx(straight.mig, abs=1e-3)
+
+
+def test_numbers_are_the_library_s(exhibit):
+    codes, found = exhibit.codes(0), measure(exhibit, 0)
+    expected = mig(codes.mean, exhibit.factors, preset="fast").score
+    assert found.mig == pytest.approx(float(expected))
+    pictures = exhibit.subjects[0].picture(codes.mean)
+    assert found.reconstruction == pytest.approx(float((pictures - exhibit.items).square().mean()), rel=1e-5)
+    assert found.alive == len(codes.alive)
+
+
+def test_no_turn_is_the_model_itself(exhibit):
+    assert measure(exhibit, 0, Turn(0, 1, 0.0)) is measure(exhibit, 0)
+
+
+def test_betas_ascend(exhibit):
+    curve = beta_curve(exhibit, 0)
+    assert [beta for beta, _ in curve] == [0.5, 2.0, 8.0]
+    assert curve[0][1].alive >= curve[-1][1].alive
+
+
+def test_without_a_world_only_geometry_is_measured(linear):
+    found = measure(linear, 0)
+    assert found.reconstruction is None
+    assert found.mig is None
+    assert found.cosine == pytest.approx(2**-0.5)
+    turned = measure(linear, 0, Turn(0, 1, 90.0))
+    assert turned.cosine == pytest.approx(found.cosine)
+    assert torch.isfinite(torch.tensor(turned.dto))

@@ -1,0 +1,67 @@
+"""Starting: what is refused before anything is served, and the command."""
+
+import socket
+import sys
+
+import pytest
+
+from unseam.cli import main
+from unseam.explore import serve, serving
+
+
+def test_a_port_that_is_taken_is_refused_by_name():
+    with serving.listen("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ValueError, match=f"port {port} of 127.0.0.1 cannot be used"):
+            serving.listen("127.0.0.1", port)
+
+
+def test_a_free_port_is_found_where_none_is_named(monkeypatch):
+    with serving.listen("127.0.0.1", 0) as taken:
+        taken.listen()
+        monkeypatch.setattr(serving, "_PORT", taken.getsockname()[1])
+        with serving.listen("127.0.0.1", None) as found:
+            assert found.getsockname()[1] != taken.getsockname()[1]
+
+
+def test_a_port_must_be_one():
+    with pytest.raises(ValueError, match=r"port must lie in \[0, 65536\), got 99999"):
+        serving.listen("127.0.0.1", 99999)
+
+
+def test_a_host_must_be_an_address(monkeypatch):
+    def unknown(*args, **options):
+        raise socket.gaierror("unknown")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(ValueError, match="host must be an address of this machine, got 'nowhere'"):
+        serving.listen("nowhere", 0)
+
+
+def test_without_the_extra_the_command_says_how_to_get_it(run, monkeypatch, capsys):
+    monkeypatch.setattr(serving.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["unseam", "explore", str(run)])
+    with pytest.raises(SystemExit) as leave:
+        main()
+    assert leave.value.code == 2
+    assert capsys.readouterr().err == "unseam: the explorer needs nicegui: pip install 'unseam[explore]'\n"
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"points": 1}, "points must be at least 2, got 1"),
+        ({"member": 5}, r"member must lie in \[0, 5\), got 5"),
+    ],
+)
+def test_bad_options_are_refused(run, options, message):
+    pytest.importorskip("nicegui", reason="the explorer's extra is not installed")
+    with pytest.raises(ValueError, match=message):
+        serve(run, **options)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    pytest.importorskip("nicegui", reason="the explorer's extra is not installed")
+    with pytest.raises(FileNotFoundError, match="holds no run.json"):
+        serve(str(tmp_path))

@@ -1,0 +1,345 @@
+"""The report says what was measured, of runs and of decoders that have less than a run."""
+
+import dataclasses
+import re
+import runpy
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import unseam
+from unseam.geometry import distance_to_orthogonality
+from unseam.report import SCORES, Missing, Study, match, run_studies, sections, study, write
+from unseam.report._chart import Scale, contrast, number, ramps, short
+from unseam.report._strips import is_picture, png, strip
+from unseam.report.study import importance
+from unseam.targets import inspect_run
+from unseam.training.files import write_table
+
+Page = runpy.run_path(str(Path(__file__).with_name("pages.py")))["Page"]
+
+
+def linear(z):
+    return z @ torch.diag(torch.tensor([3.0, 1.0, 0.5], dtype=z.dtype))
+
+
+def said(parts, title):
+    (part,) = [part for part in parts if part.title == title]
+    return " ".join(text for _, text in part.said)
+
+
+# Runs
+
+
+def test_members_that_differ_in_their_seed_are_one_model(studies):
+    assert [one.name for one in studies] == ["β-VAE", "full covariance"]
+    assert [len(one.inspections) for one in studies] == [2, 1]
+    assert studies[0].members == ("seed 0", "seed 1")
+
+
+def test_sentences_have_the_numbers_of_the_inspection(run, studies):
+    (found,) = [one.found for one in inspect_run(run, members=[studies[0].shown])]
+    parts = sections(studies[:1])
+    chance = found.random_dto
+    assert f"DtO is {found.dto_active:.2f} over live latents" in said(parts, "Are the axes at right angles?")
+    assert f"the {chance.haar:.2f} that random" in said(parts, "Are the axes at right angles?")
+    assert f"U[0, 1] matrices have {chance.uniform:.2f}" in said(parts, "Are the axes at right angles?")
+    assert f"axes is {found.cosine:.2f}" in said(parts, "Are the axes at right angles?")
+    assert f"by {found.precision_error.diagonal:.0%}" in said(parts, "Do encoder and decoder agree?")
+    assert f"{float(found.polarised.kl.sum()):.2f} nats" in said(parts, "Who is alive?")
+    assert f"misses their KL by {found.delta_kl:.1%}" in said(parts, "Who is alive?")
+    assert f"{int(found.active.sum())} of 3 latents are alive" in said(parts, "Who is alive?")
+    todo = said(parts, "What to change").split("To do:\n")[1]
+    assert f"To do: {todo.replace(chr(10), '; ')}." == found.summary().split("\n")[-1]
+
+
+def test_scores_and_information_are_those_of_the_metrics(run, studies):
+    world = unseam.data.load("sprites", **dict(unseam.load(run).trials[0].world_options))
+    codes = unseam.load(run).encode(world.images(torch.arange(len(world)))).mean[:2]
+    score = unseam.metrics.mig(codes, world.factors, preset="fast").score
+    np.testing.assert_allclose(studies[0].match.mean("mig"), score, atol=1e-9)
+    told = unseam.metrics.binned_information(codes, world.factors)
+    share = (told.information / told.factor_entropy).numpy()
+    np.testing.assert_allclose(studies[0].match.information, share, atol=1e-9)
+
+
+def test_scores_that_the_run_holds_are_used(run, studies):
+    rows = [
+        {"member": member, "metric": metric, "score": 0.125, "lower": 0.1, "upper": 0.2}
+        for member in range(3)
+        for metric in SCORES
+    ]
+    write_table(run / "scores.parquet", pd.DataFrame(rows))
+    again = run_studies(run, members=[0, 1], points=30)[0]
+    write_table(run / "scores.parquet", pd.DataFrame(rows[:-6]))
+    fewer = run_studies(run, members=[0, 1], points=30)[0]
+    (run / "scores.parquet").unlink()
+    assert again.match.mean("mcc") == [0.125, 0.125]
+    assert fewer.match.mean("mcc") == studies[0].match.mean("mcc")
+
+
+def test_the_seed_with_the_median_mig_is_shown(studies):
+    scores = studies[0].match.mean("mig")
+    assert scores[studies[0].shown] == min(scores)  # of two, the lower median
+
+
+def test_density_of_what_is_generated(studies):
+    part = studies[0].factorisation
+    assert part.step is None and set(part.latents) == set(studies[0].live)
+    apart = ~torch.eye(len(part.latents), dtype=torch.bool)
+    assert part.coupling == pytest.approx(float(part.matrix[apart].mean()))
+    text = said(sections(studies[:1]), "Do the latents act independently?")
+    digits = 2 if part.gap >= 0.1 else 3
+    assert f"The gap is {part.gap:.{digits}f}" in text
+
+
+def test_walks_start_in_the_middle_and_go_both_ways(studies):
+    made = studies[0].walks
+    assert made.latents == importance(studies[0].found)
+    assert made.frames.shape == (3, 9, 1, 12, 12)
+    middle = made.frames[:, 4]
+    np.testing.assert_allclose(middle, np.broadcast_to(middle[:1], middle.shape), atol=1e-6)
+    assert made.frames.min() >= 0 and made.frames.max() <= 1
+
+
+def test_one_column_a_model_in_the_comparison(studies, page):
+    table = sections(studies)[0].table
+    assert list(table[0]) == ["quantity", "β-VAE", "full covariance", "ideal", "which says"]
+    counts = sorted({int(found.active.sum()) for found in studies[0].inspections})
+    assert table[0]["β-VAE"] == f"{'–'.join(map(str, counts))} of 3"
+    cosines = [found.cosine for found in studies[0].inspections]
+    (row,) = [row for row in table if row["quantity"] == "Mean |cos|"]
+    assert row["β-VAE"] == f"{np.mean(cosines):.2f} ± {np.std(cosines):.2f}"
+    assert "2 models side by side: β-VAE, full covariance" in Page(page).words
+
+
+def test_models_are_spread_over_many(run, monkeypatch):
+    monkeypatch.setattr("unseam.report.runs.MODELS", 1)
+    assert [one.name for one in run_studies(run)] == ["β-VAE"]
+
+
+def test_given_inspections_are_not_made_again(run):
+    every = list(inspect_run(run, points=20, members=[2]))
+    (made,) = run_studies(run, members=[2], points=20, inspected=every)
+    assert made.found is every[0].found
+
+
+def test_bad_members(run):
+    with pytest.raises(ValueError, match=r"member must lie in \[0, 3\), got 7"):
+        run_studies(run, members=[7])
+
+
+# Decoders of the user's own
+
+
+def test_a_decoder_alone_gets_what_can_be_computed():
+    made = study(linear, latent=3, name="mine")
+    assert made.chance == 0.0
+    assert made.factorisation.gap == pytest.approx(0, abs=1e-6)
+    assert made.factorisation.coupling == pytest.approx(0, abs=1e-9)
+    parts = sections([made])
+    assert [part.title for part in parts] == [
+        "At a glance",
+        "Who is alive?",
+        "Are the axes at right angles?",
+        "Do the latents act independently?",
+        "What does each latent do?",
+        "The decoder's own directions",
+        "What to change",
+        "What is missing, and why",
+    ]
+    assert "no encoder was given" in said(parts, "What is missing, and why")
+    assert "no data were given" in said(parts, "What is missing, and why")
+
+
+def test_an_encoder_data_and_factors_give_the_rest():
+    generator = torch.Generator().manual_seed(0)
+    factors = torch.randint(4, (300, 3), generator=generator)
+    x = linear(factors.float() - 1.5)
+
+    def encode(data):
+        mean = data / torch.tensor([3.0, 1.0, 0.5])
+        return mean, torch.full_like(mean, 0.1)
+
+    made = study(linear, encoder=encode, x=x, factors=factors, factor_names=("a", "b", "c"))
+    assert made.missing == ()
+    assert made.match.mean("mig") == pytest.approx([1.0], abs=0.05)
+    assert [made.factor(latent) for latent in range(3)] == ["a", "b", "c"]
+    text = said(sections([made]), "Are the latents the factors?")
+    assert "latent 0 tells 100% of a" in text
+    assert made.advice.alive(1.0) == 2
+    assert "a linear decoder would find 2 directions of the data" in said(sections([made]), "What to change")
+
+
+def test_kinks_are_measured_by_differences():
+    torch_weights = torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
+    made = study(lambda z: torch.relu(z @ torch_weights), latent=3)
+    assert made.factorisation.step == 0.1
+
+
+def test_directions_are_the_singular_vectors_of_the_jacobian():
+    turn = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(1)))[0]
+    made = study(lambda z: linear(z @ turn), latent=3)
+    expected = torch.linalg.svd((turn @ torch.diag(torch.tensor([3.0, 1.0, 0.5]))).mT)
+    np.testing.assert_allclose(made.directions.values, expected.S, rtol=1e-5)
+    moved = np.abs(made.directions.singular)
+    np.testing.assert_allclose(moved, (expected.U * expected.S).abs().mT, atol=1e-5)
+    dto = float(distance_to_orthogonality(expected.Vh.mT[None]))
+    assert made.found.dto == pytest.approx(dto, rel=1e-4)
+
+
+def test_sampled_latents_are_told_from_all():
+    z = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    made = study(linear, z, latents=2)
+    titles = [part.title for part in sections([made])]
+    assert "What does each latent do?" not in titles
+    assert "Only some of its latents were sampled" in said(sections([made]), "What is missing, and why")
+
+
+def test_one_live_latent_has_no_angles():
+    made = study(lambda z: z[:, :1].repeat(1, 4), latent=2)
+    assert "Are the axes at right angles?" not in [part.title for part in sections([made])]
+    assert Missing("Orthogonality", "There are fewer than two live latents to compare.") in made.missing
+
+
+def test_an_inspection_alone(tmp_path):
+    found = unseam.inspect(linear, torch.randn(20, 3, generator=torch.Generator().manual_seed(0)))
+    text = write(found, tmp_path / "one.html").read_text()
+    assert f"DtO is {found.dto_active:.2f}" in text
+    assert "An inspection alone holds neither decoder nor data" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "latent must say how many latents the decoder has"),
+        ({"latent": 0}, "latent must be at least 1, got 0"),
+    ],
+)
+def test_bad_decoders(given, message):
+    with pytest.raises(ValueError, match=message):
+        study(linear, **given)
+
+
+def test_a_decoder_that_fails_is_not_hidden():
+    def broken(z):
+        raise RuntimeError("out of paint")
+
+    with pytest.raises(ValueError, match="decoder does not accept .*out of paint"):
+        study(broken, latent=2)
+
+
+def test_match_needs_no_names():
+    v = torch.cartesian_prod(torch.arange(4), torch.arange(4))
+    assert match(v.double()[None], v).factors == ("factor 0", "factor 1")
+
+
+def test_no_studies():
+    with pytest.raises(ValueError, match="studies must hold at least one model, got none"):
+        sections([])
+
+
+def test_equal_names_are_told_apart():
+    found = unseam.inspect(linear, torch.zeros(4, 3))
+    table = sections([Study("mine", (found,)), Study("mine", (found,))])[0].table
+    assert list(table[0])[1:3] == ["1: mine", "2: mine"]
+
+
+# Thresholds
+
+
+def test_wide_data_have_the_thresholds_of_their_covariance(monkeypatch):
+    from unseam.models import Bernoulli, Gaussian
+    from unseam.report import _thresholds
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(40, 6, generator=generator).double().round()
+    x[:, 5] = 1.0
+    for likelihood in (Bernoulli(), Gaussian(variance=0.3)):
+        monkeypatch.setattr(_thresholds, "WIDEST", 2048)
+        narrow, _ = _thresholds.thresholds(x, likelihood)
+        monkeypatch.setattr(_thresholds, "WIDEST", 5)
+        monkeypatch.setattr(_thresholds, "ITEMS", 40)
+        wide, _ = _thresholds.thresholds(x, likelihood)
+        torch.testing.assert_close(wide.thresholds[:5], narrow.thresholds[:5])
+        assert wide.constant == narrow.constant == 1
+
+
+def test_thresholds_of_other_likelihoods_are_unknown():
+    from unseam.models import ContinuousBernoulli
+    from unseam.report._thresholds import thresholds
+
+    found, (gap,) = thresholds(
+        torch.rand(5, 3, generator=torch.Generator().manual_seed(0)), ContinuousBernoulli()
+    )
+    assert found is None
+    assert "not for ContinuousBernoulli" in gap.why
+
+
+# Charts and pictures
+
+
+def test_every_shade_can_be_read():
+    rules = re.findall(r"rect \{ fill: #(\w{6}); \} \.h\d+ text \{ fill: #(\w{6}); \}", ramps())
+    assert len(rules) == 22
+    for fill, ink in rules:
+        colours = [[int(value[i : i + 2], 16) for i in (0, 2, 4)] for value in (fill, ink)]
+        assert contrast(*colours) >= 4.5
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "log"), [(0, 1, False), (0, 7.3, False), (0.02, 30, True), (1, 3, True)]
+)
+def test_scales_have_round_ticks_inside(low, high, log):
+    scale = Scale(low, high, 0, 100, log=log)
+    ticks = scale.ticks()
+    assert 2 <= len(ticks) <= 9
+    assert all(low * 0.99 <= tick <= high * 1.01 for tick in ticks)
+    assert (scale(low), scale(high)) == pytest.approx((0, 100))
+
+
+def test_numbers_as_a_chart_has_them():
+    assert [number(value) for value in (3.0, 2.55, 0.01)] == ["3", "2.5", "0"]
+    assert [short(value) for value in (0.0, 0.25, -1.5, 2e-5, 30000.0)] == [
+        "0",
+        "0.25",
+        "−1.5",
+        "2·10⁻⁵",
+        "3·10⁴",
+    ]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+def test_pictures_survive_their_file(depth):
+    from io import BytesIO
+
+    from matplotlib.image import imread
+
+    sheet = np.random.default_rng(0).integers(0, 256, (5, 7, depth), dtype="uint8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        read = np.round(imread(BytesIO(png(sheet)), format="png") * 255).astype("uint8")
+    if depth == 2:
+        read = read[..., [0, -1]]
+    np.testing.assert_array_equal(read.reshape(sheet.shape), sheet)
+
+
+@pytest.mark.parametrize(
+    ("shape", "picture"),
+    [((1, 8, 8), True), ((3, 8, 8), True), ((8, 8), True), ((2, 8, 8), False), ((5,), False)],
+)
+def test_what_is_no_picture_is_drawn_as_curves(shape, picture):
+    assert is_picture(shape) == picture
+    markup = strip(np.ones((2, *shape), "float32"), "two", span=(0, 1))
+    assert markup.startswith("<img" if picture else "<svg")
+
+
+def test_names_are_escaped(tmp_path):
+    found = unseam.inspect(linear, torch.zeros(4, 3))
+    made = dataclasses.replace(study(linear, latent=3), name="<b>me</b>", inspections=(found,))
+    text = write([made, made], tmp_path / "x.html").read_text()
+    assert "<b>me</b>" not in text and "&lt;b&gt;me&lt;/b&gt;" in text
