@@ -37,6 +37,8 @@ def test_one_is_measured_and_kept(command, tmp_path):
     shown = command("sikka2019.propositions", "--scale", "smoke", "--out", str(tmp_path), "--device", "cpu")
     assert "published" in shown
     assert "unseam reproduce sikka2019.propositions --scale smoke" in shown
+    assert "Smoke scale shows that everything runs" in shown
+    assert "Committed at full scale: reproduced" in shown
     result = load_result(tmp_path / "sikka2019" / "propositions.smoke.json")
     assert result.verdict == "reproduced"
     assert (tmp_path / "sikka2019" / "propositions.smoke.svg").exists()

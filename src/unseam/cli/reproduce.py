@@ -14,7 +14,7 @@ from unseam.printing import Row, print_json, print_rows, print_table
 if TYPE_CHECKING:
     from unseam.papers import Artefact, Result
 
-__all__ = ["artefact_rows", "finding_rows", "reproduce_artefacts", "result_record"]
+__all__ = ["artefact_rows", "finding_rows", "reproduce_artefacts", "result_record", "standing"]
 
 
 def reproduce_artefacts(
@@ -57,8 +57,27 @@ def reproduce_artefacts(
         return
     for result in results:
         print_table(finding_rows(result), title=f"{result.key} at {result.scale} scale: {result.verdict}")
-        print(f"{result.seconds:.0f} s; again with: {result.command}\n")
+        print(f"{result.seconds:.0f} s; again with: {result.command}")
+        by_key = {artefact.key: artefact for artefact in artefacts}
+        print(f"{standing(result, committed(by_key[result.key], results_folder()))}\n")
     _report(results, report, as_json)
+
+
+def standing(result: Result, kept: Result | None) -> str:
+    """How to take a verdict at this scale, and what the committed one is.
+
+    >>> from unseam.papers import Outcome, Result
+    >>> standing(Result("a2024.figure1", "laptop", {}, Outcome((), {}), {}, 1.0), None)
+    'No result is committed yet.'
+    """
+    words = ""
+    if result.scale == "smoke":
+        words = "Smoke scale shows that everything runs; its trainings are too short for a verdict. "
+    if kept is None:
+        return words + "No result is committed yet."
+    return (
+        f"{words}Committed at {kept.scale} scale: {kept.verdict} ({kept.seconds:.0f} s on {_hardware(kept)})."
+    )
 
 
 def artefact_rows(kept: Sequence[tuple[Artefact, Result | None]]) -> list[Row]:
