@@ -61,9 +61,17 @@ def test_one_processor_needs_no_threads(codes, targets, groups, monkeypatch):
     assert grow(codes, targets, [True] * 4, groups, rounds=1, workers=1).importance.isfinite().all()
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C raises, also where the tests were started with it ignored, as background jobs are."""
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, earlier)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="a process cannot send itself Ctrl-C there")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_interrupt_ends_all_threads_soon(codes, targets, groups, workers):
+def test_an_interrupt_ends_all_threads_soon(codes, targets, groups, workers, interruptible):
     before = threading.active_count()
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     start = time.perf_counter()
