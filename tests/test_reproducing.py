@@ -59,7 +59,10 @@ def test_json_of_one(command):
             ("sikka2019.figure9",),
             "no artefact is named 'sikka2019.figure9'; this paper has sikka2019.figure1",
         ),
-        (("sikka2020",), "no artefact is named 'sikka2020'; papers are sikka2019, rolinek2019, allen2024"),
+        (
+            ("sikka2020",),
+            "no artefact is named 'sikka2020'; papers are sikka2019, rolinek2019, bhowal2024, allen2024",
+        ),
         (
             ("sikka2019.propositions", "--scale", "huge"),
             "--scale must be one of smoke, laptop, full, got 'huge'",
@@ -78,6 +81,7 @@ def test_every_artefact_has_a_paper():
     assert {artefact.paper for artefact in chosen_artefacts(None)} == {
         "sikka2019",
         "rolinek2019",
+        "bhowal2024",
         "allen2024",
     }
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -16,10 +12,10 @@ from torch import Tensor
 
 from unseam.data import World, place, split
 from unseam.papers.artefact import Workplace
+from unseam.papers.kept import digest, kept
 from unseam.papers.rolinek2019.measures import Unseen, measures, regime_errors
 from unseam.papers.rolinek2019.setups import Column, Setup
 from unseam.training import Ensemble, Stack, provenance, stack_trials, training_index, training_steps
-from unseam.training.files import write_atomically
 from unseam.training.progress import choose
 
 if TYPE_CHECKING:
@@ -31,7 +27,6 @@ __all__ = ["Followed", "at_beta", "followed", "last"]
 UNSCORED = ("mnist", "fashion_mnist")
 POLARISED = 0.03
 """Δ_KL below which training runs in the polarised regime (§5.2)."""
-DIGITS = "%.6g"
 
 
 class Followed(NamedTuple):
@@ -62,15 +57,12 @@ def followed(setup: Setup, column: Column, where: Workplace) -> Followed:
     >>> followed(tiny, "AE", Workplace(torch.device("cpu"))).members["epoch"].tolist()
     [1.0]
     """
-    stem = None if where.shared is None else where.shared / f"{setup.world}-{_digest(setup, column)}"
-    if stem is not None and (kept := _kept(stem)) is not None:
-        return kept
-    world = place(setup.load(), where.device)
-    found = _train(setup, column, world, where)
-    if stem is not None:
-        for name, table in found._asdict().items():
-            write_atomically(_table(stem, name), partial(table.to_csv, index=False, float_format=DIGITS))
-    return found
+    return kept(
+        where.shared,
+        f"{setup.world}-{_digest(setup, column)}",
+        Followed,
+        lambda: _train(setup, column, place(setup.load(), where.device), where),
+    )
 
 
 def last(members: pd.DataFrame) -> pd.DataFrame:
@@ -197,15 +189,4 @@ def _ensemble(stack: Stack, world: World) -> Ensemble:
 def _digest(setup: Setup, column: str) -> str:
     """Of all that a column's training depends on: which other columns are trained is not among it."""
     given = dataclasses.asdict(dataclasses.replace(setup, columns=()))
-    return hashlib.sha256(json.dumps([given, column], sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _table(stem: Path, name: str) -> Path:
-    return stem.with_name(f"{stem.name}.{name}.csv")
-
-
-def _kept(stem: Path) -> Followed | None:
-    import pandas as pd
-
-    paths = [_table(stem, name) for name in Followed._fields]
-    return Followed(*(pd.read_csv(path) for path in paths)) if all(path.exists() for path in paths) else None
+    return digest([given, column])

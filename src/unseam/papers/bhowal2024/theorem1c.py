@@ -1,0 +1,113 @@
+"""Theorem 1 (c) of bhowal2024: variances of latents are inverse to the squared lengths of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unseam.drawing import COLOURS, panels
+from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.bhowal2024.rows import cells_of, empty, worlds
+from unseam.papers.bhowal2024.runs import trained
+from unseam.papers.bhowal2024.setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
+from unseam.papers.rolinek2019.cells import mean_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["THEOREM1C"]
+
+STRICT = 0.1
+"""How far the slope may be from −1."""
+KINDS = {"": "Jacobian", "_fit": "M_D", "_control": "Jacobian, variances of other latents (control)"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Data sets whose three models are measured."""
+
+    setups: tuple[Setup, ...]
+
+
+def measure(settings: Settings, place: Workplace) -> Outcome:
+    """The line through (log ‖c_j‖², log σ_j²) over active latents, at every point of every model."""
+    tables, missing = trained(settings.setups, place)
+    if not tables:
+        return Outcome(missing, {})
+    found = list(_findings(tables["members"]))
+    shown = {name: tables[name] for name in ("members", "columns", "trainings")}
+    return Outcome((*found, *missing), shown, NOTE)
+
+
+def _findings(members: pd.DataFrame) -> Iterator[Finding]:
+    for world, part in worlds(members):
+        for one, own in cells_of(part):
+            for suffix, words in KINDS.items():
+                yield _slope(
+                    f"{NAMES[world]}, {one.family}: slope of log σ² on log ‖c‖², {words}", own, suffix
+                )
+
+
+def _slope(quantity: str, own: pd.DataFrame, suffix: str) -> Finding:
+    slopes = own[f"slope{suffix}"].dropna().to_numpy(dtype=float)
+    control = suffix == "_control"
+    said = "not −1" if control else "−1"
+    if not len(slopes):
+        return Finding(quantity, said, None, None, None, "not reproduced", "fewer than two active latents")
+    lower, upper = mean_interval(slopes)
+    law = abs(float(slopes.mean()) + 1) <= STRICT
+    return Finding(
+        quantity,
+        said,
+        float(slopes.mean()),
+        lower,
+        upper,
+        "reproduced" if law != control else "not reproduced",
+        f"median correlation {own[f'correlation{suffix}'].median():.3f}, "
+        f"spread of log σ²‖c‖² {own[f'spread{suffix}'].median():.2f}, {len(slopes)} models",
+    )
+
+
+NOTE = (
+    "The law is the optimum of the stochastic loss under a fixed Σ log σ² alone. With the whole KL the optimum is "
+    "σ_j² = 1 / (1 + 2‖c_j‖²/β) for a squared error (allen2024 Eq. 7), whose slope lies between −1 and 0 and nears −1 "
+    "only where 2‖c_j‖² ≫ β: passive and weak latents bend the line."
+)
+
+
+def draw(outcome: Outcome) -> Figure:
+    """Variances against squared column lengths of one model of each family, and the law's slope."""
+    if not outcome.tables:
+        return empty()
+    parts = list(worlds(outcome.tables["columns"]))
+    if not parts:
+        return panels(["fewer than two active latents"], width=3.6, height=1.0)[0]
+    figure, axes = panels([NAMES[world] for world, _ in parts], width=4.0, height=3.0)
+    for panel, (_, part) in zip(axes, parts, strict=True):
+        for (one, own), colour in zip(cells_of(part), COLOURS, strict=False):
+            panel.plot(own["jacobian"], own["variance"], ".", color=colour, markersize=3, label=one.family)
+            across = np.geomspace(own["jacobian"].min(), own["jacobian"].max(), 2)
+            middle = float(np.exp(np.log(own["jacobian"] * own["variance"]).mean()))
+            panel.plot(across, middle / across, color=colour, linewidth=0.8)
+        panel.set(xscale="log", yscale="log")
+        panel.set_xlabel("squared length of the Jacobian's column (line: slope −1)", fontsize=8)
+        panel.set_ylabel("posterior variance", fontsize=8)
+        panel.legend(fontsize=7, frameon=False)
+    return figure
+
+
+THEOREM1C = Artefact(
+    key="bhowal2024.theorem1c",
+    title="Theorem 1 (c): σ² ∝ 1/‖c‖²",
+    claim="The posterior variance of a latent is inversely proportional to the squared length of its column of the "
+    "local decoder.",
+    criterion="The mean over models of the slope of log σ² on log ‖c‖² over active latents (median over points) lies "
+    "within 0.1 of −1, for the Jacobian and for M_D; with variances of other latents it must not.",
+    presets={"smoke": Settings(SMOKE), "laptop": Settings(LAPTOP), "full": Settings(ROWS)},
+    measure=measure,
+    draw=draw,
+)

@@ -1,0 +1,282 @@
+"""bhowal2024: measured as the library measures single models, scored as defined, judged by rules that can fail."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+import unseam
+from unseam import geometry
+from unseam.models import Encoding
+from unseam.papers import Outcome, Workplace, artefacts, on_world
+from unseam.papers.bhowal2024.correlations import rank_correlation
+from unseam.papers.bhowal2024.local import around, held_out_shifts
+from unseam.papers.bhowal2024.measures import measured
+from unseam.papers.bhowal2024.rows import paired, score_findings
+from unseam.papers.bhowal2024.runs import followed, trained
+from unseam.papers.bhowal2024.scores import MIG
+from unseam.papers.bhowal2024.setups import (
+    CELLS,
+    EVERY_CELL,
+    FACES,
+    ROWS,
+    SHAPES,
+    SPRITES,
+    Cell,
+    smoke,
+)
+from unseam.papers.bhowal2024.table6 import with_od
+
+HERE = Workplace(torch.device("cpu"))
+TINY = smoke(SPRITES, steps=300)
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def ensemble():
+    world = TINY.load()
+    return unseam.train(TINY.trials(Cell("β-VAE", 0.05)), world=world), world
+
+
+# Measures
+
+
+def test_members_are_measured_as_single_models(ensemble):
+    models, world = ensemble
+    found = measured(models, world, TINY)
+    test = unseam.data.split(len(world), (0.8, 0.1, 0.1), seed=0)[2][: TINY.scored]
+    for seed, (model, row) in enumerate(zip(models, found.members, strict=True)):
+        mean, variance = model.encode(world.images(test))
+        factors = world.factors[test]
+        assert row["mig"] == pytest.approx(float(unseam.metrics.mig(mean.detach(), factors).score), abs=1e-6)
+        kl = (mean.square() + variance - variance.log() - 1).mean(0) / 2
+        assert row["active"] == int((kl > 0.01).sum())
+        double = model.double()
+        jacobian = geometry.jacobian(double.decode, mean[: TINY.points].detach().double())
+        distances = geometry.od_distances(jacobian)
+        own = [point for point in found.points if point["seed"] == seed]
+        assert [point["jacobian_turned"] for point in own] == pytest.approx(
+            distances.right.tolist(), abs=1e-5
+        )
+        stretched = [point["jacobian_stretched"] for point in own]
+        assert stretched == pytest.approx(distances.scale.tolist(), rel=1e-3, abs=1e-6)
+        live = jacobian[..., kl > 0.01]
+        invariant = geometry.od_score(live, form="invariant").mean()
+        assert row["od_invariant"] == pytest.approx(float(invariant), abs=1e-5)
+
+
+def test_fits_end_where_the_last_steps_do(ensemble):
+    models, world = ensemble
+    found = measured(models, world, TINY)
+    for row in found.members:
+        last = [fit for fit in found.fits if fit["seed"] == row["seed"]][-1]
+        assert last["steps"] == TINY.fit_steps[-1]
+        assert (last["linear"], last["nonlinear"]) == (row["linear"], row["nonlinear"])
+
+
+class Bent(torch.nn.Module):
+    """A decoder tanh(Az): one non-linearity, as the local decoders that are fitted to it."""
+
+    def __init__(self, bend):
+        super().__init__()
+        self.matrix = torch.nn.Parameter(0.8 * normal(12, 2).float())
+        self.bend = bend
+        self.likelihood = unseam.models.Gaussian()
+
+    def decode(self, z):
+        output = z @ self.matrix.mT
+        return output.tanh() if self.bend else output
+
+
+@pytest.mark.parametrize("bend", [True, False])
+def test_the_non_linear_fit_is_better_where_the_decoder_bends_and_only_there(bend):
+    setup = dataclasses.replace(TINY, noises=32, held_out=32, fit_steps=(200, 400))
+    code = Encoding(torch.zeros(6, 2), torch.ones(6, 2))
+    row = around(Bent(bend), code, torch.ones(2).bool(), setup).summary
+    assert (row["nonlinear"] < 0.1 * row["linear"]) == bend
+    assert (row["loss_nonlinear"] < 0.1 * row["loss_jacobian"]) == bend
+    assert row["better"] == float(bend)
+
+
+def test_jacobian_and_fits_are_judged_at_the_same_noises():
+    code = Encoding(torch.zeros(6, 2), torch.rand(6, 2, generator=torch.Generator().manual_seed(3)))
+    model = Bent(False)
+    fit = geometry.local_fit(
+        model.decode,
+        *code,
+        generator=torch.Generator().manual_seed(0),
+        noises=TINY.noises,
+        held_out=TINY.held_out,
+    )
+    predicted = model.decode(held_out_shifts(code, TINY)).square().sum(-1).mean(0)
+    torch.testing.assert_close(predicted.detach(), fit.stochastic)
+
+
+def test_the_law_is_found_where_it_holds_and_not_in_its_control():
+    model = Bent(False)
+    squares = model.matrix.detach().square().sum(0)
+    code = Encoding(torch.zeros(6, 2), (0.01 / squares).expand(6, 2))
+    row = around(model, code, torch.ones(2).bool(), TINY).summary
+    assert row["slope"] == pytest.approx(-1, abs=1e-4)
+    assert row["slope_control"] == pytest.approx(1, abs=1e-4)
+
+
+# The OD-Score
+
+
+def test_scores_from_tables_are_those_of_the_library():
+    matrices = normal(3, 7, 9, 4)
+    distances = geometry.od_distances(matrices)
+    rows, points = [], []
+    for model, cell in enumerate(CELLS):
+        named = {"world": "sprites", "family": cell.family, "beta": cell.beta, "seed": 0}
+        rows.append(named)
+        for point in range(7):
+            pair = {"turned": distances.right[model, point], "stretched": distances.scale[model, point]}
+            own = {name: float(value) for name, value in pair.items()}
+            points.append(
+                named | {"point": point} | own | {f"jacobian_{name}": value for name, value in own.items()}
+            )
+    found = with_od(pd.DataFrame(rows), pd.DataFrame(points))
+    assert found["od_paper"].tolist() == pytest.approx(geometry.od_score(matrices).mean(1).tolist())
+
+
+def test_models_of_other_seeds_are_not_compared():
+    rows = pd.DataFrame({"world": "w", "family": ["VAE", "β-VAE"] * 2, "beta": 1.0, "seed": [0, 0, 1, 1]})
+    points = rows.assign(point=0, turned=[1.0, 2.0, 10.0, 20.0], stretched=0.0)
+    points = points.assign(jacobian_turned=1.0, jacobian_stretched=1.0)
+    assert with_od(rows, points)["od_paper"].tolist() == pytest.approx([1 / 3, 2 / 3] * 2)
+    together = with_od(rows, points, compared=("world",))["od_paper"]
+    assert together.tolist() == pytest.approx([2 / 60, 4 / 60, 20 / 60, 40 / 60])
+
+
+# Rules
+
+
+def test_paired_errors_can_be_worse_equal_or_too_few():
+    high, low = np.linspace(1.0, 1.2, 6), np.linspace(0.8, 1.1, 6)
+    assert paired("", "", low, high).verdict == "reproduced"
+    assert paired("", "", high, low).verdict == "not reproduced"
+    assert paired("", "", high, high).verdict == "not reproduced"
+    assert paired("", "", low[:3], high[:3]).verdict == "not reproduced"
+
+
+def members(scores):
+    rows = [
+        {
+            "world": "sprites",
+            "family": cell.family,
+            "beta": cell.beta,
+            "seed": seed,
+            "mig": scores[cell.family] + seed / 100,
+        }
+        for cell, seed in itertools.product(CELLS, range(5))
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_tables_of_scores_judge_cells_and_orders():
+    found = list(
+        score_findings(
+            members({"β-TCVAE": 0.5, "β-VAE": 0.25, "VAE": 0.14}), "mig", "MIG", MIG, larger_is_better=True
+        )
+    )
+    assert [one.verdict for one in found] == ["reproduced"] * 6
+    found = list(
+        score_findings(
+            members({"β-TCVAE": 0.1, "β-VAE": 0.3, "VAE": 0.5}), "mig", "MIG", MIG, larger_is_better=True
+        )
+    )
+    assert [one.verdict for one in found[3:]] == ["not reproduced"] * 3
+
+
+def test_orders_that_published_spreads_do_not_tell_apart_are_not_asked_for():
+    table = members({"β-TCVAE": 0.5, "β-VAE": 0.25, "VAE": 0.14}).assign(world="shapes")
+    found = list(score_findings(table, "mig", "MIG", MIG, larger_is_better=True))
+    assert len(found) == 5
+
+
+def test_correlation_within_cells_is_not_that_between_them():
+    rows = [
+        {"family": "VAE", "beta": float(group), "a": group + step / 10, "b": 2 * group - step / 10}
+        for group, step in itertools.product(range(4), range(6))
+    ]
+    table = pd.DataFrame(rows)
+    assert rank_correlation(table, "a", "b", scope="within")[0] == pytest.approx(-1)
+    assert rank_correlation(table, "a", "b", scope="between")[0] == pytest.approx(1)
+    rho, lower, upper, models = rank_correlation(table, "a", "b")
+    assert 0 < lower < upper < 1 and 0 < rho < 1 and models == 24
+    assert np.isnan(rank_correlation(table[:3], "a", "b")[1])
+
+
+# Trainings
+
+
+def test_trainings_are_kept_and_found_again(tmp_path, monkeypatch):
+    setup, place = smoke(SPRITES, seeds=1, steps=2), Workplace(torch.device("cpu"), shared=tmp_path)
+    first = followed(setup, CELLS[0], place)
+    monkeypatch.setitem(followed.__globals__, "_follow", lambda *given: pytest.fail("trained again"))
+    again = followed(setup, CELLS[0], place)
+    for one, other in zip(first, again, strict=True):
+        pd.testing.assert_frame_equal(one, other, rtol=1e-4, atol=1e-6, check_dtype=False)
+    with pytest.raises(pytest.fail.Exception):
+        followed(setup, CELLS[1], place)
+
+
+def test_data_that_are_not_here_are_named_and_the_others_measured(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tables, missing = trained((smoke(FACES), smoke(SPRITES, seeds=1, steps=2)), HERE, cells=CELLS[2:])
+    assert set(tables["members"]["world"]) == {"sprites"}
+    assert [one.verdict for one in missing] == ["cannot be run here"] and "faces3d" in missing[0].note
+
+
+def test_three_families_are_the_papers():
+    tcvae, beta_vae, vae = (SPRITES.trials(cell)[0] for cell in CELLS)
+    assert (tcvae.objective, tcvae.beta) == ("beta_tcvae", 6.0)
+    assert (beta_vae.objective, beta_vae.beta) == (vae.objective, 6.0)
+    assert vae.beta == 1.0 and vae.learning_rate == 1e-3 and vae.optimiser == "adam"
+    assert len(EVERY_CELL) * SPRITES.seeds >= 100
+    assert all(setup.points >= 200 and setup.seeds >= 5 for setup in ROWS)
+
+
+@pytest.mark.parametrize("key", ["table1", "theorem2", "beyond", "audit"])
+def test_published_files_take_the_place_of_their_twins(key):
+    settings = on_world(artefacts()[f"bhowal2024.{key}"].presets["full"], "dsprites")
+    assert "'dsprites'" in str(settings) and "'sprites'" not in str(settings)
+    if key == "theorem2":
+        assert settings.cells[0][0].family == "β-TCVAE"
+
+
+def test_squared_error_is_eq_5():
+    """−log p(x|z) less its constant is ‖x − x̃‖², so that β weighs the KL as in Eq. 5."""
+    trial = SHAPES.trials(CELLS[1])[0]
+    likelihood = unseam.models.Gaussian(trial.likelihood_variance)
+    x, output = torch.rand(1, 7), torch.rand(1, 7)
+    cost = likelihood.log_prob(x, x) - likelihood.log_prob(x, output)
+    torch.testing.assert_close(cost, (x - output).square().sum(1))
+
+
+@pytest.mark.parametrize("key", [key for key in artefacts() if key.startswith("bhowal2024.table")])
+def test_figures_without_data(key):
+    assert isinstance(artefacts()[key].draw(Outcome((), {})), Figure)
+
+
+def test_batch_normalised_decoders_are_measured_in_evaluation_mode():
+    options = (("orientations", 2), ("positions", 4), ("scales", 2))
+    setup = smoke(FACES, world="sprites", options=options, seeds=1, points=3, latent=2)
+    world = setup.load()
+    models = unseam.train(setup.trials(Cell("β-VAE", 0.05)), world=world)
+    row = measured(models, world, setup).members[0]
+    test = unseam.data.split(len(world), (0.8, 0.1, 0.1), seed=0)[2][: setup.points]
+    model = models[0]
+    z = model.encode(world.images(test)).mean.detach().double()
+    basis = geometry.local_basis(model.double().decode, z)
+    dto = geometry.distance_to_orthogonality(basis.right_vectors).mean()
+    assert row["dto"] == pytest.approx(float(dto), abs=1e-4)
