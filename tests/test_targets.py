@@ -63,6 +63,7 @@ def run(tmp_path_factory):
 
 def command(monkeypatch, capsys, *words):
     monkeypatch.setattr("sys.argv", ["unseam", *map(str, words)])
+    monkeypatch.setenv("COLUMNS", "140")
     cli.main()
     return capsys.readouterr()
 
