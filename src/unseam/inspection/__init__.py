@@ -3,13 +3,14 @@
 from unseam.inspection.baseline import RandomBaseline, random_baseline
 from unseam.inspection.measure import inspect
 from unseam.inspection.result import Inspection, PrecisionSummary, VarianceLaw
-from unseam.inspection.verdict import verdict
+from unseam.inspection.verdict import Verdict, verdict
 
 __all__ = [
     "Inspection",
     "PrecisionSummary",
     "RandomBaseline",
     "VarianceLaw",
+    "Verdict",
     "inspect",
     "random_baseline",
     "verdict",

@@ -102,7 +102,7 @@ class Inspection:
 
     def summary(self) -> str:
         """The verdict in plain words: who lives, how orthogonal, does the posterior agree, what to do."""
-        return "\n".join(verdict(self))
+        return str(verdict(self))
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as JSON values; per-point tensors as their means."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from unseam.geometry import Probes
     from unseam.inspection.result import Inspection
 
-__all__ = ["verdict"]
+__all__ = ["Verdict", "verdict"]
 
 # Fractions of what random rotations have: words for how far DtO lies below chance.
 NEARLY, CLEARLY = 0.25, 0.75
@@ -19,12 +19,29 @@ MOST_LISTED = 20
 POLARISED = 0.03  # rolinek2019 §5.2
 
 
-def verdict(found: Inspection) -> list[str]:
+class Verdict(NamedTuple):
+    """What is said of a decoder, and what to do.
+
+    >>> print(Verdict(("No latent is alive.",), ("lower β",)))
+    No latent is alive.
+    To do: lower β.
+    """
+
+    sentences: tuple[str, ...]
+    """On who lives, how orthogonal the axes are, and whether the posterior agrees."""
+    advice: tuple[str, ...]
+    """What to do, or that there is nothing."""
+
+    def __str__(self) -> str:
+        return "\n".join([*self.sentences, f"To do: {'; '.join(self.advice)}."])
+
+
+def verdict(found: Inspection) -> Verdict:
     """Sentences on who lives, how orthogonal the axes are, whether the posterior agrees, and what to do.
 
     >>> import torch, unseam
     >>> found = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2))
-    >>> verdict(found)[1].startswith("The axes are nearly orthogonal")
+    >>> verdict(found).sentences[1].startswith("The axes are nearly orthogonal")
     True
     """
     if found.probes is not None:
@@ -34,7 +51,7 @@ def verdict(found: Inspection) -> list[str]:
         lines = [_alive(found), _orthogonal(found), _degenerate(found), _regime(found), _posterior(found)]
         lines.append(_variance_law(found))
         advice = _advice(found) or ["nothing"]
-    return [*filter(None, lines), f"To do: {'; '.join(advice)}."]
+    return Verdict(tuple(filter(None, lines)), tuple(advice))
 
 
 def _alive(found: Inspection) -> str:

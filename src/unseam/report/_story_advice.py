@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from unseam.advice import Advice
+from unseam.inspection import verdict
 from unseam.report._chart import Canvas, Scale, short
 from unseam.report._words import joined, said
 from unseam.report.page import Group, Panel, Section
@@ -70,8 +70,7 @@ def _advice(study: Study) -> str:
         text = "It has no posterior, and so no price to set. "
     if 0 < lives < found.latent:
         text += f"Its {_count(found.latent - lives, 'collapsed latent')} could be left out at no cost. "
-    todo = found.summary().split("\n")[-1].removeprefix("To do: ").removesuffix(".")
-    return "\n".join([f"{text}To do:", *re.split(r"; (?![^(]*\))", todo)])
+    return "\n".join([f"{text}To do:", *verdict(found).advice])
 
 
 def _range(study: Study, given: Advice) -> str:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from unseam.geometry import degenerate_points
-from unseam.inspection import Inspection
+from unseam.inspection import Inspection, verdict
 from unseam.inspection.verdict import CLEARLY, MANY_DEGENERATE, NEARLY, POLARISED
 from unseam.report._panels import Bar, Dot, bars, dots, matrix, ranks
 from unseam.report._words import joined, label, latents, numbers, percent, said, titled
@@ -50,7 +50,7 @@ def alive(studies: Sequence[Study]) -> Section:
 def _lives(study: Study) -> str:
     found = study.found
     if found.active is None:
-        return found.summary().split("\n")[0]
+        return verdict(found).sentences[0]
     dead = [latent for latent in study.order if latent not in study.live]
     if not study.live:
         return "No latent is alive: nothing of the data reaches the decoder."
@@ -125,7 +125,7 @@ def axes(studies: Sequence[Study]) -> Section | None:
 def _angles(study: Study) -> str:
     found = study.found
     if found.dto_active is None or found.random_dto is None or study.chance is None:
-        return " ".join(line for line in found.summary().split("\n")[1:] if not line.startswith("To do"))
+        return " ".join(verdict(found).sentences[1:])
     word = (
         "nearly orthogonal"
         if study.chance < NEARLY
