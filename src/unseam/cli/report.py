@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unseam.cli.inspect import refuse
-from unseam.cli.options import Json
+from unseam.cli.options import (
+    Json,
+    Members,
+    OwnBeta,
+    OwnData,
+    OwnEncoder,
+    OwnLikelihood,
+    Root,
+)
 from unseam.printing import print_json
 
 if TYPE_CHECKING:
@@ -28,23 +36,12 @@ def report_models(
     latent: Annotated[
         int | None, typer.Option(min=1, help="Your decoder: its number of latents, where it has no --data.")
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Your decoder: points (batch, latent), or data where --encoder is given."),
-    ] = None,
-    encoder: Annotated[
-        str | None, typer.Option(help="Your decoder: package.module:function, x -> (mean, variance).")
-    ] = None,
-    beta: Annotated[
-        float | None, typer.Option(help="Your decoder: weight of the KL term in training; 1 by default.")
-    ] = None,
-    likelihood: Annotated[
-        str | None, typer.Option(help="Your decoder: bernoulli where it returns logits, else gaussian.")
-    ] = None,
-    member: Annotated[list[int] | None, typer.Option(help="Run: only this member; repeat for more.")] = None,
-    root: Annotated[
-        str | None, typer.Option(help="Run: file or folder of its data, where it has moved.")
-    ] = None,
+    data: OwnData = None,
+    encoder: OwnEncoder = None,
+    beta: OwnBeta = None,
+    likelihood: OwnLikelihood = None,
+    member: Members = None,
+    root: Root = None,
     points: Annotated[int, typer.Option(min=2, help="Number of points to measure at.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of points, baselines and metrics.")] = 0,
     as_json: Json = False,
