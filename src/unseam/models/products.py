@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from unseam.models._members import over_members
+from unseam.models.affine import StackedLinear
+from unseam.models.cross_entropy import StackedBernoulli
+from unseam.models.likelihoods import Bernoulli
 
 __all__ = [
     "Geometry",
@@ -38,18 +44,30 @@ def stacked(module: nn.Module) -> nn.Module:
     """A copy of a module that computes the same under ``vmap`` over members, faster on a GPU.
 
     Vectorised convolutions become grouped ones, which GPU libraries run group by group when groups are narrow.
-    The copy gathers windows and calls one batched matrix product for all members instead. It has the same parameter
-    names, and works under ``vmap`` over members and reverse-mode differentiation only.
+    The copy gathers windows and calls one batched matrix product for all members instead; gradients of affine layers
+    come out as parameters lie, and a Bernoulli likelihood passes over pixels once. It has the same parameter names, and
+    works under ``vmap`` over members and reverse-mode differentiation only.
 
     >>> type(stacked(nn.Sequential(nn.Conv2d(1, 8, 4, 2, 1)))[0]).__name__
     'StackedConvolution'
     """
     twin = copy.deepcopy(module)
     for name, child in list(twin.named_modules()):
-        if isinstance(child, nn.Conv2d | nn.ConvTranspose2d) and StackedConvolution.suits(child):
+        layer = _stacked_layer(child)
+        if layer is not None:
             parent, _, attribute = name.rpartition(".")
-            setattr(twin.get_submodule(parent), attribute, StackedConvolution(child))
+            setattr(twin.get_submodule(parent), attribute, layer)
     return twin
+
+
+def _stacked_layer(layer: nn.Module) -> nn.Module | None:
+    if isinstance(layer, nn.Linear):
+        return StackedLinear(layer)
+    if isinstance(layer, Bernoulli):
+        return StackedBernoulli()
+    if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and StackedConvolution.suits(layer):
+        return StackedConvolution(layer)
+    return None
 
 
 class StackedConvolution(nn.Module):
@@ -89,8 +107,8 @@ class StackedConvolution(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Convolve pictures (batch, channel, height, width)."""
         bias = self.bias if self.bias is not None else self.weight.new_zeros(())
-        y: Tensor = _Members.apply(x, self.weight, bias, self.transposed, self.geometry)
-        return y
+        convolve = partial(_convolve, transposed=self.transposed, geometry=self.geometry)
+        return over_members(convolve, x, self.weight, bias)
 
 
 def stacked_convolution(x: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry) -> Tensor:
@@ -124,46 +142,20 @@ def stacked_transposed_convolution(x: Tensor, weight: Tensor, bias: Tensor, geom
     return y
 
 
-class _Members(torch.autograd.Function):
-    """Gives ``vmap`` over members its rule; there is nothing to compute for a member alone."""
-
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor, transposed: bool, geometry: Geometry) -> Tensor:
-        raise NotImplementedError(
-            "a stacked convolution works under vmap over members only; use the plain layer"
+def _convolve(x: Tensor, weight: Tensor, bias: Tensor, *, transposed: bool, geometry: Geometry) -> Tensor:
+    """Of pictures (member, batch, channel, height, width), in the type that automatic casting asks for."""
+    if torch.is_autocast_enabled(x.device.type):
+        kind = torch.get_autocast_dtype(x.device.type)
+        x, weight = x.to(kind), weight.to(kind)
+    bias = bias if bias.ndim == 2 else bias[:, None]
+    over = [(side + 2 * geometry.padding - geometry.kernel) % geometry.stride for side in x.shape[-2:]]
+    if not transposed and any(over):
+        raise ValueError(
+            f"a stacked convolution must cover its pictures exactly, got {tuple(x.shape[-2:])} for kernel "
+            f"{geometry.kernel}, stride {geometry.stride}, padding {geometry.padding}; train with products=False"
         )
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
-
-    @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[int | None, ...],
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        transposed: bool,
-        geometry: Geometry,
-    ) -> tuple[Tensor, int]:
-        x, weight, bias = (
-            value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
-            for value, dim in zip((x, weight, bias), in_dims[:3], strict=True)
-        )
-        if torch.is_autocast_enabled(x.device.type):
-            kind = torch.get_autocast_dtype(x.device.type)
-            x, weight = x.to(kind), weight.to(kind)
-        bias = bias if bias.ndim == 2 else bias[:, None]
-        over = [(side + 2 * geometry.padding - geometry.kernel) % geometry.stride for side in x.shape[-2:]]
-        if not transposed and any(over):
-            raise ValueError(
-                f"a stacked convolution must cover its pictures exactly, got {tuple(x.shape[-2:])} for kernel "
-                f"{geometry.kernel}, stride {geometry.stride}, padding {geometry.padding}; train with products=False"
-            )
-        convolve = stacked_transposed_convolution if transposed else stacked_convolution
-        y = convolve(x.permute(0, 1, 3, 4, 2), weight, bias, geometry)
-        return y.permute(0, 1, 4, 2, 3), 0
+    convolve = stacked_transposed_convolution if transposed else stacked_convolution
+    return convolve(x.permute(0, 1, 3, 4, 2), weight, bias, geometry).permute(0, 1, 4, 2, 3)
 
 
 class _Convolution(torch.autograd.Function):

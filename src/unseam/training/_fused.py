@@ -11,10 +11,13 @@ from torch import Tensor
 
 from unseam.training.optimisers import AdaGrad, Adam, Optimiser, Sgd
 
-__all__ = ["can_fuse", "fused_update"]
+__all__ = ["bias_corrections", "can_fuse", "fused_update"]
 
 _BLOCK = 1024
 _ADAM, _ADAGRAD, _SGD = range(3)
+# Roots and quotients stay far from overflow while gradients and means lie below 1e15, squares and parameters below
+# 1e30, rates below 1e10, and ε is at least this.
+_TINY = 1e-12
 
 
 def can_fuse(flat: Tensor) -> bool:
@@ -28,15 +31,17 @@ def fused_update(
     gradient: Tensor,
     state: Mapping[str, Tensor],
     rate: Tensor,
-    clock: Tensor,
+    corrections: Tensor,
     sound: Tensor,
+    calm: Tensor,
     *,
     write: bool,
 ) -> None:
     """One update of rows (member, parameter): look whether it stays finite, or carry it out.
 
     Operation by operation in torch an update with its checks passes about twenty times over tensors of the size of the
-    parameters; each of these two passes reads parameters, gradient and state once.
+    parameters; each of these two passes reads parameters, gradient and state once, and the first of them the gradient
+    alone where all numbers were far from overflow after the last update.
 
     Args:
         optimiser: which.
@@ -44,32 +49,43 @@ def fused_update(
         gradient: of the same shape.
         state: the optimiser's, of the same shape each.
         rate: (member, 1).
-        clock: number of this update, from 1.
+        corrections: of this update, see :func:`bias_corrections`.
         sound: (member,) int32, 1 for members to update. Without ``write`` it becomes 0 where anything would not be
             finite, and nothing else changes; with it these members are left as they are.
+        calm: (member,) int32, 1 for members whose parameters and state are so small that a moderate gradient cannot
+            make them overflow. To be filled with 1 before an update is carried out, which puts 0 where they are not.
         write: carry it out.
     """
     names = {Adam: ("mean", "square"), AdaGrad: ("square", "square"), Sgd: ("velocity", "velocity")}
     first, second = (state[name] for name in names[type(optimiser)])
-    kind, decay, other, epsilon, corrections = _constants(optimiser, clock)
+    kind, decay, other, epsilon = _constants(optimiser)
     members, width = flat.shape
     with torch.cuda.device(flat.device):
         _compiled()[(members, (width + _BLOCK - 1) // _BLOCK)](
-            flat, gradient, first, second, rate, corrections, sound, width,
+            flat, gradient, first, second, rate, corrections, sound, calm, width,
             flat.stride(0), gradient.stride(0), first.stride(0),
-            decay, other, epsilon, kind, write, _BLOCK,
+            decay, other, epsilon, kind, write, kind != _SGD and epsilon < _TINY, _BLOCK,
         )  # fmt: skip
 
 
-def _constants(optimiser: Optimiser, clock: Tensor) -> tuple[int, float, float, float, Tensor]:
-    """Kind, two decay rates, ε, and Adam's two bias corrections on the device."""
+def bias_corrections(optimiser: Optimiser, clock: Tensor) -> Tensor:
+    """Adam's two, 1 − βⁿ at the n-th update, on the device; of no account to the others.
+
+    >>> bias_corrections(Adam(betas=(0.5, 0.9)), torch.tensor(1.0, dtype=torch.float64))
+    tensor([0.5000, 0.1000])
+    """
+    if not isinstance(optimiser, Adam):
+        return clock
+    return torch.stack([1 - decay**clock for decay in optimiser.betas]).float()
+
+
+def _constants(optimiser: Optimiser) -> tuple[int, float, float, float]:
+    """Kind, two decay rates and ε."""
     if isinstance(optimiser, Adam):
-        first, second = optimiser.betas
-        corrections = torch.stack([1 - first**clock, 1 - second**clock]).float()
-        return _ADAM, 1 - first, second, optimiser.epsilon, corrections
+        return _ADAM, 1 - optimiser.betas[0], optimiser.betas[1], optimiser.epsilon
     if isinstance(optimiser, AdaGrad):
-        return _ADAGRAD, 0.0, 0.0, optimiser.epsilon, clock
-    return _SGD, optimiser.momentum, 0.0, 0.0, clock
+        return _ADAGRAD, 0.0, 0.0, optimiser.epsilon
+    return _SGD, optimiser.momentum, 0.0, 0.0
 
 
 @cache
@@ -89,56 +105,52 @@ def _kernel(triton: Any, tl: Any) -> Any:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def advance(  # type: ignore[no-untyped-def]
-        flat,
-        gradient,
-        first,
-        second,
-        rate,
-        corrections,
-        sound,
-        width,
-        flat_stride,
-        gradient_stride,
-        state_stride,
-        decay,
-        other,
-        epsilon,
-        kind: tl.constexpr,
-        write: tl.constexpr,
+        flat, gradient, first, second, rate, corrections, sound, calm, width, flat_stride, gradient_stride,
+        state_stride, decay, other, epsilon, kind: tl.constexpr, write: tl.constexpr, exact: tl.constexpr,
         block: tl.constexpr,
-    ):
+    ):  # fmt: skip
         member = tl.program_id(0).to(tl.int64)
         if tl.load(sound + member) != 0:
             column = tl.program_id(1) * block + tl.arange(0, block)
             mask = column < width
-            here = flat + member * flat_stride + column
-            one = first + member * state_stride + column
-            two = second + member * state_stride + column
-            value = tl.load(here, mask, 0.0)
             slope = tl.load(gradient + member * gradient_stride + column, mask, 0.0)
-            moved = tl.load(one, mask, 0.0)
-            square = moved
             step = tl.load(rate + member)
-            if kind == 0:
-                moved = moved + decay * (slope - moved)
-                square = tl.load(two, mask, 0.0) * other + (1 - other) * slope * slope
-                root = tl.sqrt_rn(tl.div_rn(square, tl.load(corrections + 1))) + epsilon
-                value = value - tl.div_rn(moved * tl.div_rn(step, tl.load(corrections)), root)
-            elif kind == 1:
-                moved = moved + slope * slope
-                value = value - tl.div_rn(step * slope, tl.sqrt_rn(moved) + epsilon)
-            else:
-                moved = decay * moved + slope
-                value = value - step * moved
-            if write:
-                tl.store(here, value, mask)
-                tl.store(one, moved, mask)
+            needed = True
+            if not write and not exact:
+                needed = (tl.load(calm + member) == 0) | (tl.sum((tl.abs(slope) < 1e15).to(tl.int32)) < block)
+            if needed:
+                here = flat + member * flat_stride + column
+                one = first + member * state_stride + column
+                two = second + member * state_stride + column
+                value = tl.load(here, mask, 0.0)
+                moved = tl.load(one, mask, 0.0)
+                square = moved
                 if kind == 0:
-                    tl.store(two, square, mask)
-            else:
-                # 0 · x is 0 for every finite x alone
-                rest = tl.where(mask, 0.0 * value + 0.0 * moved + 0.0 * square, 0.0)
-                if tl.sum(rest) != 0.0:
-                    tl.store(sound + member, 0)
+                    moved = moved + decay * (slope - moved)
+                    square = tl.load(two, mask, 0.0) * other + (1 - other) * slope * slope
+                    root = tl.sqrt_rn(tl.div_rn(square, tl.load(corrections + 1))) + epsilon
+                    value = value - tl.div_rn(moved * tl.div_rn(step, tl.load(corrections)), root)
+                elif kind == 1:
+                    moved = moved + slope * slope
+                    square = moved
+                    value = value - tl.div_rn(step * slope, tl.sqrt_rn(moved) + epsilon)
+                else:
+                    moved = decay * moved + slope
+                    value = value - step * moved
+                if write:
+                    tl.store(here, value, mask)
+                    tl.store(one, moved, mask)
+                    if kind == 0:
+                        tl.store(two, square, mask)
+                    means = moved if kind != 1 else slope
+                    squares = square if kind != 2 else slope
+                    small = (tl.abs(value) < 1e30) & (tl.abs(means) < 1e15) & (tl.abs(squares) < 1e30)
+                    if (step >= 1e10) | (tl.sum((small | ~mask).to(tl.int32)) < block):
+                        tl.store(calm + member, 0)
+                else:
+                    # 0 · x is 0 for every finite x alone
+                    rest = tl.where(mask, 0.0 * value + 0.0 * moved + 0.0 * square, 0.0)
+                    if tl.sum(rest) != 0.0:
+                        tl.store(sound + member, 0)
 
     return advance

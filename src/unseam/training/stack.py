@@ -45,7 +45,8 @@ class Stack:
     All parameters of a member lie in one row of ``flat`` (member, parameter), so that an optimiser is a handful of
     operations on one tensor however many layers there are; ``parameters`` are views of it, with unused numbers between
     them that stay zero, and ``columns`` are those in use. ``template`` is what a
-    member is; ``runner`` computes the same in the way that is fast for a training step on this device.
+    member is; ``runner`` computes the same in the way that is fast for a training step on this device. ``calm`` says
+    which members are known to be far from overflow.
 
     >>> stack = stack_trials([Trial(world="linear", likelihood="gaussian", latent=2, seed=s) for s in range(3)],
     ...                      (3,), size=100)
@@ -66,6 +67,7 @@ class Stack:
     seeds: Tensor
     alive: Tensor
     stopped_at: Tensor
+    calm: Tensor
     step: int = 0
     clock: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
 
@@ -184,6 +186,7 @@ def stack_trials(
         seeds=torch.tensor([trial.seed for trial in trials], device=device),
         alive=torch.ones(len(trials), dtype=torch.bool, device=device),
         stopped_at=torch.full((len(trials),), -1, device=device),
+        calm=torch.zeros(len(trials), dtype=torch.int32, device=device),
         clock=torch.zeros((), dtype=torch.float64, device=device),
     )
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from unseam.data import ArrayWorld, World
-from unseam.training._fused import can_fuse, fused_update
-from unseam.training.stack import ALIGNED, Stack
+from unseam.training._fused import bias_corrections, can_fuse, fused_update
+from unseam.training.stack import ALIGNED, Block, Stack
 
 __all__ = ["Step", "make_step", "precision", "update"]
 
@@ -21,6 +21,8 @@ Step = Callable[[Tensor, Tensor, Tensor | None], NamedTuple]
 WARM_UP = 3
 # Parameters that the dozen passes of an update find again in a processor's caches: 1 MiB as float32.
 CACHED = 1 << 18
+# Parameters from which a GPU updates each by itself: copying gradients together then takes longer than launches.
+GATHERED = 1 << 25
 
 
 def update(stack: Stack, x: Tensor, noise: Tensor, keys: Tensor | None) -> NamedTuple:
@@ -58,10 +60,10 @@ def update(stack: Stack, x: Tensor, noise: Tensor, keys: Tensor | None) -> Named
 
 def _advance(stack: Stack, rows: slice, loss: Tensor, gradients: Sequence[Tensor]) -> None:
     """Update some members, and stop those that would no longer be finite where they are."""
-    gradient = _gathered([value[rows] for value in gradients])
+    own = [value[rows] for value in gradients]
     alive = stack.alive[rows]
     advance = _advance_fused if can_fuse(stack.flat) else _advance_eagerly
-    sound = advance(stack, rows, gradient, alive & loss[rows].isfinite())
+    sound = advance(stack, rows, own, alive & loss[rows].isfinite())
     stopped = stack.stopped_at[rows]
     stopped.copy_(torch.where(alive & ~sound, stack.clock.long(), stopped))
     alive.copy_(sound)
@@ -76,8 +78,9 @@ def _gathered(gradients: Sequence[Tensor]) -> Tensor:
     return torch.cat(parts, 1)
 
 
-def _advance_eagerly(stack: Stack, rows: slice, gradient: Tensor, sound: Tensor) -> Tensor:
+def _advance_eagerly(stack: Stack, rows: slice, gradients: Sequence[Tensor], sound: Tensor) -> Tensor:
     """Update the sound members, and say which of them are so still."""
+    gradient = _gathered(gradients)
     flat = stack.flat[rows]
     kept = flat.clone()
     states = {name: value[rows] for name, value in stack.state.items()}
@@ -92,15 +95,36 @@ def _advance_eagerly(stack: Stack, rows: slice, gradient: Tensor, sound: Tensor)
     return sound
 
 
-def _advance_fused(stack: Stack, rows: slice, gradient: Tensor, sound: Tensor) -> Tensor:
+def _advance_fused(stack: Stack, rows: slice, gradients: Sequence[Tensor], sound: Tensor) -> Tensor:
     """The same with kernels of our own: all blocks are looked at before any is written."""
     flags = sound.int()
+    pieces = _pieces(stack, gradients)
+    corrections = {block.update: bias_corrections(block.update, stack.clock) for block in stack.blocks}
+    calm = stack.calm[rows]
     for write in (False, True):
-        for start, stop, apply, rate in stack.blocks:
+        if write:
+            calm.fill_(1)
+        for (start, stop, apply, rate), gradient in pieces:
             state = {name: value[rows, start:stop] for name, value in stack.state.items()}
-            columns = (stack.flat[rows, start:stop], gradient[:, start:stop], state)
-            fused_update(apply, *columns, rate[rows], stack.clock, flags, write=write)
+            flat = stack.flat[rows, start:stop]
+            fused_update(
+                apply, flat, gradient, state, rate[rows], corrections[apply], flags, calm, write=write
+            )
     return flags.bool()
+
+
+def _pieces(stack: Stack, gradients: Sequence[Tensor]) -> list[tuple[Block, Tensor]]:
+    """Columns to update together, with their gradients (member, column): blocks, or where they are large parameters."""
+    if stack.flat.numel() < GATHERED:
+        gradient = _gathered(gradients)
+        return [(block, gradient[:, block.start : block.stop]) for block in stack.blocks]
+    pieces = []
+    for parameter, gradient in zip(stack.parameters.values(), gradients, strict=True):
+        start = int(parameter.storage_offset())
+        block = next(block for block in stack.blocks if block.start <= start < block.stop)
+        columns = gradient.reshape(len(gradient), -1)
+        pieces.append((block._replace(start=start, stop=start + columns.shape[1]), columns))
+    return pieces
 
 
 def _rows_at_once(stack: Stack) -> int:
@@ -204,7 +228,7 @@ class _Captured:
     def _mutable(self) -> list[Tensor]:
         stack = self.stack
         tensors = [stack.flat, *stack.state.values(), *stack.buffers.values()]
-        return [*tensors, stack.alive, stack.stopped_at, stack.clock]
+        return [*tensors, stack.alive, stack.stopped_at, stack.calm, stack.clock]
 
 
 def _autocast(stack: Stack) -> torch.autocast | nullcontext[None]:

@@ -1,0 +1,51 @@
+"""The Bernoulli likelihood of stacked members, in one pass over pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseam.models._fused import bernoulli_rows, can_fuse, scale_rows
+from unseam.models._members import over_members
+from unseam.models.likelihoods import Bernoulli
+
+__all__ = ["StackedBernoulli"]
+
+
+class StackedBernoulli(Bernoulli):
+    """Bernoulli whose logits the decoder outputs, of every member at once.
+
+    Operation by operation, the sum over pixels and its gradient are a dozen passes over outputs; on a GPU here it is
+    one, which keeps the derivative instead of both terms.
+
+    >>> torch.vmap(StackedBernoulli().log_prob)(torch.ones(3, 5, 2), torch.zeros(3, 5, 2)).shape
+    torch.Size([3, 5])
+    """
+
+    def log_prob(self, x: Tensor, output: Tensor) -> Tensor:
+        """Negative cross-entropy summed over data dimensions, in nats."""
+        plain = super().log_prob
+        if output.shape != x.shape or not can_fuse(output):
+            return plain(x, output)
+        return over_members(_log_prob, x, output)
+
+
+def _log_prob(x: Tensor, logits: Tensor) -> Tensor:
+    """Of items (member, batch, …): (member, batch)."""
+    y: Tensor = _Rows.apply(x.flatten(2).flatten(0, 1), logits.flatten(2).flatten(0, 1))
+    return y.unflatten(0, x.shape[:2])
+
+
+class _Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, logits: Tensor) -> Tensor:
+        sums, slopes = bernoulli_rows(x.contiguous(), logits.contiguous())
+        ctx.save_for_backward(slopes)
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (slopes,) = ctx.saved_tensors
+        return None, scale_rows(slopes, gradients[0].contiguous())
