@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -16,15 +16,15 @@ import pytest
 
 import unseam
 
-# A model of one's own with a world that no run knows; started as anyone would start it.
+# A decoder of one's own, of so many latents; started as anyone would start it.
 OWN = """
 import sys, torch, unseam
-from unseam.data import ArrayWorld
 
 torch.manual_seed(0)
-decoder = torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Tanh(), torch.nn.Linear(32, 3 * 64), torch.nn.Sigmoid(),
-                              torch.nn.Unflatten(1, (3, 8, 8)))
-unseam.explore.serve(decoder, latent=4, name="my decoder", port=0, open_browser=False,
+latent = int(sys.argv[1])
+decoder = torch.nn.Sequential(torch.nn.Linear(latent, 32), torch.nn.Tanh(), torch.nn.Linear(32, 3 * 64),
+                              torch.nn.Sigmoid(), torch.nn.Unflatten(1, (3, 8, 8)))
+unseam.explore.serve(decoder, latent=latent, name="my decoder", port=0, open_browser=False,
                      started=lambda address: print('{"address": "%s"}' % address, flush=True))
 """
 
@@ -93,10 +93,16 @@ def server(run) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def own() -> Iterator[Server]:
-    """A decoder of one's own, explored."""
+def explored() -> Callable[[int], AbstractContextManager[Server]]:
+    """Explores a decoder of one's own, of so many latents."""
     pytest.importorskip("nicegui", reason="the explorer's extra is not installed")
-    with serving("-c", OWN) as found:
+    return lambda latent: serving("-c", OWN, str(latent))
+
+
+@pytest.fixture(scope="session")
+def own(explored) -> Iterator[Server]:
+    """A decoder of one's own, explored."""
+    with explored(4) as found:
         yield found
 
 

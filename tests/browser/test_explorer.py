@@ -119,6 +119,24 @@ def test_the_map_is_clicked_and_keyed(visit, server):
     )
 
 
+def test_a_click_on_a_dot_leads_to_its_code(visit, server):
+    page = visit(server.address)
+    page.wait_for_selector(".map .plane-box > svg circle")
+    dots = page.locator(".map .plane-box > svg circle").evaluate_all(
+        """all => all.map(one => [one.getBoundingClientRect(), one.cx.baseVal.value, one.cy.baseVal.value])
+          .map(([box, cx, cy]) => [box.x + box.width / 2, box.y + box.height / 2, cx, cy])"""
+    )
+    for x, y, *code in (min(dots, key=lambda dot: dot[1]), max(dots, key=lambda dot: dot[1])):
+        page.mouse.click(x, y)
+        page.wait_for_function(
+            """([x, y]) => {
+              const spot = document.querySelector('.map .marker circle');
+              return Math.hypot(spot.cx.baseVal.value - x, spot.cy.baseVal.value - y) < 1.5;
+            }""",
+            arg=code,
+        )
+
+
 def test_the_plane_of_factors_leads_to_items(visit, server):
     page = visit(server.address)
     page.get_by_label("Plane of").select_option("1")
@@ -148,7 +166,7 @@ def test_singular_vectors_are_followed(visit, server):
     page.wait_for_selector("[aria-label='Along singular vector 1']")
     before = src(page)
     press(page, "Along singular vector 1", times=10)
-    page.wait_for_function("document.querySelector('.status').textContent.startsWith('Following v1')")
+    page.wait_for_function("document.querySelector('.status').textContent.startsWith('Following v1 from')")
     changed(page, ".view .main img", before, what="src")
     # no axis is a singular vector exactly: more than one coordinate has moved
     page.get_by_role("button", name="Copy link").click()
@@ -169,7 +187,7 @@ def test_a_turn_keeps_the_picture_and_changes_the_geometry(visit, server):
     changed(page, ".turning .drawing", drawn)
     assert src(page) == before
     assert "squared error" in page.locator(".turning .drawing").inner_text()
-    assert page.locator(SLIDERS).first.input_value() != "0.5"
+    page.wait_for_function("selector => document.querySelector(selector).value === '0.4'", arg=SLIDERS)
 
 
 def test_the_beta_dial_moves_everything(visit, server):
@@ -185,6 +203,17 @@ def test_the_beta_dial_moves_everything(visit, server):
     assert page.get_by_label("β", exact=True).evaluate("element => element === document.activeElement")
     text = page.locator(".beta .drawing").inner_text()
     assert all(name in text for name in ("squared error", "live latents", "DtO / random", "MIG"))
+
+
+def test_a_hasty_hand_does_not_leave_a_slider_behind(visit, server):
+    page = visit(server.address)
+    name = page.locator(SLIDERS).first.get_attribute("aria-label")
+    press(page, name, times=5)
+    page.get_by_role("button", name="To the origin").evaluate("button => button.click()")
+    page.wait_for_function("selector => document.querySelector(selector).value === '0'", arg=SLIDERS)
+    press(page, name, times=3)
+    page.wait_for_timeout(400)  # what was put before is not put again
+    assert page.locator(SLIDERS).first.input_value() == "0.15"
 
 
 def test_two_models_side_by_side(visit, server):
@@ -213,12 +242,14 @@ def test_a_traversal_is_recorded(visit, server, form):
         assert image.n_frames > 20
 
 
-def test_the_state_as_python(visit, server, run):
-    page = visit(server.address)
+def test_the_state_as_python(visit, server, run, capsys):
+    page = visit(server.address + "?z=0.5,-0.5,1,0.25,-1")
     page.get_by_role("button", name="Show this state as Python code").click()
     code = page.locator("pre.code").inner_text()
     assert f"model = unseam.load({str(run)!r})[0]" in code
-    compile(code, "snippet", "exec")
+    exec(code, {})
+    dto = float(re.search(r"DtO (.*)", capsys.readouterr().out)[1])
+    assert page.locator(".numbers dd").first.inner_text().split()[0] == f"{dto:.2f}"
     page.get_by_role("button", name="Close").click()
     page.wait_for_selector("pre.code", state="detached")
 
@@ -231,18 +262,6 @@ def test_another_model_is_chosen(visit, server):
     assert "full covariance" in page.locator(".view .main figcaption").inner_text()
 
 
-def test_a_decoder_of_ones_own(visit, own):
-    page = visit(own.address)
-    assert page.title() == "my decoder · unseam explorer"
-    assert page.locator(SLIDERS).count() == 4
-    for gone in (".choosing", ".beta", ".top .control"):
-        assert not page.locator(gone).is_visible()
-    before = src(page)
-    press(page, "Latent z1", times=10)
-    changed(page, ".view .main img", before, what="src")
-    plane = page.locator(".plane-box").first
-    before = src(page)
-    plane.locator("img").first.click(position={"x": 120, "y": 120})
-    changed(page, ".view .main img", before, what="src")
-    page.wait_for_selector(".turning .drawing svg")
-    assert "MIG" not in page.locator(".turning .drawing").inner_text()
+def test_a_point_beyond_the_sliders_is_named_as_it_is(visit, server):
+    page = visit(server.address + "?z=9,9,9,9,9")
+    assert page.locator(".sliders output").first.inner_text() == "9.00"

@@ -15,7 +15,18 @@ def test_this_machine_is_served(host):
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "evil.example:8050", "127.0.0.1.evil.example", "192.168.0.7:8050", "", "[::1", "@"],
+    [
+        "evil.example",
+        "evil.example:8050",
+        "127.0.0.1.evil.example",
+        "192.168.0.7:8050",
+        "",
+        "[::1",
+        "@",
+        "user@127.0.0.1:8050",
+        "127.0.0.1:80; script-src *",
+        "127.0.0.1:8050, evil.example",
+    ],
 )
 def test_other_names_are_refused(host):
     assert "127.0.0.1 and localhost only" in refusal(host, None, local=True)
@@ -29,11 +40,19 @@ def test_other_names_are_refused(host):
         "http://127.0.0.1:9999",
         "http://localhost:8050",
         "https://evil.example:8050",
+        "http://[",
+        "http://user@127.0.0.1:8050",
+        "127.0.0.1:8050",
     ],
 )
 @pytest.mark.parametrize("local", [True, False])
 def test_other_pages_are_refused_also_where_it_is_open(origin, local):
     assert "own page only" in refusal("127.0.0.1:8050", origin, local=local)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.5", "::1"])
+def test_every_loopback_address_is_one(host):
+    assert is_loopback(host)
 
 
 def test_an_open_explorer_answers_to_any_name():

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from unseam.explore import Turn, beta_curve, measure, turn_curve
+from unseam.explore import Exhibit, Subject, Turn, beta_curve, measure, turn_curve
+from unseam.explore.pixels import Look
 from unseam.metrics import mig
 
 
@@ -35,6 +36,12 @@ def test_betas_ascend(exhibit):
     curve = beta_curve(exhibit, 0)
     assert [beta for beta, _ in curve] == [0.5, 2.0, 8.0]
     assert curve[0][1].alive >= curve[-1][1].alive
+
+
+def test_no_beta_is_a_place_on_the_dial_as_well():
+    subjects = [Subject(str(beta), lambda z: 2 * z, 2, beta=beta) for beta in (0.0, 2.0)]
+    exhibit = Exhibit(subjects, Look((2,), -3.0, 3.0), betas=((0, 1), (0, 1)))
+    assert [beta for beta, _ in beta_curve(exhibit, 1)] == [0.0, 2.0]
 
 
 def test_without_a_world_only_geometry_is_measured(linear):

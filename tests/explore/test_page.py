@@ -10,12 +10,12 @@ import pytest
 
 import unseam
 
-# In a process of its own: the framework has one application for each process.
-SCRIPT = """
-import asyncio, gc, json, weakref
+# In processes of their own: the framework has one application for each process.
+BEGIN = """
+import asyncio, gc, json, threading, torch, weakref
 from concurrent.futures import ThreadPoolExecutor
-from nicegui import Client
 from nicegui.testing import user_simulation
+from unseam.data import ArrayWorld, grid_factors
 from unseam.explore import _page, exhibit_decoder
 
 kept = []
@@ -25,43 +25,79 @@ class Watched(_page.Page):
         super().__init__(*given)
         kept.append(weakref.ref(self))
 
-async def visit():
-    exhibit = exhibit_decoder(lambda z: z.repeat(1, 8).view(-1, 1, 4, 4), latent=2)
+_page.Page = Watched
+
+async def visit(exhibit, steps):
     pool = ThreadPoolExecutor(1)
-    _page.Page = Watched
     async with user_simulation(lambda: _page.build_page(exhibit, pool, pool, 0)) as user:
-        client = await user.open("/")
-        page = kept[0]()
-        before = page.view.picture.source
-        page.sliders._move(0, 1.0)
-        await page.pictures.idle()
-        await page.details.idle()
-        found = {"moved": page.view.picture.source != before, "geometry": "DtO" in page.geometry.numbers.content}
-        page.failed("geometry", ValueError("no derivative"))
-        found["said"] = page.banner.content
-        page.well("picture")
-        found["still said"] = page.banner.visible
-        page.well("geometry")
-        found["taken back"] = not page.banner.visible
-        client.delete()
-        del page, client
-        user.client = None
-        await asyncio.sleep(0.1)
-        gc.collect()
-        found["forgotten"] = kept[0]() is None
+        found = await steps(user, await user.open("/"))
     pool.shutdown()
+    print(json.dumps(found))
+"""
+
+OWN = """
+async def steps(user, client):
+    page = kept[0]()
+    before = page.view.picture.source
+    page.sliders._move(0, 1.0)
+    await page.pictures.idle()
+    await page.details.idle()
+    found = {"moved": page.view.picture.source != before, "geometry": "DtO" in page.geometry.numbers.content}
+    page.failed("geometry", ValueError("no derivative"))
+    page.failed("turn", ValueError("no curve"))
+    found["said"] = page.banner.content
+    page.well("picture")
+    page.well("turn")
+    found["still said"] = page.banner.content if page.banner.visible else ""
+    page.well("geometry")
+    found["taken back"] = not page.banner.visible
+    client.delete()
+    del page, client
+    user.client = None
+    await asyncio.sleep(0.1)
+    gc.collect()
+    found["forgotten"] = kept[0]() is None
     return found
 
-print(json.dumps(asyncio.run(visit())))
+asyncio.run(visit(exhibit_decoder(lambda z: z.repeat(1, 8).view(-1, 1, 4, 4), latent=2), steps))
+"""
+
+# A factor with one value and another with an evil name; two walks that overtake each other; a hasty visitor.
+WORLD = """
+factors = grid_factors(torch.arange(12), (1, 3, 4))
+x = torch.rand(12, 2, generator=torch.Generator().manual_seed(0))
+world = ArrayWorld(x, factors, name="toy", factor_names=("one", "<b>a</b>", "b"), factor_sizes=(1, 3, 4))
+exhibit = exhibit_decoder(lambda z: z * torch.tensor([1.0, 3.0]), encoder=lambda x: (x, 0 * x + 0.1), world=world)
+
+async def steps(user, client):
+    page, found = kept[0](), {}
+    page.view._take(7)
+    found["factors"], found["item"] = exhibit.item_factors(7), page.state.item
+    page.map._colour(1)
+    found["legend"] = page.map.legend.content
+    page.sliders._reset()
+    page.sliders._follow(True)
+    gate, start = threading.Event(), page.visit.start_walk
+    page.visit.start_walk = lambda component: (gate.wait(10), start(component))[1]
+    page.sliders._walk(0, 2.0)
+    await asyncio.sleep(0.1)
+    page.sliders._walk(1, 0.5)
+    gate.set()
+    await page.traces.idle()
+    found["component"], found["z"] = page.visit.walk.component, page.state.z
+    page.map._click(type("Event", (), {"image_x": float("nan"), "image_y": 3.0}))
+    found["after"] = page.state.z
+    return found
+
+asyncio.run(visit(exhibit, steps))
 """
 
 
-@pytest.fixture(scope="module")
-def found():
+def run(script):
     pytest.importorskip("nicegui", reason="the explorer's extra is not installed")
     source = str(Path(unseam.__file__).parents[1])
     result = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", BEGIN + script],
         env=os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -71,16 +107,45 @@ def found():
     return json.loads(result.stdout.splitlines()[-1])
 
 
+@pytest.fixture(scope="module")
+def found():
+    return run(OWN)
+
+
+@pytest.fixture(scope="module")
+def world():
+    return run(WORLD)
+
+
 def test_a_move_changes_picture_and_geometry(found):
     assert found["moved"]
     assert found["geometry"]
 
 
 def test_an_error_is_said_until_the_same_part_is_well(found):
-    assert found["said"] == "No geometry here: ValueError: no derivative"
-    assert found["still said"]
+    geometry = "No geometry here: ValueError: no derivative"
+    assert found["said"] == f"{geometry} No turn here: ValueError: no curve"
+    assert found["still said"] == geometry
     assert found["taken back"]
 
 
 def test_a_closed_tab_is_forgotten(found):
     assert found["forgotten"]
+
+
+def test_a_factor_with_one_value_needs_no_slider(world):
+    assert world["item"] == 7
+    assert world["factors"] == [0.0, 1.0, 3.0]
+
+
+def test_names_of_factors_are_text(world):
+    assert "&lt;b&gt;a&lt;/b&gt;: low" in world["legend"]
+
+
+def test_of_two_walks_the_last_that_was_touched_is_followed(world):
+    assert world["component"] == 1
+    assert [abs(value) for value in world["z"]] == pytest.approx([0.5, 0.0], abs=1e-6)
+
+
+def test_a_click_nowhere_leads_nowhere(world):
+    assert world["after"] == world["z"]

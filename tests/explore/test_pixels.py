@@ -37,6 +37,13 @@ def test_range_is_the_data_s_own_where_it_leaves_the_unit_interval():
     assert pixels(torch.tensor([[[-1.0, 3.0], [1.0, 9.0]]]), look)[..., 0].tolist() == [[0, 255], [128, 255]]
 
 
+def test_range_is_that_of_what_is_finite():
+    look = look_of(torch.tensor([[-1.0, float("nan"), 3.0, float("inf")]]))
+    assert (look.low, look.high) == (-1.0, 3.0)
+    with pytest.raises(ValueError, match="data must hold finite values, got none among 2"):
+        look_of(torch.full((1, 2), float("nan")))
+
+
 def test_colour_comes_out_as_it_went_in():
     x = torch.tensor([1.0, 0.0, 0.2]).view(3, 1, 1).expand(3, 2, 2)
     assert pixels(x, Look((3, 2, 2), 0.0, 1.0))[0, 0].tolist() == [255, 0, 51]

@@ -1,10 +1,14 @@
 """Starting: what is refused before anything is served, and the command."""
 
+import os
 import socket
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import unseam
 from unseam.cli import main
 from unseam.explore import serve, serving
 
@@ -39,6 +43,11 @@ def test_a_host_must_be_an_address(monkeypatch):
         serving.listen("nowhere", 0)
 
 
+def test_a_host_must_be_of_this_machine():
+    with pytest.raises(ValueError, match="host must be an address of this machine, got '203.0.113.9'"):
+        serving.listen("203.0.113.9", None)
+
+
 def test_without_the_extra_the_command_says_how_to_get_it(run, monkeypatch, capsys):
     monkeypatch.setattr(serving.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(sys, "argv", ["unseam", "explore", str(run)])
@@ -65,3 +74,39 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
     pytest.importorskip("nicegui", reason="the explorer's extra is not installed")
     with pytest.raises(FileNotFoundError, match="holds no run.json"):
         serve(str(tmp_path))
+
+
+# As in a notebook: in a thread whose event loop runs, one decoder after another, each until an interrupt.
+AGAIN = """
+import asyncio, re, signal, threading, urllib.request
+import torch, unseam
+
+def look(address):
+    page = urllib.request.urlopen(address).read().decode()
+    print(re.search("<title>(.*?)</title>", page)[1], flush=True)
+    signal.raise_signal(signal.SIGINT)
+
+async def cells():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for latent in (2, 3):
+        unseam.explore.serve(
+            torch.nn.Linear(latent, 4), latent=latent, name=f"{latent} latents", port=0, open_browser=False,
+            started=lambda address: threading.Timer(0.2, look, [address]).start(),
+        )
+
+asyncio.run(cells())
+"""
+
+
+def test_one_visit_follows_another_in_a_process_that_runs_a_loop():
+    pytest.importorskip("nicegui", reason="the explorer's extra is not installed")
+    source = str(Path(unseam.__file__).parents[1])
+    result = subprocess.run(
+        [sys.executable, "-c", AGAIN],
+        env=os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [f"{latent} latents · unseam explorer" for latent in (2, 3)]

@@ -65,7 +65,9 @@ def test_points_survive_a_turn(z, degrees):
         ({"item": "100000"}, "item must be a whole number below 72"),
         ({"turn": "0,1"}, "turn must be two latents and an angle"),
         ({"turn": "1,1,30"}, "turn must name two different latents below 3, got 1 and 1"),
-        ({"turn": "0,1,1e5"}, r"turn must lie in \[-360, 360\]"),
+        ({"turn": "0,1,1e5"}, r"turn must lie in \[0, 90\]"),
+        ({"turn": "0,1,-1"}, r"turn must lie in \[0, 90\]"),
+        ({"turn": "0,1,nan"}, r"turn must lie in \[0, 90\], got 'nan'"),
         ({"map": "0,1"}, "map must be what it shows, two axes and a colour"),
         ({"map": "disk,0,1,0"}, "map must be latents or factors, got 'disk'"),
         ({"map": "latents,0,9,0"}, "map must be a whole number below 3"),
@@ -86,6 +88,16 @@ def test_no_item_without_a_world(linear):
         from_query(linear, {"item": "0"})
     with pytest.raises(ValueError, match="map must be latents, got 'factors'"):
         from_query(linear, {"map": "factors,0,1,0"})
+
+
+def test_no_plane_of_factors_without_codes():
+    from unseam.data import load
+    from unseam.explore import exhibit_decoder
+
+    blind = exhibit_decoder(lambda z: z.repeat(1, 2)[:, :3], latent=2, world=load("linear", size=20))
+    with pytest.raises(ValueError, match="map must be latents, got 'factors'"):
+        from_query(blind, {"map": "factors,0,1,0"})
+    assert from_query(blind, {"item": "3"}).item == 3
 
 
 @given(

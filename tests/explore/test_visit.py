@@ -8,12 +8,14 @@ import pytest
 import torch
 from PIL import Image
 
-from unseam.explore import Turn, local_view, walk
+from unseam.data import ArrayWorld
+from unseam.explore import Turn, exhibit_decoder, local_view, walk
 from unseam.explore.maps import clicked, map_of
 from unseam.explore.recording import record
 from unseam.explore.snippet import snippet
 from unseam.explore.state import first_state, shown
 from unseam.explore.visit import Visit, frame, reconstructions
+from unseam.models import Bernoulli
 
 
 @pytest.fixture
@@ -73,6 +75,18 @@ def test_a_walk_of_a_linear_decoder_is_straight(linear):
     assert abs(float(point @ vectors[0])) == pytest.approx(1.0, abs=1e-3)
     assert found.at(100.0) == pytest.approx(found.at(3.0))
     assert found.ended == ("length", "length")
+
+
+def test_where_no_latent_lives_the_first_is_walked_along():
+    exhibit = exhibit_decoder(
+        lambda z: z * torch.tensor([1.0, 3.0]),
+        encoder=lambda x: (0 * x, torch.ones_like(x)),
+        world=ArrayWorld(torch.rand(8, 2, generator=torch.Generator().manual_seed(0)), torch.arange(8)[:, None],
+                         name="toy", factor_names=("row",), factor_sizes=(8,)),
+    )  # fmt: skip
+    assert exhibit.codes(0).alive == ()
+    assert walk(exhibit, 0, (0.0, 0.0), 0).at(1.0) == pytest.approx((1.0, 0.0))
+    assert local_view(exhibit, 0, torch.zeros(2)).latents == (0,)
 
 
 def test_a_walk_starts_where_the_visitor_stands_and_along_the_first_vector(visit):
@@ -183,6 +197,14 @@ def test_the_code_computes_what_the_page_shows(exhibit, capsys, degrees):
     turn = Turn(first, second, degrees) if degrees else None
     found = local_view(exhibit, 1, torch.tensor(visit.state.z), turn)
     assert names["dto"].item() == pytest.approx(found.dto, abs=1e-3)
+    assert "DtO" in capsys.readouterr().out
+
+
+def test_the_code_of_ones_own_likelihood_leaves_that_to_its_owner_too(capsys):
+    exhibit = exhibit_decoder(lambda z: z, latent=2, likelihood=Bernoulli())
+    names = {"decoder": exhibit.subjects[0].decoder, "likelihood": exhibit.subjects[0].likelihood}
+    exec(snippet(exhibit, first_state(exhibit)), names)
+    assert names["picture"].tolist() == [[0.5, 0.5]]
     assert "DtO" in capsys.readouterr().out
 
 

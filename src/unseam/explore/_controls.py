@@ -49,7 +49,7 @@ def knob(
 
     digits = 0 if step >= 1 else 2
     return Control(
-        "range", label, min(max(value, low), high), checked,
+        "range", label, value, checked,
         low=low, high=high, step=step, spoken=spoken or label, digits=digits, unit=unit, words=words,
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from unseam.explore._controls import box, card, choice, knob, markup, picture, w
 from unseam.explore.maps import latent_name
 from unseam.explore.measures import Measured, beta_curve, turn_curve
 from unseam.explore.pixels import data_url
+from unseam.explore.state import WIDEST
 from unseam.explore.svg import Curve, curves_svg
 from unseam.explore.visit import reconstructions
 
@@ -46,7 +47,7 @@ class TurnPanel:
                 "angle",
                 state.turn.degrees,
                 self._angle,
-                limits=(0, 90),
+                limits=(0, WIDEST),
                 step=1,
                 spoken="Angle of the turn",
                 unit="°",
@@ -60,6 +61,7 @@ class TurnPanel:
             self.page.curves.ask(lambda: turn_curve(exhibit, state.member, first, second), self._show)
 
     def _show(self, found: Curves) -> None:
+        self.page.well("turn")
         drawn = curves_svg(
             [angle for angle, _ in found],
             _curves(found),
@@ -95,8 +97,9 @@ class BetaPanel:
         with self.card:
             self.controls = box("div", "choosers")
             words("h3", "items, and what this member makes of them")
-            self.items = picture("Items of the world", "strip")
-            self.found = picture("Their reconstructions", "strip")
+            kind = "strip" if page.exhibit.look.is_picture else "strip signed"
+            self.items = picture("Items of the world", kind)
+            self.found = picture("Their reconstructions", kind)
             self.drawing = markup("drawing")
         self.rebuild()
 
@@ -130,12 +133,14 @@ class BetaPanel:
             self.page.betas.ask(compute, self._show)
 
     def _show(self, drawn: tuple[Curves, str, str]) -> None:
+        self.page.well("β")
         found, items, pictures = drawn
         self.items.set_source(items)
         self.found.set_source(pictures)
-        here = self.page.exhibit.subjects[self.page.state.member].beta or 1.0
+        here = self.page.exhibit.subjects[self.page.state.member].beta
         places, log = [beta for beta, _ in found], found[0][0] > 0
-        self.drawing.set_content(curves_svg(places, _curves(found, alive=True), here, label="β", log=log))
+        if here is not None:
+            self.drawing.set_content(curves_svg(places, _curves(found, alive=True), here, label="β", log=log))
 
 
 def _curves(found: Curves, *, alive: bool = False) -> list[Curve]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,18 +29,17 @@ class GeometryPanel:
         lead = f"What an infinitesimal move does: {signs}."
         with card("Geometry here", "geometry", lead):
             self.numbers = markup("numbers")
-            with box("div", "strips"):
+            kind = "strip" if page.exhibit.look.is_coloured else "strip signed"
+            self.strips = box("div", "strips")
+            with self.strips:
                 words("h3", "along each latent: columns of the Jacobian")
-                self.columns = picture("Columns of the Jacobian, one picture a live latent", "strip")
+                self.columns = picture("Columns of the Jacobian, one picture a live latent", kind)
                 self.column_names = markup("strip-names")
                 words("h3", "along each singular vector")
-                self.directions = picture("What moves along each singular vector", "strip")
+                self.directions = picture("What moves along each singular vector", kind)
                 self.direction_names = markup("strip-names")
             with box("div", "plots"):
-                for title, name in (("|cos| between columns", "cosines"), ("singular values", "spectrum")):
-                    with box("div", "plot"):
-                        words("h3", title)
-                        setattr(self, name, markup("drawing"))
+                self.cosines, self.spectrum = _plot("|cos| between columns"), _plot("singular values")
 
     def refresh(self) -> None:
         """Measure at the present point."""
@@ -53,14 +52,22 @@ class GeometryPanel:
         found, columns, directions = drawn
         self.page.well("geometry")
         names = [latent_name(latent, self.page.state) for latent in found.latents]
+        self.strips.style(f"--count: {len(names)}")
         self.columns.set_source(columns)
         self.directions.set_source(directions)
         self.column_names.set_content(_names(names, found.norms))
         marks = [f"v{k + 1}" for k in range(len(names))]
         self.direction_names.set_content(_names(marks, found.singular_values))
-        self.cosines.set_content(cosine_svg(found, names))  # type: ignore[attr-defined]
-        self.spectrum.set_content(spectrum_svg(found))  # type: ignore[attr-defined]
+        self.cosines.set_content(cosine_svg(found, names))
+        self.cosines.parent_slot.parent.set_visibility(len(names) > 1)
+        self.spectrum.set_content(spectrum_svg(found))
         self.numbers.set_content(_numbers(found))
+
+
+def _plot(title: str) -> Any:
+    with box("div", "plot"):
+        words("h3", title)
+        return markup("drawing")
 
 
 def _drawn(found: Local) -> tuple[Local, str, str]:

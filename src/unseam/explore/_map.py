@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
@@ -32,7 +34,8 @@ class MapPanel:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.found = map_of(page.exhibit, page.state)
-        with card("Map", "map"):
+        self.card = card("Map", "map")
+        with self.card:
             self.lead = words("p", "", "quiet")
             self.choosers = box("div", "choosers")
             self.plane = ui.interactive_image(
@@ -49,6 +52,7 @@ class MapPanel:
     def rebuild(self) -> None:
         """Build the choosers of the present model."""
         exhibit, state = self.page.exhibit, self.page.state
+        self.card.set_visibility(len(state.z) > 1 or exhibit.encodes(state.member))
         names = [*exhibit.factor_names]
         latents = [latent_name(k) for k in range(len(state.z))]
         axes = latents if state.space == "latents" else names
@@ -71,8 +75,9 @@ class MapPanel:
             self.lead,
             _LEADS["latents" if not shown else "codes" if self.page.state.space == "latents" else "items"],
         )
-        swatch = f'<i style="background: {ramp(found.steps)}"></i>'
-        self.legend.set_content(f"<span>{found.legend}: low {swatch} high</span>" if shown else "")
+        swatch = f'<i style="background: {ramp()}"></i>'
+        named = escape(found.legend)
+        self.legend.set_content(f"<span>{named}: low {swatch} high</span>" if shown else "")
 
     def mark(self) -> None:
         """Move the marker to the present point."""
@@ -101,7 +106,7 @@ class MapPanel:
 
     def _click(self, event: Any) -> None:
         across, down = event.image_x, event.image_y
-        if all(isinstance(value, int | float) for value in (across, down)):
+        if all(isinstance(value, int | float) and math.isfinite(value) for value in (across, down)):
             self.page.visit.click(float(across), float(down))
             self.page.arrived()
 
@@ -114,6 +119,11 @@ class MapPanel:
             sum(found.frame[:2]) / 2,
             sum(found.frame[2:]) / 2,
         )
-        size = _KEY_STEP if self.page.state.space == "latents" else 1.0
-        self.page.visit.click(*found.place(here[0] + size * step[0], here[1] + size * step[1]))
+        left, right, low, high = found.frame
+        sizes = (_KEY_STEP, _KEY_STEP)
+        if (
+            self.page.state.space == "factors"
+        ):  # of a grid, one value; of a continuum, far enough for another item
+            sizes = (1.0, 1.0) if self.page.exhibit.grid else ((right - left) / 10, (high - low) / 10)
+        self.page.visit.click(*found.place(here[0] + sizes[0] * step[0], here[1] + sizes[1] * step[1]))
         self.page.arrived()

@@ -32,6 +32,7 @@ _THEMES = ((None, "Theme: system"), (True, "Theme: dark"), (False, "Theme: light
 def build_page(exhibit: Exhibit, quick: Executor, slow: Executor, member: int) -> None:
     """Build the page of one tab from its link."""
     request = ui.context.client.request
+    ui.page_title(f"{exhibit.title} · unseam explorer")
     message = ""
     try:
         state = from_query(exhibit, dict(request.query_params), member)
@@ -46,8 +47,9 @@ class Page:
     def __init__(self, exhibit: Exhibit, quick: Executor, slow: Executor, state: State, message: str) -> None:
         self.exhibit, self.visit = exhibit, Visit(exhibit, state)
         self.client = ui.context.client
-        self.faulty = ""
+        self.faults: dict[str, str] = {}
         self.hush: asyncio.TimerHandle | None = None
+        self.models = Latest(quick, partial(self.failed, "model"))
         self.pictures = Latest(quick, partial(self.failed, "picture"))
         self.details = Latest(slow, partial(self.failed, "geometry"), pause=_PAUSE)
         self.curves, self.betas, self.traces, self.pairs = (
@@ -96,7 +98,11 @@ class Page:
         self.moved()
 
     def choose(self, member: int) -> None:
-        """Look at another model."""
+        """Look at another model, once it has encoded the items of the world."""
+        self.models.ask(lambda: self.exhibit.codes(member), lambda _: self._chosen(member))
+
+    def _chosen(self, member: int) -> None:
+        self.well("model")
         if member != self.state.member:
             self.visit.choose(member)
             self.model.put(member)
@@ -123,21 +129,22 @@ class Page:
 
     def failed(self, part: str, error: Exception) -> None:
         """Say what went wrong with a part of the page, until it goes right again."""
-        self.faulty = part
+        self.faults[part] = f"No {part} here: {type(error).__name__}: {error}"[:500]
         self.sliders.stop()
-        say(self.banner, f"No {part} here: {type(error).__name__}: {error}"[:500])
+        say(self.banner, " ".join(self.faults.values()))
         self.banner.set_visibility(True)
 
     def well(self, part: str) -> None:
         """Take back what was said to be wrong with a part of the page."""
-        if self.faulty == part:
-            self.faulty = ""
-            self.banner.set_visibility(False)
+        if self.faults.pop(part, None) is not None:
+            say(self.banner, " ".join(self.faults.values()))
+            self.banner.set_visibility(bool(self.faults))
 
     def close(self) -> None:
         """Forget the tab."""
         self._hush()
-        for latest in (self.pictures, self.details, self.curves, self.betas, self.traces, self.pairs):
+        every = (self.models, self.pictures, self.details, self.curves, self.betas, self.traces, self.pairs)
+        for latest in every:
             latest.close()
 
     def _header(self) -> None:
@@ -162,7 +169,7 @@ class Page:
                 f"history.replaceState(null, '', {query});"
                 "navigator.clipboard?.writeText(link).catch(() => {});"
             )
-        self.tell("The link to this state is in the clipboard, and in the address bar.")
+        self.tell("The link is in the address bar, and in the clipboard where the browser allows it.")
 
     def _show_code(self) -> None:
         code = snippet(self.exhibit, self.state)
@@ -170,10 +177,14 @@ class Page:
             words("h2", "This state in Python")
             words("pre", code, "code").props('tabindex="0" aria-label="Python code"')
             with box("div", "actions"):
-                button("Copy", lambda: ui.clipboard.write(code))
+                button("Copy", lambda: self._copy_code(code))
                 button("Close", dialog.close)
         dialog.on("hide", dialog.delete)
         dialog.open()
+
+    def _copy_code(self, code: str) -> None:
+        ui.clipboard.write(code)
+        self.tell("The code is in the clipboard, where the browser allows it.")
 
     def _next_theme(self) -> None:
         kinds = [value for value, _ in _THEMES]

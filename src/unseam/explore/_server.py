@@ -1,35 +1,28 @@
-"""The server: one page, one guard, two threads that compute."""
+"""The server: one guard and two threads that compute for each visit, on a framework started once."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
 import threading
-import warnings
 import webbrowser
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import torch
 import uvicorn
-from fastapi import FastAPI
-from nicegui import ui
 
-from unseam.explore._page import build_page
+from unseam.explore._framework import Shown, framework
 from unseam.explore.exhibit import Exhibit
 from unseam.explore.guard import Guard
 from unseam.explore.local import local_view
 from unseam.explore.state import first_state
 from unseam.explore.visit import frame
 
-
-class Threads(NamedTuple):
-    """Where to compute: what follows the hand must not wait for what is looked at afterwards."""
-
-    quick: ThreadPoolExecutor
-    slow: ThreadPoolExecutor
+# Seconds between two looks for an interrupt.
+_GLANCE = 0.5
 
 
 def run_server(
@@ -43,49 +36,34 @@ def run_server(
 ) -> None:
     """Serve the page on a socket until interrupted."""
     name, port = listening.getsockname()[:2]
-    shown = f"[{name}]" if ":" in name else name
-    address = f"http://{'127.0.0.1' if name in ('0.0.0.0', '::') else shown}:{port}/"
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    threads = Threads(ThreadPoolExecutor(1, "pictures"), ThreadPoolExecutor(1, "geometry"))
-
-    @ui.page("/", response_timeout=30.0)
-    def page() -> None:
-        build_page(exhibit, threads.quick, threads.slow, member)
-
-    # the page's own style sheet is enough
-    ui.run_with(
-        app,
-        title=f"{exhibit.title} · unseam explorer",
-        dark=None,
-        language="en-US",
-        favicon=_FAVICON,
-        tailwind=False,
-        message_history_length=200,
-        show_welcome_message=False,
-        binding_refresh_interval=None,
-    )
+    host = f"[{name}]" if ":" in name else name
+    address = f"http://{'127.0.0.1' if name in ('0.0.0.0', '::') else host}:{port}/"
+    pools = ThreadPoolExecutor(1, "pictures"), ThreadPoolExecutor(1, "geometry")
+    app, loop = framework()
     config = uvicorn.Config(
-        Guard(app, local=local), log_level="warning", access_log=False, timeout_graceful_shutdown=1
+        Guard(Shown(app, exhibit, *pools, member), local=local),
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=1,
+        proxy_headers=False,
+        lifespan="off",
     )
     logging.getLogger("nicegui").setLevel(logging.ERROR)  # an address that is not found is no news
     # differentiation takes seconds the first time: they pass while the browser opens
-    threads.slow.submit(_warm, exhibit, member)
+    pools[1].submit(_warm, exhibit, member)
     server = _Server(config, lambda: _begin(address, open_browser, started))
+    # in the framework's own thread, so that one that already runs a loop (a notebook's) may wait for it
+    serving = asyncio.run_coroutine_threadsafe(server.serve(sockets=[listening]), loop)
     try:
         # Ctrl-C is how a visit ends
-        with warnings.catch_warnings(), contextlib.suppress(KeyboardInterrupt):
-            # the framework looks at every object there is, and torch has one that warns when it is looked at
-            warnings.filterwarnings("ignore", ".*reduce_op", FutureWarning)
-            server.run(sockets=[listening])
+        with contextlib.suppress(KeyboardInterrupt):
+            while not serving.done():  # an interrupt that another thread was given is seen between two waits
+                wait([serving], timeout=_GLANCE)
     finally:
-        for pool in threads:
+        server.should_exit = True
+        serving.result()
+        for pool in pools:
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-_FAVICON = (
-    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24"><path d="M4 20L20 20M4 20L4 4" stroke="#0072B2" '
-    'stroke-width="3"/><circle cx="14" cy="10" r="4" fill="#D55E00"/></svg>'
-)
 
 
 class _Server(uvicorn.Server):

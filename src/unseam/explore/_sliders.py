@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 # Arc length to either side of where a walk begins.
 _REACH = 3.0
 _STEP = 0.05
+# Why a walk ended before that.
+_ENDS = {
+    "box": "far outside the codes",
+    "degenerate": "where singular values coincide",
+    "rank": "where nothing moves",
+    "solver": "where its direction turns too fast",
+}
 
 
 class SliderPanel:
@@ -54,6 +61,8 @@ class SliderPanel:
                 for component in range(max(1, len(codes.alive))):
                     self._component(component)
                 return
+            if not codes.alive:
+                words("p", "No latent is alive: all items have the same code.", "quiet")
             alive = codes.alive or (0,)
             for latent in alive:
                 self._latent(latent)
@@ -115,6 +124,9 @@ class SliderPanel:
         self.tracing = -1
 
     def _traced(self, found: Walk, started: State) -> None:
+        if found.component != self.tracing:
+            return  # the hand has gone to another slider, whose trace is on its way
+        self.page.well("walk")
         self.stop()
         now = self.page.state
         if (now.member, now.z, now.follow) != (started.member, started.z, started.follow):
@@ -124,9 +136,9 @@ class SliderPanel:
             if component != found.component:
                 control.put(0.0)
         first, last = float(found.lengths[0]), float(found.lengths[-1])
-        self.page.tell(
-            f"Following v{found.component + 1} from {first:.2f} to {last:.2f}; ended by {' and '.join(found.ended)}."
-        )
+        reasons = sorted({_ENDS[reason] for reason in found.ended if reason in _ENDS})
+        why = f": it ends {' and '.join(reasons)}" if reasons else ""
+        self.page.tell(f"Following v{found.component + 1} from {first:.2f} to {last:.2f}{why}.")
         self.page.visit.step(self.wanted)
         self.page.moved()
 
@@ -148,7 +160,12 @@ class SliderPanel:
     async def _record(self, form: str) -> None:
         self.page.tell(f"Recording a {form.upper()} …")
         visit = self.page.visit
-        content = await asyncio.get_running_loop().run_in_executor(None, visit.record, form)
+        try:
+            content = await asyncio.get_running_loop().run_in_executor(None, visit.record, form)
+        except Exception as error:
+            self.page.failed("recording", error)
+            return
+        self.page.well("recording")
         with self.page.client:
             ui.download.content(content, f"traversal.{form}", f"image/{form}")
         self.page.tell(f"Recorded traversal.{form}, {len(content) / 1024:.0f} kB.")

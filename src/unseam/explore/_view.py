@@ -11,7 +11,7 @@ from nicegui import ui
 from unseam.explore._controls import box, button, card, choice, knob, markup, number, picture, say, words
 from unseam.explore.measures import Measured, measure
 from unseam.explore.pixels import data_url, pixels
-from unseam.explore.svg import pair_table
+from unseam.explore.tables import pair_table
 from unseam.explore.visit import Frame, frame
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class ViewPanel:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.generator = torch.Generator().manual_seed(0)
-        self.controls: list[Control] = []
+        self.controls: dict[int, Control] = {}
         with card("Picture", "view"), box("div", "pictures"):
             self.picture, self.name = self._figure("main", "Decoded picture")
             self.other, self.other_name = self._figure("other", "Picture of the model that is compared with")
@@ -79,12 +79,12 @@ class ViewPanel:
         self.item.set_source(data_url(pixels(exhibit.item(item), exhibit.look)))
         say(self.item_name, f"item {item} of {exhibit.world.name if exhibit.world else ''}")
         values = [round(value) for value in exhibit.item_factors(item)] if exhibit.grid else [item]
-        for control, value in zip(self.controls, values, strict=True):
-            control.put(value)
+        for factor, control in self.controls.items():
+            control.put(values[factor])
 
     def _figure(self, kind: str, label: str) -> tuple[Any, Any]:
         with ui.element("figure").classes(kind) as figure:
-            shown = picture(label, "" if self.page.exhibit.look.is_picture else "signal")
+            shown = picture(label, "" if self.page.exhibit.look.is_picture else "signal signed")
             name = words("figcaption", "", "quiet")
         figure.set_visibility(kind == "main")
         return shown, name
@@ -92,7 +92,7 @@ class ViewPanel:
     def _items(self) -> None:
         """Controls that choose an item: one for each factor of a grid, else its number."""
         exhibit, item = self.page.exhibit, self.page.state.item
-        self.controls = []
+        self.controls = {}
         if exhibit.world is None:
             return
         with box("fieldset", "items"):
@@ -101,14 +101,12 @@ class ViewPanel:
                 start = exhibit.item_factors(item if item is not None else int(exhibit.index[0]))
                 for k, (name, size) in enumerate(zip(exhibit.factor_names, exhibit.grid, strict=True)):
                     if size > 1:
-                        self.controls.append(
-                            knob(name, round(start[k]), partial(self._factor, k),
-                                 limits=(0, size - 1), step=1, spoken=f"Factor {name}")
+                        self.controls[k] = knob(
+                            name, round(start[k]), partial(self._factor, k),
+                            limits=(0, size - 1), step=1, spoken=f"Factor {name}",
                         )  # fmt: skip
-                    else:
-                        self.controls.append(box("span", "gone"))  # type: ignore[arg-type]
             else:
-                self.controls.append(number("number", item or 0, len(exhibit.world), self._take))
+                self.controls[0] = number("number", item or 0, len(exhibit.world), self._take)
             button("Random item", self._random)
 
     def _factor(self, factor: int, value: float) -> None:
@@ -137,6 +135,7 @@ class ViewPanel:
         self.refresh()
 
     def _tabulate(self, found: list[Measured]) -> None:
+        self.page.well("comparison")
         if self.page.state.other is not None:
             self.table.set_content(pair_table(*found))
 

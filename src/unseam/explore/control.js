@@ -33,7 +33,7 @@ export default {
     disabled: Boolean,
   },
   data() {
-    return { now: this.start, waiting: undefined, timer: undefined, touched: 0 };
+    return { now: this.start, waiting: undefined, timer: undefined, later: undefined, touched: 0 };
   },
   computed: {
     written() {
@@ -42,10 +42,11 @@ export default {
     },
   },
   mounted() {
-    this.put(this.start);
+    this.show(this.start);
   },
   beforeUnmount() {
     clearTimeout(this.timer);
+    clearTimeout(this.later);
   },
   methods: {
     moved(event) {
@@ -68,8 +69,13 @@ export default {
       }, PAUSE);
     },
     put(value) {
-      // what the server knows is older than what the hand does
-      if (Date.now() - this.touched < HOLD) return;
+      // what the server knows may be older than what the hand does: it counts once the hand has rested
+      const received = Date.now();
+      clearTimeout(this.later);
+      if (received - this.touched > HOLD) this.show(value);
+      else this.later = setTimeout(() => this.touched <= received && this.show(value), HOLD);
+    },
+    show(value) {
       const box = this.$refs.box;
       if (this.kind == "tick") box.checked = value;
       else box.value = value;

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from unseam.data import World, grid_index
+from unseam.data import World, grid_factors, grid_index
 from unseam.explore.pixels import Look
 from unseam.explore.subject import Subject
 from unseam.geometry import active_latents, haar_dto, pullback
@@ -101,10 +101,8 @@ class Exhibit:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Number of values of each factor where every combination is one item, else nothing."""
-        if self.world is None or math.prod(self.world.factor_sizes) != len(self.world):
-            return ()
-        return self.world.factor_sizes
+        """Number of values of each factor where every combination is one item, in order, else nothing."""
+        return self.once("grid", self._grid)
 
     def item(self, index: int) -> Tensor:
         """One item of the world (*data)."""
@@ -133,6 +131,14 @@ class Exhibit:
     def encodes(self, member: int) -> bool:
         """Whether one model can encode items of a world."""
         return self.world is not None and self.subjects[member].encoder is not None
+
+    def _grid(self) -> tuple[int, ...]:
+        if self.world is None or math.prod(self.world.factor_sizes) != len(self.world):
+            return ()
+        # in the order of the grid, or an item could not be found by its factors
+        factors, sizes = self.world.factors.cpu(), self.world.factor_sizes
+        found = torch.equal(factors, grid_factors(torch.arange(len(self.world)), sizes).to(factors.dtype))
+        return sizes if found else ()
 
     def _encode(self, subject: Subject) -> Codes:
         if self.world is None or subject.encoder is None:

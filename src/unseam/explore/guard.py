@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
-from urllib.parse import urlsplit
 
 __all__ = ["Guard", "is_loopback", "refusal"]
 
@@ -13,7 +14,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+# A name or an address, with a port where there is one, as a browser writes it: nothing else gets into a header.
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?", re.ASCII)
 
 
 def is_loopback(host: str) -> bool:
@@ -22,7 +24,12 @@ def is_loopback(host: str) -> bool:
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
     """
-    return host in _LOOPBACK
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def refusal(host: str, origin: str | None, *, local: bool) -> str | None:
@@ -42,15 +49,13 @@ def refusal(host: str, origin: str | None, *, local: bool) -> str | None:
     >>> refusal("127.0.0.1:8050", "http://evil.example", local=True)
     'this explorer answers to its own page only'
     """
-    try:
-        name = urlsplit(f"//{host}").hostname
-    except ValueError:
-        name = None
-    if not name or (local and not is_loopback(name)):
+    host = host.lower()
+    found = _HOST.fullmatch(host)
+    if found is None or (local and not is_loopback(found[1] or found[2])):
         return (
             "this explorer answers to 127.0.0.1 and localhost only; start it with --host to open it to others"
         )
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
         return "this explorer answers to its own page only"
     return None
 

@@ -45,10 +45,13 @@ class Map(NamedTuple):
     labels: tuple[str, str]
     legend: str
     """What the colour says."""
-    steps: int
-    """Number of values that the colour stands for; 0 where it is continuous."""
     marker: tuple[float, float] | None
     """Where the current point is."""
+
+    def holds(self, x: float, y: float) -> bool:
+        """Whether a point of the plane lies in its frame."""
+        left, right, low, high = self.frame
+        return left <= x <= right and low <= y <= high
 
     def place(self, x: float, y: float) -> tuple[float, float]:
         """Pixels of a point of the plane."""
@@ -76,9 +79,9 @@ def map_of(exhibit: Exhibit, state: State) -> Map:
     (('z1', 'z2'), (0.0, 0.0), (1.0, 2.0))
     """
     codes = exhibit.codes(state.member)
-    tints, legend, steps = _tints(exhibit, state)
+    tints, legend = _tints(exhibit, state)
     if state.space == "factors":
-        return _factor_map(exhibit, state, tints, legend, steps)
+        return _factor_map(exhibit, state, tints, legend)
     first, second = state.plane
     matrix = _matrix(state)
     mean = codes.mean @ matrix.mT
@@ -95,7 +98,6 @@ def map_of(exhibit: Exhibit, state: State) -> Map:
         ends=(-limit, limit, -limit, limit),
         labels=(latent_name(first, state), latent_name(second, state)),
         legend=legend,
-        steps=steps,
         marker=marker_of(exhibit, state),
     )
 
@@ -152,7 +154,9 @@ def clicked(exhibit: Exhibit, state: State, across: float, down: float) -> Place
         factors = [round(value) for value in exhibit.item_factors(int(start))]
         factors[first], factors[second] = round(x), round(y)
         return Place(None, exhibit.item_at(factors))
-    near = (found.points - torch.tensor([x, y], dtype=torch.float64)).square().sum(1).argmin()
+    left, right, low, high = found.frame
+    away = exhibit.factors[:, [first, second]].double() - torch.tensor([x, y], dtype=torch.float64)
+    near = (away / torch.tensor([right - left, high - low])).square().sum(1).argmin()
     return Place(None, int(exhibit.index[near]))
 
 
@@ -163,16 +167,15 @@ def _matrix(state: State) -> Tensor:
     return rotation(latent, state.turn)
 
 
-def _tints(exhibit: Exhibit, state: State) -> tuple[Tensor, str, int]:
-    """Colours of the items from 0 to 1, what they stand for, and how many values that has."""
+def _tints(exhibit: Exhibit, state: State) -> tuple[Tensor, str]:
+    """Colours of the items from 0 to 1, and what they stand for."""
     codes, names = exhibit.codes(state.member), exhibit.factor_names
-    if state.colour < len(names) and exhibit.world is not None and len(codes.mean):
+    if state.colour < len(names) and len(codes.mean):
         values = exhibit.factors[:, state.colour].double()
-        size = exhibit.world.factor_sizes[state.colour]
-        return _unit(values), names[state.colour], size
+        return _unit(values), names[state.colour]
     latent = min(max(state.colour - len(names), 0), len(state.z) - 1)
     values = (codes.mean @ _matrix(state).mT)[:, latent]
-    return _unit(values), latent_name(latent, state), 0
+    return _unit(values), latent_name(latent, state)
 
 
 def _unit(values: Tensor) -> Tensor:
@@ -182,7 +185,7 @@ def _unit(values: Tensor) -> Tensor:
     return (values - low) / (high - low).clamp(min=1e-12)
 
 
-def _factor_map(exhibit: Exhibit, state: State, tints: Tensor, legend: str, steps: int) -> Map:
+def _factor_map(exhibit: Exhibit, state: State, tints: Tensor, legend: str) -> Map:
     pair = list(state.plane)
     places = exhibit.factors[:, pair].double()
     low, high = places.amin(0), places.amax(0)
@@ -200,7 +203,6 @@ def _factor_map(exhibit: Exhibit, state: State, tints: Tensor, legend: str, step
         ends=_corners(low, high),
         labels=(exhibit.factor_names[pair[0]], exhibit.factor_names[pair[1]]),
         legend=legend,
-        steps=steps,
         marker=marker_of(exhibit, state),
     )
 

@@ -67,7 +67,8 @@ def beta_curve(exhibit: Exhibit, member: int) -> list[tuple[float, Measured]]:
     >>> beta_curve(Exhibit([Subject("one", lambda z: 2 * z, 2, beta=4.0)], Look((2,), -3.0, 3.0)), 0)[0][0]
     4.0
     """
-    return [(exhibit.subjects[other].beta or 1.0, measure(exhibit, other)) for other in exhibit.betas[member]]
+    betas = ((exhibit.subjects[other].beta, other) for other in exhibit.betas[member])
+    return [(beta, measure(exhibit, other)) for beta, other in betas if beta is not None]
 
 
 @torch.no_grad()

@@ -18,8 +18,8 @@ Pixels = NDArray[np.uint8]
 # Okabe and Ito's blue and vermilion, and the grey that stands for nothing.
 _NEGATIVE, _ZERO, _POSITIVE = (np.array(rgb, float) for rgb in ((0, 114, 178), (245, 245, 245), (213, 94, 0)))
 _SIGNAL_WIDTH, _SIGNAL_HEIGHT, _MOST_BARS = 132, 96, 256
-# Colour of the gaps between pictures of a strip: none.
-_GAP = 1
+# Width of a picture in a strip, of the gap beside it: at least one pixel, more where pictures are finely drawn.
+_PER_GAP = 32
 
 
 class Look(NamedTuple):
@@ -58,7 +58,10 @@ def look_of(x: Tensor) -> Look:
     >>> look_of(torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0)))
     Look(shape=(1, 8, 8), low=0.0, high=1.0)
     """
-    low, high = float(x.min()), float(x.max())
+    finite = x[x.isfinite()]
+    if not len(finite):
+        raise ValueError(f"data must hold finite values, got none among {x.numel()}")
+    low, high = float(finite.min()), float(finite.max())
     if low >= 0.0 and high <= 1.0:
         low, high = 0.0, 1.0
     return Look(tuple(x.shape[1:]), low, high if high > low else low + 1.0)
@@ -110,8 +113,8 @@ def strip(pictures: Sequence[Pixels]) -> Pixels:
     >>> strip([np.zeros((2, 2, 3), np.uint8)] * 3).shape
     (2, 8, 4)
     """
-    height = pictures[0].shape[0]
-    gap = np.zeros((height, _GAP, 4), np.uint8)
+    height, width = pictures[0].shape[:2]
+    gap = np.zeros((height, max(1, width // _PER_GAP), 4), np.uint8)
     parts: list[Pixels] = []
     for picture in pictures:
         opaque = np.full((*picture.shape[:2], 1), 255, np.uint8)

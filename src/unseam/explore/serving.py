@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import socket
 from collections.abc import Callable
@@ -110,6 +111,8 @@ def listen(host: str, port: int | None) -> socket.socket:
             found.bind((address[0], one))
         except OSError as error:
             found.close()
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise ValueError(f"host must be an address of this machine, got {host!r}") from None
             problem = error
             continue
         return found

@@ -16,14 +16,14 @@ def snippet(exhibit: Exhibit, state: State) -> str:
     >>> from unseam.explore.state import first_state
     >>> from unseam.explore.subject import Subject
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -3.0, 3.0))
-    >>> print(snippet(exhibit, first_state(exhibit)).splitlines()[4])
-    # decoder and latent points are yours: (batch, 2) -> (batch, 2)
+    >>> print(snippet(exhibit, first_state(exhibit)).splitlines()[3])
+    # decoder is yours: (batch, 2) -> (batch, 2)
     """
     alive = sorted(exhibit.codes(state.member).alive) or [0]
     point = ", ".join(f"{value:.6g}" for value in state.z)
     lines = [
         "import torch",
-        "import unseam",
+        *(["import unseam"] if exhibit.source is not None else []),
         "from unseam.geometry import distance_to_orthogonality, local_geometry, restricted_basis",
         "",
     ]
@@ -34,11 +34,14 @@ def snippet(exhibit: Exhibit, state: State) -> str:
         ]
     else:
         shape = ", ".join(str(size) for size in exhibit.look.shape)
-        lines += [
-            f"# decoder and latent points are yours: (batch, {len(state.z)}) -> (batch, {shape})",
-            "likelihood = None",
-        ]
-    lines.append(f"z = torch.tensor([[{point}]], dtype={exhibit.subjects[state.member].kind[1]})")
+        lines.append(f"# decoder is yours: (batch, {len(state.z)}) -> (batch, {shape})")
+        if exhibit.subjects[state.member].likelihood is None:
+            lines.append("likelihood = None")
+        else:
+            lines.append("# likelihood is yours too: it says what the decoder's outputs mean")
+    device, dtype = exhibit.subjects[state.member].kind
+    where = "" if device.type == "cpu" or exhibit.source is not None else f', device="{device}"'
+    lines.append(f"z = torch.tensor([[{point}]], dtype={dtype}{where})")
     if state.turn.degrees:
         first, second, degrees = state.turn
         lines += [

@@ -104,6 +104,8 @@ def exhibit_decoder(
             f"decoder must map (256, {latent}) to (256, *data), got "
             f"{tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__}"
         )
+    if not bool(outputs.isfinite().any()):
+        raise ValueError(f"decoder must give finite values, got none at {len(z)} points of N(0, I)")
     if world is not None and world.shape != tuple(outputs.shape[1:]):
         raise ValueError(f"world must have items of shape {tuple(outputs.shape[1:])}, got {world.shape}")
     look = look_of(outputs) if world is None else _look(world, points)
@@ -131,8 +133,11 @@ def _member(ensemble: Ensemble, member: int) -> Subject:
 def _betas(trials: tuple[Trial, ...]) -> tuple[tuple[int, ...], ...]:
     """For each member those that differ from it in β alone, by β; its own seed where that was trained."""
     bare = [dataclasses.replace(trial, beta=1.0, seed=0) for trial in trials]
-    found = []
-    for own, trial in zip(bare, trials, strict=True):
+    found: list[tuple[int, ...]] = []
+    for place, (own, trial) in enumerate(zip(bare, trials, strict=True)):
+        if trial.posterior == "point":  # it has no KL term to weight
+            found.append((place,))
+            continue
         chosen: dict[float, int] = {}
         for member, other in enumerate(trials):
             if bare[member] == own and (other.beta not in chosen or other.seed == trial.seed):

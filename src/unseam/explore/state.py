@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -13,11 +12,15 @@ import torch
 from unseam.explore.exhibit import Exhibit
 from unseam.explore.turning import Turn, rotation
 
-__all__ = ["State", "first_state", "from_query", "shown", "to_query", "unshown"]
+__all__ = ["WIDEST", "State", "first_state", "from_query", "shown", "to_query", "unshown"]
 
 # A link longer than this is not one of ours.
 _LONGEST = 20_000
+# No model has been anywhere near.
+_FAR = 1e6
 _STRAIGHT = Turn(0, 1, 0.0)
+WIDEST = 90.0
+"""The widest turn in degrees: from there on the axes have only changed places."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,7 @@ def from_query(exhibit: Exhibit, query: Mapping[str, str], member: int = 0) -> S
     if "turn" in query:
         changes["turn"] = _turn(query["turn"], latent)
     if "map" in query:
-        changes |= _map(exhibit, query["map"], latent)
+        changes |= _map(exhibit, query["map"], chosen)
     if "other" in query:
         changes["other"] = _whole("other", query["other"], len(exhibit.subjects))
     changes["same"] = _word("same", query.get("same", "z"), ("z", "item"))
@@ -190,13 +193,13 @@ def _word(name: str, text: str, allowed: tuple[str, ...]) -> str:
     return text
 
 
-def _number(name: str, text: str, limit: float) -> float:
+def _number(name: str, text: str, low: float, high: float) -> float:
     try:
         value = float(text)
     except ValueError:
         raise ValueError(f"{name} must be a number, got {text[:40]!r}") from None
-    if not math.isfinite(value) or abs(value) > limit:
-        raise ValueError(f"{name} must lie in [-{limit:g}, {limit:g}], got {text[:40]!r}")
+    if not low <= value <= high:
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {text[:40]!r}")
     return value
 
 
@@ -204,7 +207,7 @@ def _point(text: str, latent: int) -> tuple[float, ...]:
     parts = text.split(",")
     if len(parts) != latent:
         raise ValueError(f"z must hold {latent} numbers, got {text[:40]!r}")
-    return tuple(_number("z", part, 1e6) for part in parts)
+    return tuple(_number("z", part, -_FAR, _FAR) for part in parts)
 
 
 def _turn(text: str, latent: int) -> Turn:
@@ -212,19 +215,22 @@ def _turn(text: str, latent: int) -> Turn:
     if len(parts) != 3:
         raise ValueError(f"turn must be two latents and an angle, got {text[:40]!r}")
     turn = Turn(
-        _whole("turn", parts[0], latent), _whole("turn", parts[1], latent), _number("turn", parts[2], 360.0)
+        _whole("turn", parts[0], latent),
+        _whole("turn", parts[1], latent),
+        _number("turn", parts[2], 0.0, WIDEST),
     )
     if latent > 1:
         rotation(latent, turn)
     return turn
 
 
-def _map(exhibit: Exhibit, text: str, latent: int) -> dict[str, object]:
+def _map(exhibit: Exhibit, text: str, member: int) -> dict[str, object]:
     parts = text.split(",")
     if len(parts) != 4:
         raise ValueError(f"map must be what it shows, two axes and a colour, got {text[:40]!r}")
-    factors = len(exhibit.factor_names)
-    space = _word("map", parts[0], ("latents", "factors") if factors > 1 else ("latents",))
+    factors, latent = len(exhibit.factor_names), exhibit.subjects[member].latent
+    plain = factors < 2 or not exhibit.encodes(member)
+    space = _word("map", parts[0], ("latents",) if plain else ("latents", "factors"))
     size = latent if space == "latents" else factors
     plane = (_whole("map", parts[1], size), _whole("map", parts[2], size))
     return {"space": space, "plane": plane, "colour": _whole("map", parts[3], factors + latent)}

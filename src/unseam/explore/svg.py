@@ -11,10 +11,8 @@ import torch
 
 from unseam.explore.local import Local
 from unseam.explore.maps import SIDE, Map
-from unseam.explore.measures import Measured
 
 __all__ = [
-    "pair_table",
     "Curve",
     "cosine_svg",
     "curves_svg",
@@ -40,14 +38,12 @@ class Curve(NamedTuple):
     form: str = ".2f"
 
 
-def tint(value: float, steps: int = 0) -> str:
-    """A colour for a value from 0 to 1: one of seven where it stands for so few, else on a ramp.
+def tint(value: float) -> str:
+    """A colour for a value from 0 to 1.
 
-    >>> tint(0.0), tint(1.0), tint(1.0, 2)
-    ('#0072b2', '#d55e00', '#E69F00')
+    >>> tint(0.0), tint(0.5), tint(1.0)
+    ('#0072b2', '#f0e442', '#d55e00')
     """
-    if 0 < steps <= len(_CATEGORIES):
-        return _CATEGORIES[round(value * (steps - 1))]
     place = min(max(value, 0.0), 1.0) * (len(_RAMP) - 1)
     left = min(int(place), len(_RAMP) - 2)
     part = place - left
@@ -55,20 +51,13 @@ def tint(value: float, steps: int = 0) -> str:
     return "#" + "".join(f"{value:02x}" for value in mixed)
 
 
-def ramp(steps: int) -> str:
-    """The colours of a legend as a CSS background.
+def ramp() -> str:
+    """The colours from low to high as a CSS background.
 
-    >>> ramp(2)
-    'linear-gradient(90deg, #0072B2 0% 50%, #E69F00 50% 100%)'
+    >>> ramp()[:39]
+    'linear-gradient(90deg, #0072b2, #56b4e9'
     """
-    if 0 < steps <= len(_CATEGORIES):
-        parts = [
-            f"{tint(k / max(1, steps - 1), steps)} {100 * k / steps:.0f}% {100 * (k + 1) / steps:.0f}%"
-            for k in range(steps)
-        ]
-    else:
-        parts = [tint(k / 8) for k in range(9)]
-    return f"linear-gradient(90deg, {', '.join(parts)})"
+    return f"linear-gradient(90deg, {', '.join(tint(k / (len(_RAMP) - 1)) for k in range(len(_RAMP)))})"
 
 
 def cosine_svg(found: Local, names: Sequence[str]) -> str:
@@ -82,18 +71,21 @@ def cosine_svg(found: Local, names: Sequence[str]) -> str:
     """
     count, edge, side = len(names), 30, 200
     cell = (side - edge) / count
+    gap = min(1.0, 0.1 * cell)
     parts = []
     for row in range(count):
         middle = edge + (row + 0.5) * cell
-        parts.append(_text(edge - 5, middle + 4, names[row], "end"))
-        parts.append(_text(middle, edge - 8, names[row], "middle"))
+        if row % _every(count) == 0:
+            parts.append(_text(edge - 5, middle + 4, names[row], "end"))
+            parts.append(_text(middle, edge - 8, names[row], "middle"))
         for column in range(count):
             value = found.cosines[row][column]
             x, y = edge + column * cell, edge + row * cell
             fill = "var(--faint)" if row == column else "var(--blue)"
             opacity = 1.0 if row == column else 0.06 + 0.94 * value
             parts.append(
-                f'<rect x="{x + 1:.1f}" y="{y + 1:.1f}" width="{cell - 2:.1f}" height="{cell - 2:.1f}" rx="2" '
+                f'<rect x="{x + gap:.1f}" y="{y + gap:.1f}" width="{cell - 2 * gap:.1f}" '
+                f'height="{cell - 2 * gap:.1f}" rx="{2 * gap:.1f}" '
                 f'fill="{fill}" fill-opacity="{opacity:.2f}"><title>|cos| of {escape(names[row])} and '
                 f"{escape(names[column])}: {value:.2f}</title></rect>"
             )
@@ -131,7 +123,8 @@ def spectrum_svg(found: Local) -> str:
             f'<rect x="{x + 0.12 * step:.1f}" y="{height - 22 - tall:.1f}" width="{0.76 * step:.1f}" '
             f'height="{max(tall, 0.5):.1f}" rx="2" fill="var(--vermilion)"><title>s{k + 1}: {value:.3g}</title></rect>'
         )
-        parts.append(_text(x + step / 2, height - 8, f"v{k + 1}", "middle"))
+        if k % _every(count) == 0:
+            parts.append(_text(x + step / 2, height - 8, f"v{k + 1}", "middle"))
         if count <= 8:
             parts.append(_text(x + step / 2, height - 27 - tall, f"{value:.2g}", "middle"))
     return _svg(
@@ -192,14 +185,14 @@ def map_svg(found: Map) -> str:
         across, down = found.place(0.0, 0.0)
         parts.append(f'<path d="M{x0} {down}H{x1}M{across} {y1}V{y0}" class="grid"/>')
     parts += [
-        _ellipse(found, centre, spread) for centre, spread in zip(found.centres, found.ellipses, strict=True)
+        _ellipse(found, centre, spread)
+        for centre, spread in zip(found.centres, found.ellipses, strict=True)
+        if found.holds(*centre.tolist())
     ]
     for (x, y), value in zip(found.points.tolist(), found.tints.tolist(), strict=True):
-        across, down = found.place(x, y)
-        if x0 <= across <= x1 and y1 <= down <= y0:
-            parts.append(
-                f'<circle cx="{across:.1f}" cy="{down:.1f}" r="2.6" fill="{tint(value, found.steps)}"/>'
-            )
+        if found.holds(x, y):
+            across, down = found.place(x, y)
+            parts.append(f'<circle cx="{across:.1f}" cy="{down:.1f}" r="2.6" fill="{tint(value)}"/>')
     for k, value in enumerate(found.ends[:2]):
         parts.append(_text(found.place(value, low)[0], SIDE - 20, f"{value:.3g}", ("start", "end")[k]))
     for k, value in enumerate(found.ends[2:]):
@@ -232,21 +225,9 @@ def marker_svg(found: Map) -> str:
     )
 
 
-def pair_table(first: Measured, second: Measured) -> str:
-    """Numbers of two models as the rows of an HTML table; what cannot be measured is left out.
-
-    >>> pair_table(Measured(None, 3, 0.5, 0.1, None), Measured(None, 2, 0.25, 0.2, None)).count("<tr>")
-    4
-    """
-    names = ("squared error", "live latents", "DtO / random", "mean |cos|", "MIG")
-    forms = (".4f", ".0f", ".2f", ".2f", ".2f")
-    rows = [
-        f"<tr><th scope='row'>{name}</th><td>{format(one, form)}</td><td>{format(two, form)}</td></tr>"
-        for name, form, one, two in zip(names, forms, first, second, strict=True)
-        if one is not None and two is not None
-    ]
-    head = "<thead><tr><td></td><th scope='col'>this</th><th scope='col'>other</th></tr></thead>"
-    return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"
+def _every(count: int) -> int:
+    """How many names stand between two that are written, so that they do not lie on one another."""
+    return -(-count // 6) if count > 8 else 1
 
 
 def _row(curve: Curve, across: Sequence[float], top: float, tall: float, here: float) -> list[str]:

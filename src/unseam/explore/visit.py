@@ -61,7 +61,7 @@ def reconstructions(exhibit: Exhibit, member: int, count: int = 8) -> tuple[Pixe
     ...     lambda z: z, encoder=lambda x: (x, 0 * x), world=load("linear", size=20)
     ... )
     >>> [part.shape for part in reconstructions(exhibit, 0, count=2)]
-    [(96, 265, 4), (96, 265, 4)]
+    [(96, 268, 4), (96, 268, 4)]
     """
     chosen = torch.linspace(0, len(exhibit.index) - 1, min(count, len(exhibit.index))).long()
     items = exhibit.items[chosen]

@@ -68,7 +68,7 @@ def walk(exhibit: Exhibit, member: int, z: tuple[float, ...], component: int, *,
         steps=_STEPS,
         box=far,
         likelihood=subject.likelihood,
-        active=sorted(codes.alive),
+        active=sorted(codes.alive) or [0],
         rtol=_TOLERANCE,
     )
     first, last = (str(reason) for reason in found.ended)
