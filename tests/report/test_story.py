@@ -51,7 +51,7 @@ def test_sentences_have_the_numbers_of_the_inspection(run, studies):
     assert f"axes is {found.cosine:.2f}" in said(parts, "Are the axes at right angles?")
     assert f"by {found.precision_error.diagonal:.0%}" in said(parts, "Do encoder and decoder agree?")
     assert f"{float(found.polarised.kl.sum()):.2f} nats" in said(parts, "Who is alive?")
-    assert f"misses their KL by {found.delta_kl:.1%}" in said(parts, "Who is alive?")
+    assert f"misses this KL by {found.delta_kl:.0%}" in said(parts, "Who is alive?")
     assert f"{int(found.active.sum())} of 3 latents are alive" in said(parts, "Who is alive?")
     todo = said(parts, "What to change").split("To do:\n")[1]
     assert f"To do: {todo.replace(chr(10), '; ')}." == found.summary().split("\n")[-1]

@@ -3,7 +3,6 @@
 import os
 import re
 import runpy
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,50 +10,10 @@ import pytest
 import torch
 
 import unseam
-from unseam.cli import main
 from unseam.papers import Finding, Outcome, Result, artefacts, committed, results_folder
 from unseam.report import study, write
 
 Page = runpy.run_path(str(Path(__file__).with_name("pages.py")))["Page"]
-
-DECODERS = """
-import torch
-
-def decoder(z):
-    return torch.tanh(z @ torch.linspace(-1, 1, 3 * 64).reshape(3, 64)).reshape(-1, 1, 8, 8)
-
-def broken(z):
-    raise RuntimeError("out of paint")
-
-def encoder(x):
-    mean = x.flatten(1)[:, :3]
-    return mean, torch.full_like(mean, 0.5)
-"""
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run a command in this process: status, output, errors."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["unseam", *map(str, words)])
-        try:
-            main()
-        except SystemExit as leave:
-            return (leave.code, *capsys.readouterr())
-        return (0, *capsys.readouterr())
-
-    return run
-
-
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    """A module of the user's own in the current folder."""
-    (tmp_path / "reported_module.py").write_text(DECODERS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield "reported_module"
-    sys.modules.pop("reported_module", None)
 
 
 # The page
@@ -220,7 +179,7 @@ def test_command_of_several_runs(call, run, tmp_path):
 def test_command_of_a_decoder_says_what_is_missing(call, own, tmp_path):
     status, out, err = call("report", f"{own}:decoder", "--latent", 3, "--out", "mine.html")
     assert (status, err) == (0, "")
-    assert "no mutual information and scores. They compare an encoder's codes" in out
+    assert "missing: Mutual information and scores. They compare an encoder's codes" in out
     text = (tmp_path / "mine.html").read_text()
     assert "What is missing, and why" in text and text.count('class="strip"') == 3
 

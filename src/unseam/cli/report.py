@@ -48,9 +48,15 @@ def report_models(
 ) -> None:
     """Write a page that tells what models learned: who lives, do the axes stand at right angles, what each does."""
     from unseam.report import own_study, write
+    from unseam.report.page import check_path
+    from unseam.report.writing import all_runs
 
     own = {"latent": latent, "data": data, "encoder": encoder, "beta": beta, "likelihood": likelihood}
     runs = [one for one in target if Path(one).is_dir() or ":" not in one]
+    default = Path(target[0]) / "report.html" if len(runs) == 1 else Path("report.html")
+    path = out if out is not None else default
+    if out is not None or path.parent.is_dir():
+        check_path(path)
     studies: list[Study]
     if not runs:
         refuse({"member": member, "root": root}, "are for a run; a decoder of your own has neither")
@@ -60,9 +66,11 @@ def report_models(
         raise ValueError("TARGET must be all runs or all decoders of your own: they take other options")
     else:
         refuse(own, "are for a decoder of your own; a run has its own")
-        studies = _runs(runs, points=points, members=member or None, seed=seed, root=root)
-    default = Path(target[0]) / "report.html" if len(runs) == 1 else Path("report.html")
-    page = write(studies, out if out is not None else default)
+        found = all_runs(
+            [Path(run) for run in runs], points=points, members=member or None, seed=seed, root=root
+        )
+        studies = [study for made in found for study in made]
+    page = write(studies, path)
     if as_json:
         shown = [
             {"name": study.name, "missing": [gap._asdict() for gap in study.missing], **study.found.to_dict()}
@@ -72,16 +80,5 @@ def report_models(
         return
     for study in studies:
         for gap in study.missing:
-            print(f"{study.name}: no {gap.part[0].lower()}{gap.part[1:]}. {gap.why}")
+            print(f"{study.name}: missing: {gap.part}. {gap.why}")
     print(f"Open {page}")
-
-
-def _runs(targets: list[str], **options: object) -> list[Study]:
-    """The models of every run; of several, under the names of their runs."""
-    from unseam.report import run_studies
-    from unseam.report.writing import under
-
-    found = {target: run_studies(Path(target), **options) for target in targets}  # type: ignore[arg-type]
-    if len(found) == 1:
-        return list(found[targets[0]])
-    return [study for target, made in found.items() for study in under(Path(target).name, made)]

@@ -45,6 +45,7 @@ def reproduce_artefacts(
     from unseam.reproducing import chosen_artefacts, run_artefacts
 
     artefacts = chosen_artefacts(target)
+    _check(report)
     if scale is None and (target is None or "." not in target):
         kept = [(artefact, committed(artefact, out or results_folder())) for artefact in artefacts]
         print_rows(artefact_rows(kept), title="artefacts and their committed verdicts", as_json=as_json)
@@ -140,6 +141,14 @@ def result_record(result: Result) -> Row:
         "settings": dict(result.settings),
         "about": dict(result.about),
     }
+
+
+def _check(path: Path | None) -> None:
+    """Refuse a page that could not be written before anything is measured for it."""
+    from unseam.report.page import check_path
+
+    if path is not None:
+        check_path(path)
 
 
 def _report(results: Sequence[Result], path: Path | None, as_json: bool) -> None:

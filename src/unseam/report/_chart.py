@@ -6,7 +6,7 @@ import html
 import math
 from collections.abc import Callable, Sequence
 
-__all__ = ["LEVELS", "Canvas", "Scale", "number", "ramps"]
+__all__ = ["LEVELS", "Canvas", "Scale", "contrast", "number", "ramps", "shade", "short"]
 
 LEVELS = 11
 """Shades of a heat map."""
@@ -78,12 +78,12 @@ class Scale:
         if self.log:
             low, high = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
             powers = [10.0**power for power in range(low, high + 1, max(1, -(-(high - low + 1) // count)))]
-            halves = [f * 10.0**p for p in range(low - 1, high + 1) for f in (1, 2, 5)]
-            return (
-                powers
-                if len(powers) > 2
-                else [v for v in halves if self.low * 0.999 <= v <= self.high * 1.001]
-            )
+            if len(powers) > 2:
+                return powers
+            steps = [f * 10.0**p for p in range(low - 1, high + 1) for f in (1, 2, 5)]
+            inside = [value for value in steps if self.low * 0.999 <= value <= self.high * 1.001]
+            if len(inside) > 1:
+                return inside
         rough = (self.high - self.low) / max(1, count)
         size = 10 ** math.floor(math.log10(rough))
         step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough * 0.999)

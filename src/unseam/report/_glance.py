@@ -17,10 +17,10 @@ __all__ = ["glance"]
 
 EXPLAINED = 3  # models beside which there is room for words
 SAYS = {
-    "mig": "by how far one latent leads, a factor",
+    "mig": "how far the best latent of a factor leads",
     "dci": "whether each latent is about one factor",
-    "sap": "the same, as a predictor",
-    "factor_vae_score": "whether latents rest with their factor",
+    "sap": "how far it leads as a predictor",
+    "factor_vae_score": "whether a latent rests when its factor does",
     "mcc": "whether latents follow the factors",
 }
 
@@ -57,7 +57,7 @@ def glance(studies: Sequence[Study]) -> Section:
             "Mean |cos|",
             [_over(study, _cosine, "{:.2f}") for study in studies],
             "0",
-            "the angle between two axes",
+            "0 where two axes stand at a right angle",
         ),
         _Line(
             "Density gap, nats",

@@ -36,11 +36,11 @@ class Dot(NamedTuple):
     upper: float | None = None
 
 
-def bars(rows: Sequence[Bar], unit: str, label: str) -> str:
-    """Horizontal bars from zero, each with its number to two decimals, or three digits from 10 on."""
+def bars(rows: Sequence[Bar], unit: str, label: str, *, top: float) -> str:
+    """Horizontal bars from zero to a top, each with its number to two decimals, or three digits from 10 on."""
     left = _room([row.label for row in rows])
     canvas = Canvas(300, ROW * len(rows) + SCALE)
-    across = Scale(0, max([row.value for row in rows], default=1) or 1, left, 240)
+    across = Scale(0, top, left, 240)
     for place, row in enumerate(rows):
         y = ROW * (place + 0.5)
         canvas.text(left - 8, y, row.label, anchor="end")

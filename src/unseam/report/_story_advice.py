@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from unseam.advice import Advice
 from unseam.inspection import verdict
+from unseam.inspection.verdict import NEARLY
 from unseam.report._chart import Canvas, Scale, short
-from unseam.report._words import joined, said
+from unseam.report._words import counted, joined, said
 from unseam.report.page import Group, Panel, Section
 from unseam.report.study import Study
 
@@ -15,6 +16,7 @@ __all__ = ["absent", "change"]
 
 SHOWN = 12
 ROUNDING = 1e-9
+IDLE = 0.1  # of the longest column: what the decoder hardly uses
 
 
 def change(studies: Sequence[Study]) -> Section:
@@ -62,15 +64,39 @@ def _advice(study: Study) -> str:
     lives, text = len(study.live), ""
     if given is not None and _priced(study):
         text = (
-            f"At β = {found.beta:g} a linear decoder would find {given.alive(found.beta)} directions of the data worth "
-            f"their price; this one has {found.latent} latents and uses {lives}. "
+            f"At β = {found.beta:g} a linear decoder would find {counted(given.alive(found.beta), 'direction')} of the "
+            f"data worth the price; this one has {counted(found.latent, 'latent')} and uses {lives}. "
         )
         text += _range(study, given)
-    elif found.variance is not None and not _spreads(study):
-        text = "It has no posterior, and so no price to set. "
-    if 0 < lives < found.latent:
-        text += f"Its {_count(found.latent - lives, 'collapsed latent')} could be left out at no cost. "
-    return "\n".join([f"{text}To do:", *verdict(found).advice])
+    elif _point(study):
+        text = "Its codes are points, without a posterior, and so there is no price to set. "
+    if 0 < lives < found.latent and _idle(study):
+        text += (
+            f"Its {counted(found.latent - lives, 'collapsed latent')} could be left out at hardly any cost. "
+        )
+    if found.variance is not None and found.variance.ndim == 3:
+        text += "Its posterior has a full covariance, which leaves the axes free to turn. "
+    known = "To do" if found.variance is not None else "To do, if it was trained as a β-VAE"
+    return "\n".join([f"{text}{known}:", *_steps(study)])
+
+
+def _steps(study: Study) -> tuple[str, ...]:
+    """What to do: the inspection's advice, save where it speaks of a β or of other latents that are not there."""
+    if _point(study):
+        if study.chance is None or study.chance < NEARLY:
+            return ("nothing",)
+        return (
+            "train it as a β-VAE with a diagonal posterior: nothing pulls an autoencoder's axes to right angles",
+        )
+    if study.found.latent == 1 and study.live:
+        return ("give it more latents: a single one has no axes to compare",)
+    return verdict(study.found).advice
+
+
+def _idle(study: Study) -> bool:
+    """Whether the decoder hardly moves with its collapsed latents."""
+    norms, active = study.found.column_norms, study.found.active
+    return norms is not None and active is not None and bool(norms[~active].max() < IDLE * norms.max())
 
 
 def _range(study: Study, given: Advice) -> str:
@@ -82,15 +108,16 @@ def _range(study: Study, given: Advice) -> str:
         return ""
     low, high = given.range(wanted)
     low = low if low > ROUNDING * high else 0.0
-    if wanted == len(study.live):
-        return f"That is one for each of the {wanted} factors. "
-    return f"To keep {wanted}, one a factor, a linear decoder would need β from {low:.3g} to {high:.3g}: " + (
-        "larger than now. "
-        if low > study.found.beta
-        else "smaller than now. "
-        if high <= study.found.beta
-        else "as now. "
-    )
+    lives, beta = len(study.live), study.found.beta
+    if wanted == lives:
+        return "That is as many as there are factors. "
+    fewer = lives < wanted
+    text = f"To keep {wanted}, one a factor, a linear decoder would need β from {low:.3g} to {high:.3g}"
+    if study.found.latent < wanted:
+        return f"{text}, and this one more latents. "
+    if high <= beta if fewer else low > beta:
+        return f"{text}: {'smaller' if fewer else 'larger'} than now. "
+    return f"{text}; this one keeps {'fewer, so try a smaller' if fewer else 'more, so try a larger'} β than now. "
 
 
 def _thresholds(study: Study) -> Panel:
@@ -134,6 +161,11 @@ def _priced(study: Study) -> bool:
     return study.advice is not None and len(_positive(study.advice)) > 0 and _spreads(study)
 
 
+def _point(study: Study) -> bool:
+    """Whether its encoder gives points."""
+    return study.found.variance is not None and not _spreads(study)
+
+
 def _spreads(study: Study) -> bool:
     """Whether it has a posterior that is more than a point."""
     return study.found.variance is not None and bool((study.found.variance != 0).any())
@@ -153,7 +185,3 @@ def _positive(given: Advice) -> list[float]:
     """Thresholds that are more than rounding."""
     values = given.thresholds
     return [float(value) for value in values[values > ROUNDING * values.max()]] if len(values) else []
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"

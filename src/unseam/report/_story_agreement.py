@@ -9,7 +9,7 @@ import torch
 from unseam.drawing import COLOURS
 from unseam.inspection.verdict import AGREES, ROUGHLY
 from unseam.report._panels import legend, scatter
-from unseam.report._words import label, numbers, said, titled
+from unseam.report._words import label, numbers, signed, titled
 from unseam.report.page import Group, Panel, Section
 from unseam.report.study import Study
 
@@ -32,21 +32,20 @@ def agreement(studies: Sequence[Study]) -> Section | None:
             "precision of each latent, one over its variance, should be 1 + ‖column‖²/β, where the column is how the "
             "output changes with that latent. Points on the dashed line do as theory says.",
         ),
-        said=said(known, [_agrees(study) for study in known])
-        if len(known) == len(studies)
-        else tuple((study.name, _agrees(study)) for study in known),
+        said=tuple((titled(study, studies), _agrees(study)) for study in known),
         groups=tuple(Group(titled(study, studies), (_precisions(study),)) for study in known),
         how=(
             "Eq. 7 of allen2024: Σ⁻¹ = I + DᵀA²D/β, with D the decoder's Jacobian and A² the Fisher information of "
             "the likelihood. The error is the relative Frobenius distance of the diagonals, averaged over the points; "
-            "the part off the diagonal is what a diagonal posterior cannot follow.",
+            "the part off the diagonal, relative to the whole matrix, is what a diagonal posterior cannot follow.",
         ),
     )
 
 
 def _agrees(study: Study) -> str:
-    error, law = study.found.precision_error, study.found.variance_law
-    assert error is not None
+    found = study.found
+    error, law = found.precision_error, found.variance_law
+    assert error is not None and found.variance is not None
     word = (
         "agree"
         if error.diagonal < AGREES
@@ -54,13 +53,20 @@ def _agrees(study: Study) -> str:
         if error.diagonal < ROUGHLY
         else "do not agree"
     )
+    beyond = (
+        f", and {error.off_diagonal:.0%} of what theory asks for lies off the diagonal, where it cannot follow"
+        if found.variance.ndim == 2
+        else f", and by {error.off_diagonal:.0%} off the diagonal"
+    )
     text = (
-        f"Posterior and decoder {word}: at β = {study.found.beta:g} the precisions differ from theory by "
-        f"{error.diagonal:.0%}, and {error.off_diagonal:.0%} of what theory asks for lies off the diagonal."
+        f"Posterior and decoder {word}: at β = {found.beta:g} the precisions differ from theory by "
+        f"{error.diagonal:.0%}{beyond if found.latent > 1 else ''}."
     )
     if law is not None and law.slope is not None:
-        slope = f"{law.slope:.2f}".replace("-", "−")
-        text += f" Variances fall with the squared column norm with slope {slope}, where −1 is expected."
+        text += (
+            " Twice the squared column norm should come with half the variance, a slope of −1 where columns are long "
+            f"beside β; here the slope is {signed(law.slope)}."
+        )
     return text
 
 

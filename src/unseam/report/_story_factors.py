@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from unseam.report._panels import Dot, dots, legend, matrix
-from unseam.report._words import joined, label, percent, titled
+from unseam.report._words import NO_GAP, joined, label, percent, signed, titled
 from unseam.report.matching import SCORES
 from unseam.report.page import Group, Panel, Section
 from unseam.report.study import TELLS, Match, Study
@@ -15,7 +15,7 @@ from unseam.report.study import TELLS, Match, Study
 __all__ = ["factorises", "factors"]
 
 MOST = 12
-NO_GAP, SMALL_GAP = 0.05, 0.5  # nats
+SMALL_GAP = 0.5  # nats
 WEAK, STRONG = 0.2, 0.6  # of a latent's strength, for a standard deviation of another
 
 
@@ -126,13 +126,19 @@ def _tells(study: Study) -> str:
         f"latent {j} tells {told[j].max():.0%} of {found.factors[int(told[j].argmax())]}" for j in live[:6]
     ]
     text = f"{joined(parts).capitalize()}." if parts else "No live latent tells a fair part of any factor."
-    left = [name for k, name in enumerate(found.factors) if told[list(study.live) or [0], k].max() < TELLS]
-    if left:
+    left = [
+        name for k, name in enumerate(found.factors) if told[list(study.live), k].max(initial=0.0) < TELLS
+    ]
+    if left and parts:
         text += f" No live latent tells much of {joined(left)}."
     row = _score(study, "mig")
     if row is not None:
-        text += f" The gap between the best and the second best latent (MIG) is {row.value:.2f} of 1"
-        text += f", [{row.lower:.2f}, {row.upper:.2f}]." if row.lower is not None else "."
+        text += f" The gap between the best and the second best latent (MIG) is {signed(row.value)} of 1"
+        text += (
+            "."
+            if row.lower is None or row.upper is None
+            else f", [{signed(row.lower)}, {signed(row.upper)}]."
+        )
     return text
 
 
@@ -156,14 +162,14 @@ def _scores(known: Sequence[Study], studies: Sequence[Study]) -> Panel:
     rows: dict[str, list[Dot]] = {}
     for metric, title in SCORES.items():
         marks = [(place, _score(study, metric)) for place, study in enumerate(known)]
-        found = [dot._replace(cls=f"c{place % 5}") for place, dot in marks if dot is not None]
+        found = [dot._replace(cls=f"c{place}") for place, dot in marks if dot is not None]
         if found:
             rows[title] = found
     alt = "; ".join(
         f"{title}: " + ", ".join(f"{d.name} {d.value:.2f}".strip() for d in row)
         for title, row in rows.items()
     )
-    names = [(study.name, f"c{place % 5}") for place, study in enumerate(known)]
+    names = [(study.name, f"c{place}") for place, study in enumerate(known)]
     key = legend(names) if len(studies) > 1 else ""
     drawn = dots(rows, f"Scores with their intervals. {alt}.", axis="score, with its 95% interval", high=1.0)
     return Panel(key + drawn, "Scores of the field")

@@ -12,7 +12,7 @@ from unseam.geometry import degenerate_points
 from unseam.inspection import Inspection, verdict
 from unseam.inspection.verdict import CLEARLY, MANY_DEGENERATE, NEARLY, POLARISED
 from unseam.report._panels import Bar, Dot, bars, dots, matrix, ranks
-from unseam.report._words import joined, label, latents, numbers, percent, said, titled
+from unseam.report._words import NO_GAP, joined, label, latents, numbers, percent, said, titled
 from unseam.report.page import Group, Panel, Section
 from unseam.report.study import Study
 
@@ -21,6 +21,7 @@ __all__ = ["alive", "axes"]
 MOST = 12  # latents in a chart
 POINTS = 48  # marks of a latent in a chart
 BASES = 3
+LITTLE = 0.1  # nats: bars of latents that all cost less stay short
 
 
 def alive(studies: Sequence[Study]) -> Section:
@@ -35,14 +36,18 @@ def alive(studies: Sequence[Study]) -> Section:
         ),
         said=said(studies, [_lives(study) for study in studies]),
         groups=tuple(
-            Group(titled(s, studies), (Panel(*_use(s)),)) for s in studies if s.found.active is not None
+            Group(titled(s, studies), (Panel(*_use(s, studies)),))
+            for s in studies
+            if s.found.active is not None
         ),
         how=(
             "The price is the KL divergence of a latent's posterior from the prior, in nats (1 nat = 1.44 bits), "
             "averaged over the items; a latent is alive above 0.01 nats. Where there is no encoder to ask, it is "
             "alive if its Jacobian column is at least 1% as long as the longest. The polarised regime is Definition 1 "
             "of rolinek2019: the error is that of the KL term when live latents are taken to have no variance to "
-            "speak of and collapsed ones to be the prior; the paper calls 3% polarised.",
+            "speak of and collapsed ones to be the prior; the paper calls 3% polarised. Of a posterior with a full "
+            "covariance the bars are of each latent alone; together they carry more, for how they vary together counts "
+            "too.",
         ),
     )
 
@@ -53,16 +58,21 @@ def _lives(study: Study) -> str:
         return verdict(found).sentences[0]
     dead = [latent for latent in study.order if latent not in study.live]
     if not study.live:
-        return "No latent is alive: nothing of the data reaches the decoder."
-    text = f"{len(study.live)} of {found.latent} latents are alive"
-    listed = latents(study.live)
-    text += f" ({listed}, the most important first)" if len(study.live) > 1 else f" ({listed})"
-    text += f"; {latents(dead)} collapsed." if dead else "; none collapsed."
+        return "No latent is alive: whatever they are, the output stays the same."
+    verb = "is" if len(study.live) == 1 else "are"
+    listed = f"{latents(study.live)}{', the most important first' * (len(study.live) > 1)}"
+    fate = f"{latents(dead)} collapsed" if dead else "none collapsed"
+    text = (
+        f"{len(study.live)} of {found.latent} latents {verb} alive ({listed}); {fate}."
+        if found.latent > 1
+        else "Its only latent is alive."
+    )
     if found.polarised is not None:
-        text += f" Together they carry {float(found.polarised.kl.sum()):.2f} nats an item."
+        together = "Together they carry" if found.latent > 1 else "It carries"
+        text += f" {together} {_carried(found):.2f} nats an item."
     if found.delta_kl is not None and found.polarised is not None:
         mixed = ", though not every latent is one or the other" if bool(found.polarised.mixed.any()) else ""
-        text += f" Taking the polarised regime literally misses their KL by {found.delta_kl:.1%}, " + (
+        text += f" Taking the polarised regime literally misses this KL by {percent(found.delta_kl)}, " + (
             f"close enough to build on{mixed}."
             if found.delta_kl < POLARISED
             else "so theory is an approximation here."
@@ -70,12 +80,24 @@ def _lives(study: Study) -> str:
     return text
 
 
-def _use(study: Study) -> tuple[str, str]:
-    """Bars of the KL of each latent, or else of the length of its column."""
+def _carried(found: Inspection) -> float:
+    """Mean KL of the whole posterior: of a full covariance more than the sum over its latents alone."""
+    assert found.polarised is not None
+    alone, variance = float(found.polarised.kl.sum()), found.variance
+    if variance is None or variance.ndim == 2:
+        return alone
+    diagonal = variance.double().diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return alone + 0.5 * float((diagonal - torch.linalg.slogdet(variance.double()).logabsdet).mean())
+
+
+def _use(study: Study, studies: Sequence[Study]) -> tuple[str, str]:
+    """Bars of the KL of each latent, on one scale for all models, or else of the length of its column."""
     found, order = study.found, study.order[:MOST]
     kl = None if found.polarised is None else found.polarised.kl
     weight = found.column_norms if kl is None else kl
     assert weight is not None
+    costs = [float(s.found.polarised.kl.max()) for s in studies if s.found.polarised is not None]
+    top = max(*costs, LITTLE) if kl is not None else float(weight.max())
     unit = "nats an item" if kl is not None else "norm of its Jacobian column"
     rows = [
         Bar(label(study, latent), float(weight[latent]), "c0" if latent in study.live else "dead")
@@ -83,7 +105,7 @@ def _use(study: Study) -> tuple[str, str]:
     ]
     caption = "What each latent costs" if kl is not None else "How far each latent moves the output"
     name = ", ".join(f"latent {row.label}: {row.value:.2f}" for row in rows)
-    return bars(rows, unit, f"{caption}, in {unit}. {name}."), f"{caption} (grey: collapsed)"
+    return bars(rows, unit, f"{caption}, in {unit}. {name}.", top=top), f"{caption} (grey: collapsed)"
 
 
 def axes(studies: Sequence[Study]) -> Section | None:
@@ -102,9 +124,7 @@ def axes(studies: Sequence[Study]) -> Section | None:
             "where the axes are the decoder's own principal directions; chance says what it is for axes that know "
             "nothing of each other. Between two axes |cos| is 0 at a right angle and 1 where they agree.",
         ),
-        said=said(known, [_angles(study) for study in known])
-        if len(known) == len(studies)
-        else tuple((study.name, _angles(study)) for study in known),
+        said=tuple((titled(study, studies), _angles(study)) for study in known),
         groups=tuple(
             Group(titled(s, studies), _angle_panels(s)) for s in known if s.found.pullback is not None
         ),
@@ -143,6 +163,11 @@ def _angles(study: Study) -> str:
         text += (
             f" At {share:.0%} of the points two singular values nearly coincide; there directions, and so DtO, are "
             "arbitrary: read |cos| instead."
+        )
+    elif study.chance >= CLEARLY and found.hadamard_gap is not None and found.hadamard_gap < NO_GAP:
+        text += (
+            " The two differ because the axes are near right angles, but so alike in length that the decoder's "
+            "principal directions lie elsewhere."
         )
     return text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,26 +52,21 @@ def _drawn(known: Sequence[Study], several: bool, thin: int) -> list[str]:
 
 def walks(studies: Sequence[Study]) -> Section | None:
     """One row a latent, by importance."""
-    known = [study for study in studies if study.walks is not None]
-    if not known:
-        return None
-    drawn = fitting(lambda thin: [_walk(study, thin) for study in known], WALKED)
-    return Section(
-        "What does each latent do?",
-        (
-            "Each row starts from one item in the middle of the data and moves a single latent from −2 to +2 standard "
-            "deviations, while all others stand still. A disentangled latent changes one thing that has a name; a "
-            "collapsed one changes nothing. The most important latents come first, with the factor they tell most of "
-            "where factors are known, and with the norm of their Jacobian column: how far a small step moves the "
-            "output.",
-        ),
-        groups=_wide(known, studies, drawn),
-        how=(
-            "The start is the posterior mean nearest to the mean of all. The standard deviation of a latent is that "
-            "of the aggregate posterior: the variance of its means plus the mean of its variances. Outputs are the "
-            "likelihood's mean. The norm is the root mean square over points of the Fisher-weighted column.",
-        ),
+    prose = (
+        "Each row starts from one point in the middle of all and moves a single latent from −2 to +2 standard "
+        "deviations, while all others stand still. A disentangled latent changes one thing that has a name; a "
+        "collapsed one changes nothing. The most important latents come first, with the factor they tell most of "
+        "where factors are known, and with the norm of their Jacobian column: how far a small step moves the "
+        "output."
     )
+    how = (
+        "The start is the point, of an encoder the posterior mean, nearest to the mean of all. The standard deviation "
+        "of a latent is that over all points, with an encoder that of the aggregate posterior: the variance of its "
+        "means plus the mean of its variances. Outputs are the likelihood's mean. The norm is the root mean square "
+        "over points of the Fisher-weighted column."
+    )
+    known = [study for study in studies if study.walks is not None]
+    return _wide(known, studies, _walk, WALKED, Section("What does each latent do?", (prose,), how=(how,)))
 
 
 def _walk(study: Study, thin: int) -> str:
@@ -104,23 +99,21 @@ def _facts(study: Study, latent: int) -> list[str]:
 def directions(studies: Sequence[Study]) -> Section | None:
     """Singular directions beside the latents' own."""
     known = [study for study in studies if study.directions is not None]
-    if not known:
-        return None
-    drawn = fitting(lambda thin: [_pairs(study, thin) for study in known], TURNED)
-    return Section(
-        "The decoder's own directions",
-        (
-            "Every decoder has principal directions at a point: the step in latent space that changes its output "
-            "most, the next one at right angles to it, and so on. Here is how the output changes along each (orange: "
-            "up, blue: down), and below it how it changes along the one latent that takes part in it most. Where both "
-            "are alike, the latents are the decoder's own directions, and no rotation is hidden between them.",
-        ),
-        groups=_wide(known, studies, drawn),
-        how=(
-            "Right singular vectors v of the Fisher-weighted Jacobian at the start of the traversals, and the "
-            "derivative of the mean output along them. The share is the square of the latent's entry in v. Each "
-            "picture is on its own scale. With fewer live latents than all, as many directions are shown as live.",
-        ),
+    coloured = any(is_picture(s.directions.singular.shape[1:]) for s in known if s.directions is not None)
+    signs = "orange: up, blue: down" if coloured else "above the line: up, below it: down"
+    prose = (
+        "Every decoder has principal directions at a point: the step in latent space that changes its output "
+        f"most, the next one at right angles to it, and so on. Here is how the output changes along each ({signs}), "
+        "and below it how it changes along the one latent that takes part in it most. Where both are alike, the "
+        "latents are the decoder's own directions, and no rotation is hidden between them."
+    )
+    how = (
+        "Right singular vectors v of the Fisher-weighted Jacobian at the start of the traversals, and the derivative "
+        "of the mean output along them. The share is the square of the latent's entry in v. Each picture is on its "
+        "own scale. With fewer live latents than all, as many directions are shown as live."
+    )
+    return _wide(
+        known, studies, _pairs, TURNED, Section("The decoder's own directions", (prose,), how=(how,))
     )
 
 
@@ -140,11 +133,20 @@ def _pairs(study: Study, thin: int) -> str:
     return f'<div class="arrows">{"".join(cells)}</div>'
 
 
-def _wide(known: Sequence[Study], studies: Sequence[Study], drawn: Sequence[str]) -> tuple[Group, ...]:
-    return tuple(
-        Group(titled(study, studies), (Panel(markup, "", wide=True),))
-        for study, markup in zip(known, drawn, strict=True)
-    )
+def _wide(
+    known: Sequence[Study],
+    studies: Sequence[Study],
+    draw: Callable[[Study, int], str],
+    budget: int,
+    section: Section,
+) -> Section | None:
+    """The section with what is drawn of each model that is known; none where that is no model."""
+    if not known:
+        return None
+    drawn = fitting(lambda thin: [draw(study, thin) for study in known], budget)
+    panels = [(Panel(markup, "", wide=True),) for markup in drawn]
+    groups = (Group(titled(study, studies), panel) for study, panel in zip(known, panels, strict=True))
+    return section._replace(groups=tuple(groups))
 
 
 def _row(what: str, facts: Sequence[str], markup: str) -> str:

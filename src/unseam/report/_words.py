@@ -10,9 +10,23 @@ from torch import Tensor
 
 from unseam.report.study import Study
 
-__all__ = ["joined", "label", "latents", "numbers", "percent", "plain", "said", "spread", "titled"]
+__all__ = [
+    "NO_GAP",
+    "counted",
+    "joined",
+    "label",
+    "latents",
+    "numbers",
+    "percent",
+    "plain",
+    "said",
+    "signed",
+    "spread",
+    "titled",
+]
 
 MOST = 8
+NO_GAP = 0.05  # nats: practically none
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -43,6 +57,16 @@ def percent(value: float) -> str:
 def plain(value: float) -> str:
     """Two decimals, or as many digits as a small number needs."""
     return f"{value:.2f}" if abs(value) >= 0.095 or value == 0 else f"{value:.2g}"
+
+
+def signed(value: float) -> str:
+    """Two decimals with a proper minus, and none before a zero."""
+    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+
+def counted(count: int, what: str) -> str:
+    """So many of something."""
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def spread(values: Sequence[float | None], form: str = "{:.2f}") -> str:

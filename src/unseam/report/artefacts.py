@@ -8,7 +8,7 @@ from unseam.drawing import to_svg
 from unseam.papers import Result, artefacts
 from unseam.report.page import Section
 
-__all__ = ["artefact_sections", "measured"]
+__all__ = ["artefact_sections", "in_words", "measured"]
 
 
 def artefact_sections(results: Sequence[Result]) -> list[Section]:
@@ -33,6 +33,15 @@ def measured(value: float | None, lower: float | None, upper: float | None) -> s
     return f"{value:.4g}{interval}"
 
 
+def in_words(verdict: str) -> str:
+    """A verdict that can stand in a sentence.
+
+    >>> in_words("partly")
+    'partly reproduced'
+    """
+    return "partly reproduced" if verdict == "partly" else verdict
+
+
 def _section(result: Result) -> Section:
     artefact = artefacts().get(result.key)
     title = result.key if artefact is None else f"{result.key}: {artefact.title}"
@@ -48,7 +57,7 @@ def _section(result: Result) -> Section:
         }
         for finding in result.outcome.findings
     )
-    said = f"{result.verdict.capitalize()}, at {result.scale} scale. {result.outcome.note}".strip()
+    said = f"{in_words(result.verdict).capitalize()}, at {result.scale} scale. {result.outcome.note}".strip()
     how = () if artefact is None else (f"Counts as reproduced: {artefact.criterion}",)
     return Section(
         title,

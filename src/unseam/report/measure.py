@@ -43,6 +43,7 @@ def study(
     z: Tensor | NDArray[Any] | None = None,
     *,
     latent: int | None = None,
+    points: int = POINTS,
     encoder: Callable[[Tensor], Any] | None = None,
     x: Tensor | NDArray[Any] | None = None,
     likelihood: Any = None,
@@ -59,9 +60,10 @@ def study(
 
     Args:
         decoder: any callable (batch, latent) -> (batch, *data) that returns the likelihood's parameter.
-        z: points (batch, latent); by default the means of ``encoder(x)``, or 1000 draws from the prior where
-            ``latent`` says how many latents there are.
+        z: points (batch, latent); by default the means of ``encoder(x)``, or draws from the prior where ``latent``
+            says how many latents there are.
         latent: number of latents, where neither points nor an encoder are given.
+        points: number of those draws.
         encoder: x -> (mean, variance (batch, latent) or covariance (batch, latent, latent)).
         x: data (batch, *data), for ``encoder``.
         likelihood: of :mod:`unseam.models`, or any with ``fisher_weight`` and ``mean``; without it every output
@@ -80,7 +82,7 @@ def study(
     ((0, 1), 'KL of each latent, the polarised regime and Eq. 7')
     """
     generator = torch.Generator().manual_seed(seed)
-    z = _prior(latent, generator) if z is None and encoder is None else z
+    z = _prior(decoder, latent, points, generator) if z is None and encoder is None else z
     found = found or inspect(
         decoder,
         z,
@@ -93,10 +95,9 @@ def study(
     )
     with torch.no_grad():
         mean, variance = _encoded(encoder, x)
-    points = torch.as_tensor(mean if mean is not None else z)
-    spread = _spread(points, variance)
+    places = torch.as_tensor(mean if mean is not None else z)
     drawn = _drawn(decoder, likelihood)
-    parts = _local(found, drawn, points, spread) if found.probes is None else {}
+    parts = _local(found, drawn, places, _spread(places, variance)) if found.probes is None else {}
     thresholds_found, why = thresholds(x, likelihood)
     return Study(
         name,
@@ -116,7 +117,8 @@ def study(
     )
 
 
-def _prior(latent: int | None, generator: torch.Generator) -> Tensor:
+def _prior(decoder: Decoder, latent: int | None, points: int, generator: torch.Generator) -> Tensor:
+    """Draws as the decoder's own weights are: in their precision, on their device."""
     if latent is None:
         raise ValueError(
             "latent must say how many latents the decoder has, or z or encoder and x must be given: they say where "
@@ -124,7 +126,9 @@ def _prior(latent: int | None, generator: torch.Generator) -> Tensor:
         )
     if latent < 1:
         raise ValueError(f"latent must be at least 1, got {latent}")
-    return torch.randn(POINTS, latent, generator=generator)
+    drawn = torch.randn(points, latent, generator=generator)
+    weights = next(decoder.parameters(), None) if isinstance(decoder, torch.nn.Module) else None
+    return drawn if weights is None else drawn.to(weights)
 
 
 def _encoded(encoder: Any, x: Any) -> tuple[Tensor | None, Tensor | None]:

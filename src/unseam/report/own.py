@@ -37,7 +37,7 @@ def own_study(
         data: file of points (batch, latent); of data (batch, *data) where an encoder is given.
         latent: number of latents, where there is no file: points are drawn from the prior.
         encoder: ``package.module:function``, x -> (mean, variance).
-        points: number of rows of the file to use, spread over it.
+        points: number of rows of the file to use, spread over it, or of draws from the prior.
         latents: sample that many latents, for decoders with thousands.
         beta: weight of the KL term in training.
         likelihood: ``bernoulli`` where the decoder returns logits; by default every output counts alike.
@@ -54,7 +54,7 @@ def own_study(
     if encoder is not None and data is None:
         raise ValueError("--encoder needs --data, the file of data that it encodes")
     decoder = called(imported(name), name)
-    given: dict[str, Any] = {"latent": latent}
+    given: dict[str, Any] = {"latent": latent, "points": points}
     if data is not None:
         rows = read_array(data, points)
         kinds = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -11,14 +12,17 @@ from typing import Any, NamedTuple
 
 from unseam.drawing import COLOURS
 from unseam.report._chart import ramps
+from unseam.report._slim import slim
 from unseam.training.files import write_atomically
 
-__all__ = ["Group", "Panel", "Section", "write_page"]
+__all__ = ["Group", "Panel", "Section", "check_path", "write_page"]
 
 # Part of its own width that a figure keeps: labels of 8 pt stay above 7 pixels of a phone.
 _SHRUNK = 0.7
 # The same colours on dark paper: lighter, as far apart, and as far from the paper.
 _ON_DARK = ("#56B4E9", "#F28E4B", "#2FC79A", "#E3A3CB", "#F0C04A")
+# Room for a chart beside others and beside words, in pixels of its own: it may shrink to three quarters.
+_ROW, _BESIDE = 280 / 0.75, 344 / 0.75
 
 
 class Panel(NamedTuple):
@@ -32,6 +36,11 @@ class Panel(NamedTuple):
     """HTML that is safe, with a label of its own for those who cannot see it."""
     caption: str = ""
     wide: bool = False
+
+    def fits(self, room: float) -> bool:
+        """Whether its charts can be shown within so many pixels."""
+        widths = re.findall(r'<svg class="chart"[^>]* style="width:([\d.]+)px', self.markup)
+        return not self.wide and all(float(width) <= room for width in widths)
 
 
 class Group(NamedTuple):
@@ -82,12 +91,13 @@ class Section(NamedTuple):
     @property
     def small(self) -> bool:
         """Whether each model has one small chart, so that they fit beside each other."""
-        return all(len(group.panels) == 1 and not group.panels[0].wide for group in self.groups)
+        return all(len(group.panels) == 1 and group.panels[0].fits(_ROW) for group in self.groups)
 
     @property
     def beside(self) -> bool:
         """Whether its one small chart fits beside the words."""
-        return len(self.groups) == 1 and self.small and not self.table and not self.svg
+        panels = [panel for group in self.groups for panel in group.panels]
+        return len(panels) == 1 and panels[0].fits(_BESIDE) and not self.table and not self.svg
 
 
 def write_page(
@@ -107,8 +117,7 @@ def write_page(
     for section in sections:
         if section.svg and not section.alt:
             raise ValueError(f"section {section.title!r} has a figure and must have an alt text")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the name of a file, such as {path / 'report.html'}")
+    check_path(path)
     environment = Environment(
         autoescape=select_autoescape(default=True), trim_blocks=True, lstrip_blocks=True
     )
@@ -116,7 +125,10 @@ def write_page(
     text = template.render(
         title=title,
         lead=lead,
-        sections=[section._replace(svg=_legible(section.svg)) for section in sections],
+        sections=[
+            section._replace(svg=_legible(slim(section.svg, f"f{place}-")))
+            for place, section in enumerate(sections)
+        ],
         details=json.dumps(about, indent=1, ensure_ascii=False, default=str),
         style=f"{_read('page.css')}\n{_colours()}\n{ramps()}",
         script=_read("page.js") if any(section.groups for section in sections) else "",
@@ -125,12 +137,24 @@ def write_page(
     return path
 
 
+def check_path(path: Path) -> None:
+    """Say before anything is measured what would keep a page from being written."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of a file, such as {path / 'report.html'}")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise OSError(f"could not write {path}: {above} is no folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise OSError(f"could not write {path}: {above} may not be written to")
+
+
 def _colours() -> str:
-    """Style rules of the colours that tell models apart."""
+    """Style rules of the colours that tell models apart; the sixth is that of the text."""
     light, dark = (
-        " ".join(f"--c{k}: {colour};" for k, colour in enumerate(colours)) for colours in (COLOURS, _ON_DARK)
+        " ".join(f"--c{k}: {colour};" for k, colour in enumerate((*colours, "var(--ink)")))
+        for colours in (COLOURS, _ON_DARK)
     )
-    rules = "\n".join(f".c{k} {{ --mark: var(--c{k}); }}" for k in range(len(COLOURS)))
+    rules = "\n".join(f".c{k} {{ --mark: var(--c{k}); }}" for k in range(len(COLOURS) + 1))
     return f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n{rules}"
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from unseam.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MODELS", "SEEDS", "run_studies"]
+__all__ = ["MODELS", "SEEDS", "count_models", "run_studies"]
 
 MODELS = 6
 """Models that stand side by side at most."""
@@ -70,19 +71,41 @@ def run_studies(
         inspected: the members' inspections, in their order, where they are made already.
     """
     ensemble = load_run(path)
-    chosen = list(range(len(ensemble))) if members is None else list(members)
-    if absent := [member for member in chosen if not 0 <= member < len(ensemble)]:
-        raise ValueError(f"member must lie in [0, {len(ensemble)}), got {absent[0]}")
+    chosen = _chosen(ensemble, members)
     made = {} if inspected is None else dict(zip(chosen, inspected, strict=True))
     groups = [group[:seeds] for group in _spread(_groups(ensemble, chosen))]
     names = _names([ensemble.trials[group[0]] for group in groups])
     todo = [member for group in groups for member in group if member not in made]
-    made |= dict(zip(todo, inspect_run(path, points=points, members=todo, seed=seed, root=root), strict=True))
+    made |= _inspected(todo, inspect_run(path, points=points, members=todo, seed=seed, root=root))
     reader = _Reader(path, ensemble, points, seed, root)
     return tuple(
         reader.study(name, group, [made[member] for member in group])
         for name, group in zip(names, groups, strict=True)
     )
+
+
+def _inspected(members: Sequence[int], every: Iterator[Inspected]) -> dict[int, Inspected]:
+    """Inspections of members; of one that has none, such as after a training that diverged, its number."""
+    made = {}
+    for member in members:
+        try:
+            made[member] = next(every)
+        except ValueError as error:
+            raise ValueError(f"member {member} cannot be measured, choose others: {error}") from error
+    return made
+
+
+def count_models(path: Path, members: Sequence[int] | None = None) -> int:
+    """How many models :func:`run_studies` would give."""
+    ensemble = load_run(path)
+    return len(_spread(_groups(ensemble, _chosen(ensemble, members))))
+
+
+def _chosen(ensemble: Ensemble, members: Sequence[int] | None) -> list[int]:
+    chosen = list(range(len(ensemble))) if members is None else list(members)
+    if absent := [member for member in chosen if not 0 <= member < len(ensemble)]:
+        raise ValueError(f"member must lie in [0, {len(ensemble)}), got {absent[0]}")
+    return chosen
 
 
 class _Reader:
@@ -201,7 +224,7 @@ def _about(path: Path, ensemble: Ensemble, members: Sequence[int], world: World)
     """Where the model comes from, without anything that another measurement would change."""
     twin = {"twin_of": world.twin_of} if world.twin_of else {}
     return {
-        "run": path.name,
+        "run": os.path.basename(os.path.abspath(path)),
         "members": list(members),
         "world": {"name": world.name, **twin, "items": len(world), "factors": list(world.factor_names)},
         "trial": ensemble.trials[members[0]].to_dict(),

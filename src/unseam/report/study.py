@@ -95,7 +95,8 @@ class Match(NamedTuple):
 
     def mean(self, metric: str) -> list[float]:
         """Scores of a metric, one a seed."""
-        return [float(value) for value in self.scores.loc[self.scores["metric"] == metric, "score"]]
+        rows = self.scores[self.scores["metric"] == metric].sort_values("member", kind="stable")
+        return [float(value) for value in rows["score"]]
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from unseam.inspection import Inspection
 from unseam.papers import Result
-from unseam.report.artefacts import artefact_sections
-from unseam.report.page import Section, write_page
-from unseam.report.runs import MODELS, run_studies
+from unseam.report.artefacts import artefact_sections, in_words
+from unseam.report.page import Section, check_path, write_page
+from unseam.report.runs import MODELS, count_models, run_studies
 from unseam.report.story import sections
 from unseam.report.study import Missing, Study
 from unseam.targets import Inspected
 
-__all__ = ["under", "write"]
+__all__ = ["all_runs", "write"]
 
 Reported = Study | Inspection | Inspected | Result | str | Path
 
@@ -52,6 +53,7 @@ def write(
             f"unseam.report.study, got {type(unknown[0]).__name__}"
         )
     target = _target(given, path)
+    check_path(target)
     measured = [one for one in given if isinstance(one, Result)]
     if measured and len(measured) < len(given):
         raise ValueError("results must be all artefacts or all models: one page does not hold both")
@@ -69,17 +71,43 @@ def write(
     )
 
 
-def under(run: str, found: Sequence[Study]) -> list[Study]:
-    """Models under the name of their run.
+def all_runs(paths: Sequence[Path], **options: Any) -> list[list[Study]]:
+    """Models of runs; of several, under the names of their folders.
 
-    >>> import torch, unseam
-    >>> made = unseam.report.study(lambda z: z, latent=2)
-    >>> [study.name for study in under("linear", [made])]
-    ['linear']
+    Too many are refused before any is measured.
+
+    Args:
+        paths: folders of the runs.
+        options: of :func:`unseam.report.run_studies`.
     """
+    _check_room(sum(count_models(path, options.get("members")) for path in paths))
+    measured = [run_studies(path, **options) for path in paths]
+    if len(paths) == 1:
+        return [list(measured[0])]
+    return [_under(folder, found) for folder, found in zip(_folders(paths), measured, strict=True)]
+
+
+def _under(run: str, found: Sequence[Study]) -> list[Study]:
+    """Models under the name of their run."""
     return [
         dataclasses.replace(study, name=run if len(found) == 1 else f"{run}: {study.name}") for study in found
     ]
+
+
+def _folders(paths: Sequence[Path]) -> list[str]:
+    """Names of folders, with as many of those above them as tell them apart."""
+    whole = [Path(os.path.abspath(path)).parts for path in paths]
+    tails: list[str] = []
+    for depth in range(1, max(map(len, whole)) + 1):
+        tails = ["/".join(parts[-depth:]) for parts in whole]
+        if len(set(tails)) == len(set(whole)):
+            break
+    return tails
+
+
+def _check_room(models: int) -> None:
+    if models > MODELS:
+        raise ValueError(f"at most {MODELS} models stand side by side, got {models}; leave some out")
 
 
 def _target(given: Sequence[Any], path: str | Path | None) -> Path:
@@ -92,16 +120,12 @@ def _target(given: Sequence[Any], path: str | Path | None) -> Path:
 
 def _studies(given: Sequence[Any]) -> list[Study]:
     """Every model that is to be shown."""
-    runs = [one for one in given if isinstance(one, str | Path)]
-    made: list[Study] = []
-    for one in given:
-        if isinstance(one, str | Path):
-            found = run_studies(Path(one))
-            made += under(Path(one).name, found) if len(runs) > 1 else found
-        else:
-            made.append(_study(one))
-    if len(made) > MODELS:
-        raise ValueError(f"at most {MODELS} models stand side by side, got {len(made)}; leave some out")
+    paths = [Path(one) for one in given if isinstance(one, str | Path)]
+    runs = iter(all_runs(paths) if paths else ())
+    made = [
+        study for one in given for study in (next(runs) if isinstance(one, str | Path) else [_study(one)])
+    ]
+    _check_room(len(made))
     return made
 
 
@@ -128,12 +152,13 @@ def _models(studies: Sequence[Study]) -> str:
         )
         text += f", trained on {world['items']} items of {world['name']}{twin}{known}"
     found = studies[0].found
-    return f"{text}. Measured at {found.points} points; every number below is this page's own measurement."
+    which = "it" if len(studies) == 1 else "them"
+    return f"{text}. Measured at {found.points} points; every number below was measured on {which}."
 
 
 def _verdicts(results: Sequence[Result]) -> str:
     counts: dict[str, int] = {}
     for result in results:
         counts[result.verdict] = counts.get(result.verdict, 0) + 1
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    said = ", ".join(f"{count} {in_words(verdict)}" for verdict, count in counts.items())
     return f"{len(results)} artefact{'s' * (len(results) > 1)} of the papers, measured again: {said}."

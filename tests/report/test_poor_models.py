@@ -1,0 +1,198 @@
+"""Of models that learned little the report says no more than what was measured, and advises nothing absurd."""
+
+import dataclasses
+import functools
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.distributions import MultivariateNormal, kl_divergence
+
+from unseam.advice import Advice
+from unseam.report import SCORES, Match, sections, study
+from unseam.report._chart import Scale
+from unseam.report._words import signed
+
+COLUMNS = torch.diag(torch.tensor([3.0, 1.0, 0.5]))
+
+
+def linear(z):
+    return z @ COLUMNS.to(z)
+
+
+def items(count=200):
+    return torch.randint(4, (count, 3), generator=torch.Generator().manual_seed(0))
+
+
+def encoded(variance, *, decoder=linear, **options):
+    """A study with a posterior of any kind."""
+    factors = items()
+    x = linear(factors.float() - 1.5)
+
+    def encode(data):
+        mean = data / COLUMNS.diagonal()
+        return mean, variance.expand(len(mean), *variance.shape).to(mean)
+
+    return study(decoder, encoder=encode, x=x, factors=factors, factor_names=("a", "b", "c"), **options)
+
+
+@functools.cache
+def usual():
+    """A diagonal posterior."""
+    return encoded(torch.full((3,), 0.1))
+
+
+def said(made, title):
+    (part,) = [part for part in sections([made]) if part.title == title]
+    return " ".join(text for _, text in part.said)
+
+
+def lives(made, *active, **changes):
+    """The same study with other latents told alive."""
+    found = dataclasses.replace(made.found, active=torch.tensor(active), **changes)
+    return dataclasses.replace(made, inspections=(found,))
+
+
+def test_a_full_covariance_carries_the_kl_of_the_whole_posterior():
+    covariance = torch.tensor([[0.5, 0.3, 0.0], [0.3, 0.4, 0.1], [0.0, 0.1, 0.3]])
+    made = encoded(covariance)
+    mean = items().double() - 1.5
+    whole = MultivariateNormal(mean, covariance.double())
+    prior = MultivariateNormal(torch.zeros(3).double(), torch.eye(3).double())
+    carried = float(kl_divergence(whole, prior).mean())
+    assert f"Together they carry {carried:.2f} nats" in said(made, "Who is alive?")
+    assert carried - float(made.found.polarised.kl.sum()) > 0.1
+    error = made.found.precision_error
+    text = said(made, "Do encoder and decoder agree?")
+    assert f"by {error.diagonal:.0%}, and by {error.off_diagonal:.0%} off the diagonal." in text
+    assert "which leaves the axes free to turn" in said(made, "What to change")
+
+
+def test_a_collapsed_model_tells_nothing():
+    made = lives(usual(), False, False, False, dto_active=None)
+    assert said(made, "Who is alive?") == "No latent is alive: whatever they are, the output stays the same."
+    text = said(made, "Are the latents the factors?")
+    assert text.startswith("No live latent tells a fair part of any factor. The gap")
+    assert "tells much" not in text
+
+
+def test_bars_of_models_side_by_side_have_one_scale():
+    costly = usual()
+    cheap = costly.found.polarised._replace(kl=costly.found.polarised.kl / 10)
+    cheap = dataclasses.replace(costly, inspections=(dataclasses.replace(costly.found, polarised=cheap),))
+    (part,) = [part for part in sections([costly, cheap]) if part.title == "Who is alive?"]
+    widths = [
+        [float(width) for width in re.findall(r'width="([\d.]+)" height="16"', group.panels[0].markup)]
+        for group in part.groups
+    ]
+    np.testing.assert_allclose(np.array(widths[0]) / 10, widths[1], atol=0.1)
+
+
+def test_one_live_latent_is_said_in_the_singular():
+    made = lives(usual(), True, False, False)
+    assert said(made, "Who is alive?").startswith("1 of 3 latents is alive (latent 0); latents")
+
+
+def test_a_single_latent_has_no_others_to_compare():
+    made = study(lambda z: z.repeat(1, 4), latent=1)
+    assert said(made, "Who is alive?") == "Its only latent is alive."
+    advice = said(made, "What to change")
+    assert "give it more latents" in advice and "lower β" not in advice
+
+
+def test_a_point_is_not_advised_another_beta():
+    turn = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(1)))[0]
+    made = encoded(torch.zeros(3), decoder=lambda z: linear(z @ turn))
+    assert made.chance > 0.25
+    steps = said(made, "What to change").split("To do:\n")[1]
+    assert steps.startswith("train it as a β-VAE with a diagonal posterior") and "larger β" not in steps
+    assert said(encoded(torch.zeros(3)), "What to change").endswith("To do:\nnothing")
+
+
+def test_advice_to_a_decoder_alone_is_conditional():
+    assert "To do, if it was trained as a β-VAE:" in said(study(linear, latent=3), "What to change")
+
+
+@pytest.mark.parametrize(
+    ("active", "beta", "words"),
+    [
+        ((True, True, False), 1.0, "this one keeps fewer, so try a smaller β than now"),
+        ((True, True, False), 9.0, "to 6: smaller than now"),
+        ((True, True, True), 1.0, "as many as there are factors"),
+    ],
+)
+def test_the_way_to_move_beta_follows_from_this_model(active, beta, words):
+    made = lives(usual(), *active, beta=beta)
+    theory = Advice("data", "gaussian", 1.0, 200, 0, torch.tensor([10.0, 8.0, 6.0, 4.0, 2.0]))
+    assert words in said(dataclasses.replace(made, advice=theory), "What to change")
+
+
+@pytest.mark.parametrize(
+    ("beta", "words"), [(1.0, "to 8: larger than now"), (9.0, "more, so try a larger β")]
+)
+def test_more_latents_than_factors_ask_for_a_larger_beta(beta, words):
+    made = lives(usual(), True, True, True, beta=beta)
+    two = made.match._replace(factors=("a", "b"), information=made.match.information[..., :2])
+    theory = Advice("data", "gaussian", 1.0, 200, 0, torch.tensor([10.0, 8.0, 6.0, 4.0]))
+    assert words in said(dataclasses.replace(made, match=two, advice=theory), "What to change")
+
+
+def test_only_latents_that_move_nothing_can_be_left_out():
+    made = usual()
+    assert "could be left out" not in said(lives(made, True, True, False), "What to change")
+    still = lives(made, True, True, False, column_norms=torch.tensor([3.0, 1.0, 0.01]))
+    assert "Its 1 collapsed latent could be left out" in said(still, "What to change")
+
+
+def test_small_angles_and_a_large_dto_are_reconciled():
+    tilt = torch.tensor([[1.0, 0.08], [0.08, 1.0]])
+    text = said(study(lambda z: z @ tilt, latent=2), "Are the axes at right angles?")
+    assert "no more orthogonal than chance" in text and "so alike in length" in text
+    apart = torch.tensor([[1.0, 0.6], [0.6, 2.0]])
+    assert "so alike in length" not in said(
+        study(lambda z: z @ apart, latent=2), "Are the axes at right angles?"
+    )
+
+
+def test_scores_belong_to_their_seeds_whatever_their_order():
+    rows = [{"member": seed, "metric": "mig", "score": seed / 10} for seed in (2, 0, 1)]
+    assert Match(("a",), np.zeros((3, 1, 1)), pd.DataFrame(rows), 5).mean("mig") == [0.0, 0.1, 0.2]
+
+
+def test_numbers_have_a_minus_of_their_own():
+    assert [signed(value) for value in (-0.001, -0.5, 0.25)] == ["0.00", "−0.50", "0.25"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.4, 2.6), (0.7, 1.3), (30.0, 34.0)])
+def test_narrow_scales_have_more_than_one_tick(low, high):
+    ticks = Scale(low, high, 0, 100, log=True).ticks()
+    assert len(ticks) > 1 and all(low * 0.99 <= tick <= high * 1.01 for tick in ticks)
+
+
+def test_six_models_have_six_colours():
+    made = usual()
+    six = [dataclasses.replace(made, name=f"model {k}") for k in range(6)]
+    (part,) = [part for part in sections(six) if part.title == "Are the latents the factors?"]
+    legend = re.findall(r'<span class="(\w+)"><i>', part.groups[-1].panels[0].markup)
+    assert len(set(legend)) == 6
+    assert part.groups[-1].panels[0].markup.count('class="fill c5"') == len(SCORES)
+
+
+def test_a_chart_that_is_wide_gets_a_row_of_its_own():
+    many = study(lambda z: torch.tanh(z @ torch.eye(12).to(z)), latent=12)
+    few = study(linear, latent=3)
+    parts = [
+        next(part for part in sections([made]) if part.title == "Do the latents act independently?")
+        for made in (many, few)
+    ]
+    assert [part.beside for part in parts] == [False, True]
+    assert [part.small for part in parts] == [False, True]
+
+
+def test_signs_are_explained_as_they_are_drawn():
+    pictures = study(lambda z: torch.tanh(z @ torch.ones(3, 64)).reshape(-1, 1, 8, 8), latent=3)
+    for made, words in ((pictures, "orange: up"), (study(linear, latent=3), "above the line: up")):
+        (part,) = [part for part in sections([made]) if part.title == "The decoder's own directions"]
+        assert words in part.prose[0]

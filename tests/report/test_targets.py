@@ -1,0 +1,135 @@
+"""What a report is made of and where it goes: refused before anything is measured, and told apart."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import unseam
+from unseam.papers import artefacts, committed, results_folder
+from unseam.report import run_studies, study, write
+from unseam.report._slim import slim
+from unseam.report.page import check_path
+from unseam.report.writing import all_runs
+from unseam.targets import inspect_run
+
+
+def never(*_, **__):
+    raise AssertionError("it was measured")
+
+
+# Paths
+
+
+@pytest.mark.parametrize("path", ["file/page.html", "."])
+def test_reproduce_looks_at_the_path_first(call, tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("unseam.reproducing.run_artefacts", never)
+    (tmp_path / "file").touch()
+    status, out, err = call("reproduce", "sikka2019.figure1", "--scale", "smoke", "--report", path)
+    assert status != 0 and out == "" and len(err.splitlines()) == 1
+    assert "is no folder" in err or "is a folder" in err
+
+
+def test_report_looks_at_the_path_first(call, own, tmp_path, monkeypatch):
+    monkeypatch.setattr("unseam.report.own_study", never)
+    (tmp_path / "file").touch()
+    status, out, err = call("report", f"{own}:decoder", "--latent", 3, "--out", "file/report.html")
+    assert (status, out) == (1, "") and "could not write file/report.html" in err
+
+
+def test_write_looks_at_the_path_first(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("unseam.report.writing.run_studies", never)
+    with pytest.raises(ValueError, match="is a folder; give the name of a file"):
+        write(run, tmp_path)
+
+
+def test_a_folder_that_may_not_be_written_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(OSError, match="could not write .*new/page.html: .* may not be written to"):
+        check_path(tmp_path / "new" / "page.html")
+    assert not (tmp_path / "new").exists()
+
+
+# Runs
+
+
+def test_too_many_models_are_refused_before_any_is_measured(run, monkeypatch):
+    monkeypatch.setattr("unseam.report.writing.run_studies", never)
+    with pytest.raises(ValueError, match="at most 6 models stand side by side, got 8; leave some out"):
+        all_runs([run] * 4)
+
+
+def test_folders_of_one_name_are_told_apart(run, tmp_path, monkeypatch):
+    for above in ("a", "b"):
+        shutil.copytree(run, tmp_path / above / "tiny")
+    monkeypatch.chdir(tmp_path / "a" / "tiny")
+    found = all_runs([Path("."), Path("../../b/tiny")], members=[0], points=20)
+    assert [made.name for group in found for made in group] == ["a/tiny", "b/tiny"]
+    assert found[0][0].about["run"] == "tiny"
+
+
+def test_a_member_that_diverged_is_named(run, monkeypatch):
+    def diverging(path, **_):
+        yield from inspect_run(path, points=20, members=[0])
+        raise ValueError("decoder must be finite")
+
+    monkeypatch.setattr("unseam.report.runs.inspect_run", diverging)
+    with pytest.raises(
+        ValueError, match="member 1 cannot be measured, choose others: decoder must be finite"
+    ):
+        run_studies(run, points=20)
+
+
+# Decoders
+
+
+def test_as_many_points_as_were_asked_for(call, own):
+    status, out, _ = call("report", f"{own}:decoder", "--latent", 3, "--points", 40, "--json")
+    assert status == 0 and '"points": 40' in out
+
+
+def test_points_are_as_precise_as_the_decoder():
+    decoder = torch.nn.Sequential(torch.nn.Linear(2, 5).double(), torch.nn.Tanh())
+    assert study(decoder, latent=2, points=30).found.points == 30
+
+
+# Figures of artefacts
+
+
+@pytest.fixture(scope="module")
+def kept():
+    keys = ("sikka2019.figure1", "allen2024.theorem3")
+    return [committed(artefacts()[key], results_folder()) for key in keys]
+
+
+def test_figures_of_one_page_share_no_names(kept, tmp_path):
+    text = write(kept, tmp_path / "two.html").read_text()
+    names = re.findall(r'\bid="([^"]+)"', text)
+    assert len(names) == len(set(names))
+    used = re.findall(r'(?:href="#|url\(#)([^")]+)', text)
+    assert len(used) > 50 and set(used) <= set(names)
+
+
+def test_slim_figures_have_all_their_marks(kept):
+    figure = unseam.report.to_svg(artefacts()[kept[1].key].draw(kept[1].outcome))
+    made = slim(figure, "f0-")
+    assert len(made) < 0.8 * len(figure)
+    for tag in ("<use", "<path", "<image"):
+        assert made.count(tag) == figure.count(tag)
+    assert made.count("<g") == made.count("</g>")
+
+
+@pytest.mark.parametrize(
+    ("style", "grouped"),
+    [("fill: red", True), ("fill: red; opacity: 0.5", False), ("fill-opacity: 0.5", True)],
+)
+def test_marks_share_a_style_where_that_is_the_same_picture(style, grouped):
+    marks = "".join(f'<use xlink:href="#m" x="{x}.23456" y="2" style="{style}"/>\n' for x in range(3))
+    made = slim(f'<svg><path id="m" d="M 0 1.23456 \nL 3 4 \n"/><g id="gone">{marks}</g></svg>', "p")
+    assert made.startswith('<svg><path id="pm" d="M 0 1.23 L 3 4"/><g>')
+    assert made.count(style) == (1 if grouped else 3)
+    assert 'xlink:href="#pm" x="1.23" y="2"' in made
