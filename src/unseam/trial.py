@@ -83,6 +83,7 @@ class Trial:
     learning_rate: float = _about(1e-3, "learning rate")
     momentum: float = _about(0.0, "momentum of sgd")
     adam_betas: tuple[float, float] = _about((0.9, 0.999), "decay rates of adam")
+    accumulator: float = _about(0.0, "adagrad's sum of squares before the first update (TensorFlow's is 0.1)")
     epsilon: float | None = _about(None, "the optimiser's ε (by default 1e-8 for adam, 1e-10 for adagrad)")
     steps: int = _about(10_000, "number of updates")
     batch_size: int = _about(64, "items an update")
@@ -158,7 +159,7 @@ def _check_ranges(trial: Trial) -> None:
         value = getattr(trial, name)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
             raise ValueError(f"{name} must be a whole number from 0 to 2^63 - 1, got {value!r}")
-    for name in sorted(MEMBER_FIELDS - {"seed"}):
+    for name in sorted(MEMBER_FIELDS - {"seed"} | {"accumulator"}):
         value = getattr(trial, name)
         if (
             isinstance(value, bool)

@@ -102,6 +102,29 @@ def test_polarised_share_counts_from_the_last_check_above_the_threshold(monkeypa
     assert members["polarised"].tolist() == [pytest.approx(50.0)]
 
 
+def test_runs_that_diverge_are_left_out_and_counted(monkeypatch):
+    setup = smoke(LINEAR, betas=(1e-4,))
+    whole = followed(setup, "AE", HERE)
+    steps = unseam.papers.rolinek2019.runs.training_steps
+
+    def stumbling(stack, world, **options):
+        stack.alive[1] = False
+        return steps(stack, world, **options)
+
+    monkeypatch.setattr("unseam.papers.rolinek2019.runs.training_steps", stumbling)
+    part = followed(setup, "AE", HERE)
+    assert (whole.trainings["diverged"][0], part.trainings["diverged"][0]) == (0, 1)
+    assert set(part.members["seed"]) == set(whole.members["seed"]) - {1}
+    pd.testing.assert_frame_equal(
+        part.members.reset_index(drop=True), whole.members.query("seed != 1").reset_index(drop=True)
+    )
+
+
+def test_a_column_of_which_nothing_is_left_says_so():
+    with pytest.raises(RuntimeError, match="all 3 runs of AE on linear diverged"):
+        followed(smoke(LINEAR, learning_rate=1e30), "AE", HERE)
+
+
 def test_losses_are_members_of_one_stack_and_table_2_takes_one_of_them():
     members = followed(smoke(LINEAR, seeds=2), "β-VAE", HERE).members
     assert len(last(members)) == 4

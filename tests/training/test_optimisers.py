@@ -15,6 +15,7 @@ CASES = [
         lambda p, lr: torch.optim.Adam(p, lr=lr, betas=(0.5, 0.9), eps=1e-4),
     ),
     ("adagrad", AdaGrad(), lambda p, lr: torch.optim.Adagrad(p, lr=lr)),
+    ("adagrad", AdaGrad(), lambda p, lr: torch.optim.Adagrad(p, lr=lr, initial_accumulator_value=0.1)),
     ("sgd", Sgd(), lambda p, lr: torch.optim.SGD(p, lr=lr)),
     ("sgd", Sgd(momentum=0.9), lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9)),
 ]
@@ -26,7 +27,10 @@ def test_agrees_with_torch(name, update, reference, dtype):
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(2, 7, dtype=dtype, generator=generator)
     target = torch.randn(2, 7, dtype=dtype, generator=generator)
-    flat, state = start.clone(), optimiser_state(name, start)
+    first = reference([torch.zeros(1, requires_grad=True)], 1.0).defaults.get(
+        "initial_accumulator_value", 0.0
+    )
+    flat, state = start.clone(), optimiser_state(name, start, accumulator=first)
     rate = torch.tensor(RATES, dtype=dtype)[:, None]
     for step in range(1, 51):
         update(

@@ -53,6 +53,7 @@ def test_groups_keep_the_order():
         ({"momentum": 1.0}, "momentum must lie in"),
         ({"encoder_widths": (0,)}, "encoder_widths must hold whole numbers of at least 1"),
         ({"architecture": "study", "encoder_widths": (3,)}, "encoder_widths is for architecture 'mlp'"),
+        ({"accumulator": -0.1}, "accumulator must be a finite number of at least 0, got -0.1"),
         ({"epsilon": 0.0}, "epsilon must be a finite number above 0, got 0.0"),
         ({"adam_betas": (2.0, 3.0)}, "adam_betas must be two numbers in"),
         ({"adam_betas": (0.9, 0.9, 0.9)}, "adam_betas must be two numbers in"),

@@ -10,14 +10,16 @@ from torch import Tensor
 __all__ = ["AdaGrad", "Adam", "Optimiser", "Sgd", "optimiser_state"]
 
 
-def optimiser_state(name: str, flat: Tensor) -> dict[str, Tensor]:
-    """Zeroed state of an optimiser for parameters ``flat`` (member, parameter).
+def optimiser_state(name: str, flat: Tensor, *, accumulator: float = 0.0) -> dict[str, Tensor]:
+    """State of an optimiser for parameters ``flat`` (member, parameter), zero but for AdaGrad's ``accumulator``.
 
     >>> sorted(optimiser_state("adam", torch.zeros(2, 3)))
     ['mean', 'square']
+    >>> optimiser_state("adagrad", torch.zeros(1, 2), accumulator=0.1)
+    {'square': tensor([[0.1000, 0.1000]])}
     """
     names = {"adam": ("mean", "square"), "adagrad": ("square",), "sgd": ("velocity",)}[name]
-    return {key: torch.zeros_like(flat) for key in names}
+    return {key: torch.full_like(flat, accumulator if name == "adagrad" else 0.0) for key in names}
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Adam:
 
 @dataclass(frozen=True)
 class AdaGrad:
-    """AdaGrad (Duchi et al. 2011), as ``torch.optim.Adagrad`` computes it, accumulator starting at zero.
+    """AdaGrad (Duchi et al. 2011), as ``torch.optim.Adagrad`` computes it.
 
     >>> flat, grad = torch.zeros(1, 2), torch.tensor([[3.0, -0.5]])
     >>> AdaGrad()(flat, grad, optimiser_state("adagrad", flat), torch.tensor([[0.1]]), torch.tensor(1.0).double())

@@ -180,7 +180,7 @@ def stack_trials(
             device
         ),
         buffers=buffers,
-        state=optimiser_state(trials[0].optimiser, flat),
+        state=optimiser_state(trials[0].optimiser, flat, accumulator=trials[0].accumulator),
         blocks=_blocks(trials, template, device, dtype),
         weights=_weights(trials, device, dtype),
         seeds=torch.tensor([trial.seed for trial in trials], device=device),

@@ -1,6 +1,7 @@
 """Variational autoencoders pursue PCA directions (by accident) (Rolínek, Zietlow and Martius 2019)."""
 
 from unseam.papers.artefact import Artefact
+from unseam.papers.rolinek2019.along import ALONG
 from unseam.papers.rolinek2019.convention import CONVENTION
 from unseam.papers.rolinek2019.figure3 import FIGURE3, FORETOLD
 from unseam.papers.rolinek2019.figure_s4 import FIGURE_S4
@@ -19,9 +20,10 @@ ARTEFACTS: tuple[Artefact, ...] = (
     WORKED_EXAMPLE,
     *TABLE1,
     *TABLE2,
-    CONVENTION,
+    *CONVENTION,
     FIGURE3,
     FORETOLD,
+    ALONG,
     *FIGURE_S4,
     TABLE_S4,
     FIGURE_S5,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,12 +40,13 @@ class Followed(NamedTuple):
     members: pd.DataFrame
     """A row for each run and record: ``column``, ``beta``, ``seed``, ``epoch``, and the keys of :func:`measures`.
 
-    ``polarised`` is the percentage of training, so far, from which on Δ_KL stayed below 3 %.
+    ``polarised`` is the percentage of training, so far, from which on Δ_KL stayed below 3 %. Runs that diverged are
+    left out.
     """
     regime: pd.DataFrame
     """Δ_KL along training: ``column``, ``beta``, ``step``, and ``min``, ``mean`` and ``max`` over seeds."""
     trainings: pd.DataFrame
-    """One row: how many members were trained, for how long and where."""
+    """One row: how many members were trained, how many of them diverged, for how long and where."""
 
 
 def followed(setup: Setup, column: Column, where: Workplace) -> Followed:
@@ -115,8 +117,16 @@ def _train(setup: Setup, column: Column, world: World, where: Workplace) -> Foll
                     one | {"epoch": epoch, "polarised": part} | other
                     for one, part, other in zip(who, share, found, strict=True)
                 ]
-    about = _about(setup, column, ensemble) | {"seconds": round(time.monotonic() - began, 1)}
-    return Followed(pd.DataFrame(rows), _thinned(checks), pd.DataFrame([about]))
+    alive = stack.alive.tolist()
+    if not any(alive):
+        raise RuntimeError(
+            f"all {len(alive)} runs of {column} on {setup.world} diverged: lower the learning rate or, for "
+            "adagrad, raise the accumulator"
+        )
+    kept = [row for row, sound in zip(rows, itertools.cycle(alive), strict=False) if sound]
+    about = _about(setup, column, ensemble) | {"diverged": alive.count(False)}
+    about["seconds"] = round(time.monotonic() - began, 1)
+    return Followed(pd.DataFrame(kept), _thinned(checks), pd.DataFrame([about]))
 
 
 def _about(setup: Setup, column: Column, ensemble: Ensemble) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from unseam.papers.rolinek2019.runs import at_beta, followed, last
 from unseam.papers.rolinek2019.setups import (
     COLUMNS,
     FASHION,
+    JUDGED,
     LINEAR,
     LINEAR_FAMILY,
     MNIST,
@@ -271,11 +272,11 @@ TABLE2 = (
         },
     ),
     _artefact(
-        3e-4,
+        JUDGED["linear"],
         {"smoke": (smoke(LINEAR),), "laptop": (quick(LINEAR),), "full": _with(LINEAR_FAMILY, LINEAR)},
     ),
     _artefact(
-        6e-3,
+        JUDGED["nonlinear"],
         {
             "smoke": (smoke(NONLINEAR),),
             "laptop": (quick(NONLINEAR),),

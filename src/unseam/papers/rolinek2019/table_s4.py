@@ -14,7 +14,7 @@ from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
 from unseam.papers.rolinek2019.cells import CELL_RULE, ORDER_RULE, Published, cell, mean_interval, order
 from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, followed, last
-from unseam.papers.rolinek2019.setups import LINEAR, Setup, quick, smoke
+from unseam.papers.rolinek2019.setups import JUDGED, LINEAR, Setup, quick, smoke
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ class Settings:
     """The linear β-VAE, trained anew for each ratio of the factors' scales."""
 
     setup: Setup
-    beta: float = 3e-4
+    beta: float = JUDGED["linear"]
     ratios: tuple[float, ...] = (1.0, 1.2, 1.5)
 
     def at(self, ratio: float) -> Setup:

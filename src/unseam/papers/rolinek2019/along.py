@@ -1,0 +1,130 @@
+"""Beyond rolinek2019: distance to orthogonality and score of all its models along training."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from unseam.drawing import COLOURS, panels
+from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.rolinek2019.cells import ORDER_RULE, order
+from unseam.papers.rolinek2019.measures import SCORE
+from unseam.papers.rolinek2019.runs import at_beta, followed
+from unseam.papers.rolinek2019.setups import (
+    COLUMNS,
+    FASHION,
+    JUDGED,
+    LINEAR,
+    LINEAR_FAMILY,
+    MNIST,
+    NAMES,
+    NONLINEAR,
+    NONLINEAR_FAMILY,
+    RESTARTS,
+    SPRITES,
+    Setup,
+    quick,
+    smoke,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["ALONG"]
+
+STYLES = dict(zip(COLUMNS, COLOURS, strict=False))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All trainings of Table 2."""
+
+    setups: tuple[Setup, ...]
+
+
+def measure(settings: Settings, place: Workplace) -> Outcome:
+    """Follow every model, and compare how far its distance to orthogonality falls."""
+    import pandas as pd
+
+    parts = []
+    for setup in settings.setups:
+        for column in setup.columns:
+            runs = followed(setup, column, place).members
+            parts.append(at_beta(runs, JUDGED[setup.world]).assign(world=setup.world))
+    members = pd.concat(parts, ignore_index=True)
+    found = [finding for _, part in members.groupby("world", sort=False) for finding in _findings(part)]
+    return Outcome(tuple(found), {"members": members})
+
+
+def _findings(members: pd.DataFrame) -> list[Finding]:
+    """How much DtO changes from the first record to the last, of the diagonal posterior against both controls."""
+    world = NAMES[members["world"].iloc[0]]
+    changes = {str(column): _change(part) for column, part in members.groupby("column")}
+    best = next(column for column in COLUMNS if column in changes)
+    return [
+        order(f"{world}: change of DtO along training, {best} less {other}", changes[best], changes[other])
+        for other in ("AE", "β-VAE_Σ")
+    ]
+
+
+def _change(runs: pd.DataFrame) -> Any:
+    """DtO at the end less that at the first record, (run,)."""
+    curves = runs.pivot(index="seed", columns="epoch", values="dto")
+    return (curves[curves.columns.max()] - curves[curves.columns.min()]).to_numpy()
+
+
+def draw(outcome: Outcome) -> Figure:
+    """DtO above, score below, one column of panels a data set; mean and quartiles over runs."""
+    members = outcome.tables["members"]
+    worlds = list(dict.fromkeys(members["world"]))
+    titles = [f"DtO, {NAMES[world]}" for world in worlds]
+    scored = [world for world in worlds if members[members["world"] == world][SCORE].notna().any()]
+    titles += [f"score, {NAMES[world]}" for world in scored]
+    figure, axes = panels(titles, rows=2, width=2.6, height=2.1)
+    shown = [(world, "dto") for world in worlds] + [(world, SCORE) for world in scored]
+    for panel, (world, name) in zip(axes, shown, strict=True):
+        own = members[members["world"] == world]
+        for column in (column for column in COLUMNS if (own["column"] == column).any()):
+            curve = own[own["column"] == column].groupby("epoch")[name]
+            low, high = curve.quantile(0.25), curve.quantile(0.75)
+            panel.fill_between(low.index, low, high, color=STYLES[column], alpha=0.15, linewidth=0)
+            words = column.replace("_Σ", " Σ")
+            panel.plot(
+                curve.mean().index, curve.mean(), "o-", color=STYLES[column], markersize=2.5, label=words
+            )
+        panel.set_xscale("log")
+        panel.set_ylim(bottom=0)
+        panel.set_xlabel("epochs", fontsize=8)
+    axes[0].legend(fontsize=7, frameon=False)
+    return figure
+
+
+def _with(family: Setup, setup: Setup) -> tuple[Setup, ...]:
+    """β-VAEs from those of all β or all restarts, and the other models."""
+    return family, dataclasses.replace(setup, columns=tuple(c for c in setup.columns if c != "β-VAE"))
+
+
+ALONG = Artefact(
+    key="rolinek2019.along",
+    title="Beyond the paper: DtO and score of all models along training",
+    claim="Training with a diagonal posterior turns latents towards orthogonality; a full covariance or none does not.",
+    criterion=f"{ORDER_RULE} From the first record to the last DtO falls further with a diagonal posterior than "
+    "without.",
+    presets={
+        "smoke": Settings((smoke(LINEAR), smoke(SPRITES, latent=3))),
+        "laptop": Settings((quick(LINEAR), quick(NONLINEAR))),
+        "full": Settings(
+            (
+                *_with(LINEAR_FAMILY, LINEAR),
+                *_with(NONLINEAR_FAMILY, NONLINEAR),
+                *_with(RESTARTS, SPRITES),
+                MNIST,
+                FASHION,
+            )
+        ),
+    },
+    measure=measure,
+    draw=draw,
+)
