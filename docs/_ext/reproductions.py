@@ -35,9 +35,8 @@ def verdicts(kept):
             lines.append(f"| {title} | {artefact.title} | not measured yet | | | |")
             continue
         mark = f"{MARKS[result.verdict]} {result.verdict}"
-        lines.append(
-            f"| {title} | {artefact.title} | {mark} | {result.scale} | {result.seconds:.0f} s | {hardware(result)} |"
-        )
+        seconds, on = result.spent
+        lines.append(f"| {title} | {artefact.title} | {mark} | {result.scale} | {seconds:.0f} s | {on} |")
     return "\n".join(lines)
 
 
@@ -52,7 +51,7 @@ def section(artefact, result):
         f"{found.verdict} | {cell(found.note)} |"
         for found in result.outcome.findings
     ]
-    versions = result.about["versions"]
+    versions, spent = result.about["versions"], result.spent
     text += [
         "",
         "```{raw} html",
@@ -63,7 +62,7 @@ def section(artefact, result):
     if result.outcome.note:
         text += [result.outcome.note, ""]
     text += [
-        f"`{result.command}` · {result.seconds:.0f} s on {hardware(result)}, torch {versions['torch']}, "
+        f"`{result.command}` · {spent.seconds:.0f} s on {spent.on}, torch {versions['torch']}, "
         f"{result.about['created'][:10]}, revision `{result.about['revision']}`.",
         "",
     ]
@@ -72,11 +71,6 @@ def section(artefact, result):
 
 def anchor(artefact):
     return artefact.key.replace(".", "-").replace("_", "-")
-
-
-def hardware(result):
-    about = result.about["hardware"]
-    return about.get("accelerator", f"{about['cores']} CPU cores")
 
 
 def number(found):

@@ -2,11 +2,12 @@
 
 import json
 
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
 from unseam.papers import SCALES, artefacts, committed, load_result, reproduce, results_folder, save_result
-from unseam.papers.artefact import Finding, verdict
+from unseam.papers.artefact import Finding, Outcome, Result, verdict
 
 ARTEFACTS = artefacts()
 each = pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=ARTEFACTS.keys())
@@ -66,6 +67,17 @@ def finding(said):
 )
 def test_verdict(said, expected):
     assert verdict(tuple(map(finding, said))) == expected
+
+
+def test_what_a_result_cost_counts_trainings_that_were_ready():
+    trainings = pd.DataFrame({"seconds": [40.0, 2.0], "hardware": ["GPU", "GPU"]})
+    about = {"hardware": {"cores": 2}}
+    found = [
+        Result("a.b", "full", {}, Outcome((), tables), about, 3.0)
+        for tables in ({}, {"trainings": trainings})
+    ]
+    assert [result.spent for result in found] == [(3.0, "2 cores"), (42.0, "GPU")]
+    assert Result("a.b", "full", {}, found[1].outcome, about, 60.0).spent == (60.0, "2 cores")
 
 
 def test_a_scale_that_an_artefact_lacks():

@@ -76,9 +76,7 @@ def standing(result: Result, kept: Result | None) -> str:
         words = "Smoke scale shows that everything runs; its trainings are too short for a verdict. "
     if kept is None:
         return words + "No result is committed yet."
-    return (
-        f"{words}Committed at {kept.scale} scale: {kept.verdict} ({kept.seconds:.0f} s on {_hardware(kept)})."
-    )
+    return f"{words}Committed at {kept.scale} scale: {kept.verdict} ({kept.spent.seconds:.0f} s on {kept.spent.on})."
 
 
 def artefact_rows(kept: Sequence[tuple[Artefact, Result | None]]) -> list[Row]:
@@ -94,8 +92,8 @@ def artefact_rows(kept: Sequence[tuple[Artefact, Result | None]]) -> list[Row]:
             "shows": artefact.title,
             "verdict": "not measured yet" if result is None else result.verdict,
             "scale": None if result is None else result.scale,
-            "seconds": None if result is None else result.seconds,
-            "on": None if result is None else _hardware(result),
+            "seconds": None if result is None else result.spent.seconds,
+            "on": None if result is None else result.spent.on,
         }
         for artefact, result in kept
     ]
@@ -160,8 +158,3 @@ def _report(results: Sequence[Result], path: Path | None, as_json: bool) -> None
     page = write(results, path)
     if not as_json:
         print(f"Open {page}")
-
-
-def _hardware(result: Result) -> str:
-    hardware = result.about["hardware"]
-    return str(hardware.get("accelerator", f"{hardware['cores']} cores"))

@@ -127,6 +127,17 @@ class Artefact:
         return self.key.split(".", 1)[1]
 
 
+class Spent(NamedTuple):
+    """What a result cost.
+
+    >>> Result("a2024.figure1", "smoke", {}, Outcome((), {}), {"hardware": {"cores": 2}}, 0.5).spent
+    Spent(seconds=0.5, on='2 cores')
+    """
+
+    seconds: float
+    on: str
+
+
 @dataclass(frozen=True)
 class Result:
     """An artefact measured at one scale, with all that is needed to do it again.
@@ -148,6 +159,15 @@ class Result:
     def verdict(self) -> Verdict:
         """The verdict over all findings."""
         return verdict(self.outcome.findings)
+
+    @property
+    def spent(self) -> Spent:
+        """Time and hardware of this measurement, or of the trainings that it found ready where these took longer."""
+        trainings = self.outcome.tables.get("trainings")
+        if trainings is not None and (trained := float(trainings["seconds"].sum())) > self.seconds:
+            return Spent(trained, ", ".join(dict.fromkeys(trainings["hardware"])))
+        hardware = self.about.get("hardware", {})
+        return Spent(self.seconds, str(hardware.get("accelerator", f"{hardware.get('cores', '?')} cores")))
 
     @property
     def command(self) -> str:

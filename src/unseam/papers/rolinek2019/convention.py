@@ -72,7 +72,7 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
 
 
 def draw(outcome: Outcome) -> Figure:
-    """Distance to orthogonality along training, mean and range over runs."""
+    """Distance to orthogonality along training, mean and quartiles over runs."""
     members = outcome.tables["members"]
     batches = sorted(members["batch"].unique())
     figure, axes = panels([f"DtO, batches of {batch}" for batch in batches], width=3.2, height=2.5)
@@ -80,9 +80,8 @@ def draw(outcome: Outcome) -> Figure:
         part = members[members["batch"] == batch]
         for (words, runs), colour in zip(part.groupby("loss", sort=False), COLOURS, strict=False):
             curve = runs.groupby("epoch")["dto"]
-            panel.fill_between(
-                curve.mean().index, curve.min(), curve.max(), color=colour, alpha=0.15, linewidth=0
-            )
+            low, high = curve.quantile(0.25), curve.quantile(0.75)
+            panel.fill_between(low.index, low, high, color=colour, alpha=0.15, linewidth=0)
             panel.plot(curve.mean().index, curve.mean(), "o-", color=colour, markersize=3, label=words)
         panel.set_xscale("log")
         panel.set_xlabel("epochs", fontsize=8)

@@ -221,15 +221,16 @@ def draw(outcome: Outcome) -> Figure:
             _draw_column(panel, place, ends[ends["column"] == column][name].to_numpy(), published[column])
         panel.set_xticks(range(len(columns)), [column.replace("_Σ", " Σ") for column in columns])
         panel.set_xlim(-0.6, len(columns) - 0.4)
-        panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]))
+        lowest = panel.get_ylim()[0]
+        panel.set_ylim(bottom=min(0.0, lowest) if lowest < 1 else None)
+    axes[0].set_ylim(top=max(axes[0].get_ylim()[1], 1.02 * random["mean"][:2].max()))
     for (_, row), style in zip(random.iterrows(), ("--", ":"), strict=False):
         axes[0].axhline(row["mean"], color="grey", linewidth=0.8, linestyle=style)
         axes[0].annotate(
             row["kind"],
-            (1, row["mean"]),
+            (1.01, row["mean"]),
             xycoords=("axes fraction", "data"),
-            ha="right",
-            va="bottom",
+            va="center",
             fontsize=7,
         )
     return figure
