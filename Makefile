@@ -6,7 +6,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-browser chromium lint types format docs bench validation calibration clean
+.PHONY: help venv demo explore screenshots test test-browser chromium lint types format docs bench validation calibration clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -17,18 +17,26 @@ venv: .venv/.dev ## make .venv with everything that tests and documentation need
 demo: .venv/.core ## train the small example and write its report
 	$(BIN)/unseam demo
 
+explore: .venv/.explore ## look around the example's models in the browser, until Ctrl-C
+	@test -f runs/demo/run.json || $(BIN)/unseam demo
+	@$(BIN)/unseam explore runs/demo
+
 test: .venv/.dev ## run tests and doctests, warnings as errors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --benchmark-disable
 
 test-browser: .venv/.browser chromium ## run the tests of pages in Chromium, which is installed where it is absent
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser -m browser
 
+screenshots: .venv/.browser chromium ## retake the pictures of the documentation, of the example's report and explorer
+	$(BIN)/unseam demo
+	$(BIN)/python tools/screenshots.py runs/demo
+
 chromium:
 	@command -v chromium >/dev/null || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; \
 	  else \
-	    echo "tests of pages need Chromium as the command 'chromium'; on Debian: sudo apt-get install chromium" >&2; \
+	    echo "tests and pictures of pages need Chromium as the command 'chromium'; on Debian: sudo apt-get install chromium" >&2; \
 	    exit 1; \
 	  fi; }
 
@@ -61,14 +69,19 @@ clean: ## remove everything that make has made
 	rm -rf .venv build dist docs/_build docs/api/generated docs/jupyter_execute .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Three stages of one environment: .core runs the package, .dev checks and documents it, .browser drives its pages.
+# Stages of one environment: .core runs the package, .explore its explorer, .dev checks and documents it, .browser drives
+# its pages.
 .venv/.core: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) -e .
 	@touch $@
 
+.venv/.explore: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) -e '.[explore]'
+	@touch .venv/.core $@
+
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) -e '.[test,docs,explore]'
-	@touch .venv/.core $@
+	@touch .venv/.core .venv/.explore $@
 
 .venv/.browser: .venv/.dev
 	$(PIP) -e '.[browser]'

@@ -1,9 +1,11 @@
 """Starting: what is refused before anything is served, and the command."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -54,7 +56,9 @@ def test_without_the_extra_the_command_says_how_to_get_it(run, monkeypatch, caps
     with pytest.raises(SystemExit) as leave:
         main()
     assert leave.value.code == 2
-    assert capsys.readouterr().err == "unseam: the explorer needs nicegui: pip install 'unseam[explore]'\n"
+    assert capsys.readouterr().err == (
+        "unseam: the explorer needs nicegui: install the extra explore, in a clone by pip install '.[explore]'\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,15 +102,56 @@ asyncio.run(cells())
 """
 
 
+def environment():
+    source = str(Path(unseam.__file__).parents[1])
+    return os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
 def test_one_visit_follows_another_in_a_process_that_runs_a_loop():
     pytest.importorskip("nicegui", reason="the explorer's extra is not installed")
-    source = str(Path(unseam.__file__).parents[1])
     result = subprocess.run(
-        [sys.executable, "-c", AGAIN],
-        env=os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
+        [sys.executable, "-c", AGAIN], env=environment(), capture_output=True, text=True, timeout=120
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [f"{latent} latents · unseam explorer" for latent in (2, 3)]
+
+
+SCRIPT = """
+import torch, unseam
+
+unseam.explore.serve(torch.nn.Linear(3, 4), latent=3, port=0, open_browser=False, started=print)
+print("afterwards")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "signals", "status"),
+    [
+        ("command", [signal.SIGINT], 0),
+        ("script", [signal.SIGINT, signal.SIGINT], 0),
+        ("command", [signal.SIGTERM], -signal.SIGTERM),
+    ],
+)
+def test_a_visit_ends_quietly_and_leaves_nothing_behind(run, tmp_path, how, signals, status):
+    pytest.importorskip("nicegui", reason="the explorer's extra is not installed")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = ["-m", "unseam.cli", "explore", str(run), "--no-open", "--port", "0"]
+    before = {path: path.stat().st_mtime_ns for folder in (run, tmp_path) for path in folder.rglob("*")}
+    process = subprocess.Popen(
+        [sys.executable, *(command if how == "command" else [script])],
+        env=environment(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert "http://127.0.0.1:" in process.stdout.readline()
+        for one in signals:
+            process.send_signal(one)
+            time.sleep(0.05)
+        out, problems = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, problems) == (status, "")
+    assert ("afterwards" in out) == (how == "script")
+    after = {path: path.stat().st_mtime_ns for folder in (run, tmp_path) for path in folder.rglob("*")}
+    assert after == before

@@ -107,7 +107,7 @@ def test_posterior_at_its_optimum():
     assert "Posterior and decoder agree" in found.summary()
     wrong = unseam.inspect(decoder, encoder=encoder, x=draw(40, 9), beta=5.0)
     assert wrong.precision_error.diagonal > 0.5
-    assert "check beta and likelihood given here" in wrong.summary()
+    assert "check beta and likelihood where you gave them" in wrong.summary()
 
 
 def polarised(values=(30.0, 10.0), *, precision=1.0, spread=0.0, dead=0.0, angle=0.0):

@@ -67,7 +67,6 @@ def test_a_full_covariance_carries_the_kl_of_the_whole_posterior():
     error = made.found.precision_error
     text = said(made, "Do encoder and decoder agree?")
     assert f"by {error.diagonal:.0%}, and by {error.off_diagonal:.0%} off the diagonal." in text
-    assert "which leaves the axes free to turn" in said(made, "What to change")
 
 
 def test_a_collapsed_model_tells_nothing():
@@ -111,6 +110,15 @@ def test_a_point_is_not_advised_another_beta():
     assert said(encoded(torch.zeros(3)), "What to change").endswith("To do:\nnothing")
 
 
+def test_a_full_covariance_is_advised_where_its_axes_have_turned():
+    turn = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(1)))[0]
+    covariance = torch.tensor([[0.2, 0.1, 0.0], [0.1, 0.2, 0.0], [0.0, 0.0, 0.2]])
+    turned = encoded(covariance, decoder=lambda z: linear(z @ turn))
+    advice = "train it with a diagonal posterior, since a full covariance leaves the axes free to turn"
+    assert said(turned, "What to change").count(advice) == 1
+    assert "diagonal posterior" not in said(encoded(covariance), "What to change")
+
+
 def test_advice_to_a_decoder_alone_is_conditional():
     assert "To do, if it was trained as a β-VAE:" in said(study(linear, latent=3), "What to change")
 
@@ -118,32 +126,43 @@ def test_advice_to_a_decoder_alone_is_conditional():
 @pytest.mark.parametrize(
     ("active", "beta", "words"),
     [
-        ((True, True, False), 1.0, "this one keeps fewer, so try a smaller β than now"),
-        ((True, True, False), 9.0, "to 6: smaller than now"),
+        ((True, True, False), 1.0, "this one keeps fewer than a linear one would"),
+        ((True, True, False), 9.0, "to 6, smaller than now"),
         ((True, True, True), 1.0, "as many as there are factors"),
     ],
 )
 def test_the_way_to_move_beta_follows_from_this_model(active, beta, words):
     made = lives(usual(), *active, beta=beta)
     theory = Advice("data", "gaussian", 1.0, 200, 0, torch.tensor([10.0, 8.0, 6.0, 4.0, 2.0]))
-    assert words in said(dataclasses.replace(made, advice=theory), "What to change")
+    text = said(dataclasses.replace(made, advice=theory), "What to change")
+    assert words in text
+    assert ("try a smaller β, since 2 latents are alive for 3 factors" in text) == (not all(active))
+    assert "larger β" not in text
 
 
 @pytest.mark.parametrize(
-    ("beta", "words"), [(1.0, "to 8: larger than now"), (9.0, "more, so try a larger β")]
+    ("beta", "words"), [(1.0, "to 8, larger than now"), (9.0, "keeps more than a linear one would")]
 )
 def test_more_latents_than_factors_ask_for_a_larger_beta(beta, words):
     made = lives(usual(), True, True, True, beta=beta)
     two = made.match._replace(factors=("a", "b"), information=made.match.information[..., :2])
     theory = Advice("data", "gaussian", 1.0, 200, 0, torch.tensor([10.0, 8.0, 6.0, 4.0]))
-    assert words in said(dataclasses.replace(made, match=two, advice=theory), "What to change")
+    text = said(dataclasses.replace(made, match=two, advice=theory), "What to change")
+    assert words in text and "try a larger β, since 3 latents are alive for 2 factors" in text
+    assert "smaller β" not in text
 
 
 def test_only_latents_that_move_nothing_can_be_left_out():
     made = usual()
-    assert "could be left out" not in said(lives(made, True, True, False), "What to change")
-    still = lives(made, True, True, False, column_norms=torch.tensor([3.0, 1.0, 0.01]))
+    two = made.match._replace(factors=("a", "b"), information=made.match.information[..., :2])
+    enough = dataclasses.replace(made, match=two)
+    assert "could be left out" not in said(lives(enough, True, True, False), "What to change")
+    norms = torch.tensor([3.0, 1.0, 0.01])
+    still = lives(enough, True, True, False, column_norms=norms)
     assert "Its 1 collapsed latent could be left out" in said(still, "What to change")
+    # of three factors one has no latent yet
+    missed = lives(made, True, True, False, column_norms=norms)
+    assert "could be left out" not in said(missed, "What to change")
 
 
 def test_small_angles_and_a_large_dto_are_reconciled():

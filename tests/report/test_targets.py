@@ -34,6 +34,19 @@ def test_reproduce_looks_at_the_path_first(call, tmp_path, monkeypatch, path):
     assert "is no folder" in err or "is a folder" in err
 
 
+@pytest.mark.parametrize("path", ["file/page.html", "."])
+@pytest.mark.parametrize("kind", ["run", "own"])
+def test_inspect_looks_at_the_path_first(call, own, run, tmp_path, monkeypatch, path, kind):
+    monkeypatch.setattr("unseam.targets.inspect_run", never)
+    monkeypatch.setattr("unseam.targets.inspect_own", never)
+    (tmp_path / "file").touch()
+    target = [run] if kind == "run" else [f"{own}:decoder", "--data", "points.npy"]
+    status, out, err = call("inspect", *target, "--report", path)
+    assert status != 0 and out == "" and len(err.splitlines()) == 1
+    assert "is no folder" in err or "is a folder" in err
+    assert not (run / "inspection").exists()
+
+
 def test_report_looks_at_the_path_first(call, own, tmp_path, monkeypatch):
     monkeypatch.setattr("unseam.report.own_study", never)
     (tmp_path / "file").touch()

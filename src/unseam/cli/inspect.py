@@ -53,6 +53,10 @@ def inspect_decoder(
     """Say what a decoder does to its latents: who lives, how orthogonal, does the posterior agree, what to do."""
     from unseam.targets import inspect_own, inspect_run
 
+    if report is not None:
+        from unseam.report.page import check_path
+
+        check_path(report)
     own = {"encoder": encoder, "latents": latents, "beta": beta, "likelihood": likelihood}
     if Path(target).is_dir() or ":" not in target:
         refuse({"data": data, **own}, "are for a decoder of your own; a run has its own")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import threading
 import warnings
 from collections.abc import Coroutine
@@ -73,9 +74,10 @@ def framework() -> tuple[FastAPI, asyncio.AbstractEventLoop]:
         asyncio.run_coroutine_threadsafe(step, loop).result()
 
     def stop() -> None:
-        wait(life.__aexit__(None, None, None))
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+        with contextlib.suppress(KeyboardInterrupt):  # it is ending already
+            wait(life.__aexit__(None, None, None))
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
 
     with warnings.catch_warnings():
         # the framework looks at every object there is, and torch has one that warns when it is looked at

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import socket
 import threading
+import time
 import webbrowser
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import torch
 import uvicorn
@@ -21,8 +23,8 @@ from unseam.explore.local import local_view
 from unseam.explore.state import first_state
 from unseam.explore.visit import frame
 
-# Seconds between two looks for an interrupt.
-_GLANCE = 0.5
+# Seconds between two looks for an interrupt, and those that a computation may take to end after one.
+_GLANCE, _LAST = 0.5, 5.0
 
 
 def run_server(
@@ -55,15 +57,14 @@ def run_server(
     # in the framework's own thread, so that one that already runs a loop (a notebook's) may wait for it
     serving = asyncio.run_coroutine_threadsafe(server.serve(sockets=[listening]), loop)
     try:
-        # Ctrl-C is how a visit ends
-        with contextlib.suppress(KeyboardInterrupt):
-            while not serving.done():  # an interrupt that another thread was given is seen between two waits
-                wait([serving], timeout=_GLANCE)
+        _patiently(serving, server.leave)
     finally:
-        server.should_exit = True
-        serving.result()
+        server.leave()
+        _patiently(serving, server.leave)
         for pool in pools:
+            _patiently(pool.submit(_rest), server.leave, seconds=_LAST)
             pool.shutdown(wait=False, cancel_futures=True)
+        serving.result()
 
 
 class _Server(uvicorn.Server):
@@ -78,6 +79,25 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self.ready()
+
+    def leave(self) -> None:
+        """Stop as soon as the answers under way are given, or a second has passed."""
+        self.should_exit = True
+
+
+def _patiently(awaited: Future[None], interrupted: Callable[[], None], *, seconds: float = math.inf) -> None:
+    """Wait for what another thread does; Ctrl-C is how a visit ends, and pressed again it changes nothing."""
+    end = time.monotonic() + seconds
+    while not awaited.done() and time.monotonic() < end:
+        try:
+            # an interrupt that another thread was given is seen between two waits
+            wait([awaited], timeout=_GLANCE)
+        except KeyboardInterrupt:
+            interrupted()
+
+
+def _rest() -> None:
+    """What a thread does last: Python would wait for it anyway, and there Ctrl-C is not quiet."""
 
 
 def _warm(exhibit: Exhibit, member: int) -> None:

@@ -76,7 +76,7 @@ def map_of(exhibit: Exhibit, state: State) -> Map:
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -3.0, 3.0))
     >>> found = map_of(exhibit, first_state(exhibit))
     >>> found.labels, found.marker, found.point(*found.place(1.0, 2.0))
-    (('z1', 'z2'), (0.0, 0.0), (1.0, 2.0))
+    (('z0', 'z1'), (0.0, 0.0), (1.0, 2.0))
     """
     codes = exhibit.codes(state.member)
     tints, legend = _tints(exhibit, state)
@@ -121,13 +121,13 @@ def marker_of(exhibit: Exhibit, state: State) -> tuple[float, float] | None:
 
 
 def latent_name(latent: int, state: State | None = None) -> str:
-    """What a latent is called on the page; primed where the axes are turned away from it.
+    """What a latent is called on the page, counted from 0; primed where the axes are turned away from it.
 
     >>> latent_name(0)
-    'z1'
+    'z0'
     """
     turned = state is not None and state.turn.degrees != 0 and latent in (state.turn.first, state.turn.second)
-    return f"z{latent + 1}{'′' if turned else ''}"
+    return f"z{latent}{'′' if turned else ''}"
 
 
 def clicked(exhibit: Exhibit, state: State, across: float, down: float) -> Place:

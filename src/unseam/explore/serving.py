@@ -64,7 +64,9 @@ def serve(
         started: told the address of the page once it can be opened.
     """
     if importlib.util.find_spec("nicegui") is None:
-        raise ValueError("the explorer needs nicegui: pip install 'unseam[explore]'")
+        raise ValueError(
+            "the explorer needs nicegui: install the extra explore, in a clone by pip install '.[explore]'"
+        )
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
     if isinstance(decoder, str | Path | Ensemble):

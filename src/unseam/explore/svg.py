@@ -66,7 +66,7 @@ def cosine_svg(found: Local, names: Sequence[str]) -> str:
     >>> from unseam.explore import exhibit_decoder
     >>> from unseam.explore.local import local_view
     >>> found = local_view(exhibit_decoder(lambda z: 2 * z, latent=2), 0, torch.zeros(2))
-    >>> cosine_svg(found, ["z1", "z2"]).count("<rect")
+    >>> cosine_svg(found, ["z0", "z1"]).count("<rect")
     4
     """
     count, edge, side = len(names), 30, 200
@@ -175,7 +175,7 @@ def map_svg(found: Map) -> str:
     >>> from unseam.explore.maps import map_of
     >>> from unseam.explore.state import first_state
     >>> exhibit = exhibit_decoder(lambda z: 2 * z, latent=2)
-    >>> "z1" in map_svg(map_of(exhibit, first_state(exhibit)))
+    >>> "z0" in map_svg(map_of(exhibit, first_state(exhibit)))
     True
     """
     left, right, low, high = found.frame

@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from unseam.geometry import Polarisation, Probes
@@ -99,6 +100,26 @@ class Inspection:
     pullback: Tensor | None = field(default=None, repr=False)
     variance: Tensor | None = field(default=None, repr=False)
     probes: Probes | None = field(default=None, repr=False)
+
+    @property
+    def dto_of_chance(self) -> float | None:
+        """DtO of live latents as a fraction of what random rotations of as many have, where both were measured."""
+        if self.dto_active is None or self.random_dto is None:
+            return None
+        return self.dto_active / self.random_dto.haar
+
+    @property
+    def posterior(self) -> Literal["diagonal", "full", "point"] | None:
+        """Of which kind: full where latents covary, a point where nothing varies; ``None`` without an encoder."""
+        variance = self.variance
+        if variance is None:
+            return None
+        if not bool((variance != 0).any()):
+            return "point"
+        diagonal = variance.ndim == 2 or torch.equal(
+            variance, torch.diag_embed(variance.diagonal(dim1=1, dim2=2))
+        )
+        return "diagonal" if diagonal else "full"
 
     def summary(self) -> str:
         """The verdict in plain words: who lives, how orthogonal, does the posterior agree, what to do."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from unseam.inspection import Inspection
 from unseam.report._words import percent, plain, spread
 from unseam.report.matching import SCORES
 from unseam.report.page import Section
-from unseam.report.study import Study, of_chance
+from unseam.report.study import Study
 
 __all__ = ["glance"]
 
@@ -49,7 +50,7 @@ def glance(studies: Sequence[Study]) -> Section:
         ),
         _Line(
             "DtO, part of chance",
-            [_over(study, of_chance, "{:.0%}") for study in studies],
+            [_over(study, attrgetter("dto_of_chance"), "{:.0%}") for study in studies],
             "0%",
             "how far axes are from right angles",
         ),

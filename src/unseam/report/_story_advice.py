@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unseam.advice import Advice
-from unseam.inspection import verdict
-from unseam.inspection.verdict import NEARLY
+from unseam.inspection.todo import todo
 from unseam.report._chart import Canvas, Scale, short
 from unseam.report._words import counted, joined, said
 from unseam.report.page import Group, Panel, Section
@@ -61,6 +60,7 @@ def absent(studies: Sequence[Study]) -> Section | None:
 
 def _advice(study: Study) -> str:
     found, given = study.found, study.advice
+    steps = todo(found, factors=None if study.match is None else len(study.match.factors))
     lives, text = len(study.live), ""
     if given is not None and _priced(study):
         text = (
@@ -68,29 +68,13 @@ def _advice(study: Study) -> str:
             f"data worth the price; this one has {counted(found.latent, 'latent')} and uses {lives}. "
         )
         text += _range(study, given)
-    elif _point(study):
+    elif found.posterior == "point":
         text = "Its codes are points, without a posterior, and so there is no price to set. "
-    if 0 < lives < found.latent and _idle(study):
+    if 0 < lives < found.latent and steps.beta >= 0 and _idle(study):
         text += (
             f"Its {counted(found.latent - lives, 'collapsed latent')} could be left out at hardly any cost. "
         )
-    if found.variance is not None and found.variance.ndim == 3:
-        text += "Its posterior has a full covariance, which leaves the axes free to turn. "
-    known = "To do" if found.variance is not None else "To do, if it was trained as a β-VAE"
-    return "\n".join([f"{text}{known}:", *_steps(study)])
-
-
-def _steps(study: Study) -> tuple[str, ...]:
-    """What to do: the inspection's advice, save where it speaks of a β or of other latents that are not there."""
-    if _point(study):
-        if study.chance is None or study.chance < NEARLY:
-            return ("nothing",)
-        return (
-            "train it as a β-VAE with a diagonal posterior: nothing pulls an autoencoder's axes to right angles",
-        )
-    if study.found.latent == 1 and study.live:
-        return ("give it more latents: a single one has no axes to compare",)
-    return verdict(study.found).advice
+    return "\n".join([f"{text}{steps.lead}:", *steps.steps])
 
 
 def _idle(study: Study) -> bool:
@@ -113,11 +97,11 @@ def _range(study: Study, given: Advice) -> str:
         return "That is as many as there are factors. "
     fewer = lives < wanted
     text = f"To keep {wanted}, one a factor, a linear decoder would need β from {low:.3g} to {high:.3g}"
-    if study.found.latent < wanted:
-        return f"{text}, and this one more latents. "
     if high <= beta if fewer else low > beta:
-        return f"{text}: {'smaller' if fewer else 'larger'} than now. "
-    return f"{text}; this one keeps {'fewer, so try a smaller' if fewer else 'more, so try a larger'} β than now. "
+        return f"{text}, {'smaller' if fewer else 'larger'} than now. "
+    if study.found.latent < wanted:
+        return f"{text}. "
+    return f"{text}; this one keeps {'fewer' if fewer else 'more'} than a linear one would. "
 
 
 def _thresholds(study: Study) -> Panel:
@@ -158,17 +142,8 @@ def _thresholds(study: Study) -> Panel:
 
 def _priced(study: Study) -> bool:
     """Whether thresholds are known, and there is a KL term for them to speak of."""
-    return study.advice is not None and len(_positive(study.advice)) > 0 and _spreads(study)
-
-
-def _point(study: Study) -> bool:
-    """Whether its encoder gives points."""
-    return study.found.variance is not None and not _spreads(study)
-
-
-def _spreads(study: Study) -> bool:
-    """Whether it has a posterior that is more than a point."""
-    return study.found.variance is not None and bool((study.found.variance != 0).any())
+    known = study.advice is not None and len(_positive(study.advice)) > 0
+    return known and study.found.posterior in ("diagonal", "full")
 
 
 def _alike(known: Sequence[Study]) -> list[list[Study]]:

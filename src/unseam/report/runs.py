@@ -14,7 +14,7 @@ import torch
 from unseam.data import World
 from unseam.report.matching import SCORES, match
 from unseam.report.measure import study
-from unseam.report.study import Match, Missing, Study, of_chance
+from unseam.report.study import Match, Missing, Study
 from unseam.scoring import encode_world
 from unseam.targets import KL_OBJECTIVES, Inspected, inspect_run, run_world, unseen
 from unseam.training import Ensemble
@@ -205,7 +205,7 @@ def _value(value: Any) -> str:
 
 def _median(found: Sequence[Any], matched: Match | None) -> int:
     """Which seed has the median MIG, or else the median DtO: the one that is shown."""
-    values = [of_chance(one) or 0.0 for one in found] if matched is None else matched.mean("mig")
+    values = [one.dto_of_chance or 0.0 for one in found] if matched is None else matched.mean("mig")
     return int(np.argsort(values, kind="stable")[(len(values) - 1) // 2])
 
 

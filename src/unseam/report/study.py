@@ -149,7 +149,7 @@ class Study:
     @property
     def chance(self) -> float | None:
         """DtO of live latents as a fraction of what random rotations of as many have."""
-        return of_chance(self.found)
+        return self.found.dto_of_chance
 
     def factor(self, latent: int) -> str:
         """The factor that a live latent tells most of, where it tells a fair part of one."""
@@ -173,15 +173,3 @@ def importance(found: Inspection) -> tuple[int, ...]:
     alive = weight.new_ones(len(weight)) if found.active is None else found.active.to(weight)
     keys = [(-float(lives), -float(value)) for lives, value in zip(alive, weight, strict=True)]
     return tuple(sorted(range(len(keys)), key=keys.__getitem__))
-
-
-def of_chance(found: Inspection) -> float | None:
-    """DtO of live latents as a fraction of what random rotations of as many have, where it was measured.
-
-    >>> import torch, unseam
-    >>> of_chance(unseam.inspect(lambda z: z * torch.tensor([1.0, 3.0]), torch.zeros(4, 2)))
-    0.0
-    """
-    if found.dto_active is None or found.random_dto is None:
-        return None
-    return found.dto_active / found.random_dto.haar
