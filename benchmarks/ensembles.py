@@ -38,6 +38,19 @@ NETS = {
         batch_size=100,
     ),
 }
+WIDE = Trial(
+    world="sprites",
+    latent=5,
+    encoder_widths=(1200, 1200),
+    decoder_widths=(1200, 1200, 1200),
+    beta=4.0,
+    optimiser="adagrad",
+    learning_rate=1e-2,
+    accumulator=0.1,
+    batch_size=1000,
+    precision="bf16",
+)
+"""Of rolinek2019 on sprites: too wide for a CPU."""
 MEMBERS = {"cpu": (1, 8, 64), "cuda": (1, 64, 100, 1000, 3000)}
 
 
@@ -50,6 +63,24 @@ def ensembles(device: torch.device) -> Iterator[dict[str, Any]]:
         for members in MEMBERS[device.type]:
             rate = members / _stacked(trial, world, device, members)
             yield {"net": name, "members": members, "member-steps/s": rate, "ratio": rate / eager}
+    if device.type == "cuda":
+        yield from _wide(device)
+
+
+def _wide(device: torch.device) -> Iterator[dict[str, Any]]:
+    """Layers, likelihood and update in few passes against the framework's own layers in the same stack."""
+    world = data.place(data.load(WIDE.world), device)
+    for members in (10, 30):
+        plain, ours = (
+            members / _stacked(WIDE, world, device, members, products=way) for way in (False, True)
+        )
+        for words, rate in ((f"{members}, layers of the framework", plain), (members, ours)):
+            yield {
+                "net": "rolinek2019 sprites, bf16",
+                "members": words,
+                "member-steps/s": rate,
+                "ratio": rate / plain,
+            }
 
 
 def eager_seconds(trial: Trial, world: World, device: torch.device, *, calls: int) -> float:
@@ -68,10 +99,12 @@ def eager_seconds(trial: Trial, world: World, device: torch.device, *, calls: in
     return seconds_per_call(step, device=device, calls=calls, warm_up=max(2, calls // 10))
 
 
-def _stacked(trial: Trial, world: World, device: torch.device, members: int) -> float:
+def _stacked(
+    trial: Trial, world: World, device: torch.device, members: int, *, products: bool | None = None
+) -> float:
     """Seconds a step of the visible loop, everything included: drawing, updates, records."""
     every = 100 if device.type == "cuda" else 20
     trials = [dataclasses.replace(trial, seed=seed, steps=10 * every) for seed in range(members)]
-    stack = stack_trials(trials, world.shape, size=len(world), device=device)
+    stack = stack_trials(trials, world.shape, size=len(world), device=device, products=products)
     records = training_steps(stack, world, every=every)
     return seconds_per_call(lambda: next(records), device=device, calls=1, warm_up=2) / every
