@@ -143,9 +143,38 @@ def test_stacked_layers_train_as_plain_ones(posterior, name, tolerance):
     assert (ours - theirs).norm() < tolerance * (theirs - start).norm()
 
 
+@pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
+@pytest.mark.parametrize("captured", [False, True])
+def test_nothing_is_read_before_it_is_written(name, captured):
+    """Memory full of NaN is handed to a step: any number that it takes from there stops a member."""
+    world = place(unseam.data.load("sprites", scales=2, orientations=2, positions=8), "cuda")
+    trial = Trial(
+        encoder_widths=(1200, 1200), decoder_widths=(1200, 1200), latent=5, batch_size=250, optimiser="adagrad",
+        learning_rate=1e-4, steps=3, precision=name,
+    )  # fmt: skip
+    stack = stack_trials(
+        [dataclasses.replace(trial, seed=seed) for seed in range(8)],
+        world.shape,
+        size=len(world),
+        device="cuda",
+    )
+    index, noise = (
+        torch.arange(2000, device="cuda").view(8, 250) % len(world),
+        torch.zeros(8, 250, 5, device="cuda"),
+    )
+    torch.full((1 << 32,), torch.nan, device="cuda")
+    step = make_step(stack, world)
+    for _ in range(3):
+        if captured:
+            step(index, noise, None)
+        else:
+            update(stack, world.images(index.flatten()).unflatten(0, index.shape), noise, None)
+    assert stack.alive.all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_kernels_compute_what_torch_does(dtype):
-    from unseam.models._fused import add_bias, bernoulli_rows, scale_rows
+    from unseam.models._fused import add_bias, bernoulli_rows, narrowed, scale_rows, sum_rows
 
     generator = torch.Generator("cuda").manual_seed(0)
 
@@ -155,6 +184,9 @@ def test_kernels_compute_what_torch_does(dtype):
     ulp = torch.finfo(dtype).eps
     y, bias = draw(3, 7, 1300).to(dtype), draw(3, 1400)[:, 50:1350]
     torch.testing.assert_close(add_bias(y.clone(), bias), (y.float() + bias[:, None]).to(dtype))
+    torch.testing.assert_close(sum_rows(y), y.double().sum(1).float(), rtol=1e-5, atol=1e-5)
+    wide = draw(3, 2000)[:, 100:1400].view(3, 26, 50)
+    assert torch.equal(narrowed(wide, dtype), wide.to(dtype))
     x, logits = draw(20, 1500).sigmoid(), (30 * draw(20, 1500)).to(dtype)
     logits[0, :2] = torch.tensor([300.0, -300.0])
     sums, slopes = bernoulli_rows(x, logits)

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["add_bias", "bernoulli_rows", "can_fuse", "narrowed", "scale_rows"]
+__all__ = ["add_bias", "bernoulli_rows", "can_fuse", "narrowed", "scale_rows", "sum_rows"]
 
 _BLOCK = 1024
+_ROWS, _COLUMNS = 32, 64
 
 
 def can_fuse(x: Tensor) -> bool:
@@ -59,6 +60,16 @@ def scale_rows(y: Tensor, by: Tensor) -> Tensor:
     return scaled
 
 
+def sum_rows(y: Tensor) -> Tensor:
+    """Sums over rows of y (member, row, column) in single precision, (member, column)."""
+    members, rows, columns = y.shape
+    sums = torch.empty(members, columns, dtype=torch.float32, device=y.device)
+    grid = ((columns + _COLUMNS - 1) // _COLUMNS, members)
+    with torch.cuda.device(y.device):
+        _compiled().sum[grid](y, sums, rows, columns, _ROWS, _COLUMNS)
+    return sums
+
+
 def _blocks(size: int) -> int:
     return (size + _BLOCK - 1) // _BLOCK
 
@@ -68,6 +79,7 @@ class _Kernels(NamedTuple):
     copy: Any
     bernoulli: Any
     scale: Any
+    sum: Any
 
 
 @cache
@@ -78,7 +90,7 @@ def _compiled() -> Any:
         import triton.language as tl
     except ImportError:
         return None
-    makers = (_add_kernel, _copy_kernel, _bernoulli_kernel, _scale_kernel)
+    makers = (_add_kernel, _copy_kernel, _bernoulli_kernel, _scale_kernel, _sum_kernel)
     return _Kernels(*(make(triton, tl) for make in makers))
 
 
@@ -141,3 +153,21 @@ def _scale_kernel(triton: Any, tl: Any) -> Any:
         tl.store(scaled + place, value, mask)
 
     return scale
+
+
+def _sum_kernel(triton: Any, tl: Any) -> Any:
+    @triton.jit  # type: ignore[untyped-decorator]
+    def add_up(y, sums, rows, columns, high: tl.constexpr, wide: tl.constexpr):  # type: ignore[no-untyped-def]
+        member = tl.program_id(1).to(tl.int64)
+        row, column = tl.arange(0, high)[:, None], tl.program_id(0) * wide + tl.arange(0, wide)
+        inside = column < columns
+        total = tl.zeros((high, wide), dtype=tl.float32)
+        turn = 0
+        while turn < rows:
+            mask = (turn + row < rows) & inside[None, :]
+            place = (member * rows + turn + row) * columns + column[None, :]
+            total += tl.load(y + place, mask, 0.0).to(tl.float32)
+            turn += high
+        tl.store(sums + member * columns + column, tl.sum(total, axis=0), inside)
+
+    return add_up

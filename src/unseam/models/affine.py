@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unseam.models._fused import add_bias, can_fuse, narrowed
+from unseam.models._fused import add_bias, can_fuse, narrowed, sum_rows
 from unseam.models._members import over_members
 
 __all__ = ["StackedLinear", "stacked_linear"]
@@ -81,9 +81,8 @@ class _Linear(torch.autograd.Function):
         by_weight = _product(gradient.mT, x, ctx.weight_dtype)
         by_bias = None
         if ctx.needs_input_grad[2]:
-            # as a product, which GPU libraries sum faster over rows
-            ones = gradient.new_ones(len(gradient), 1, gradient.shape[1])
-            by_bias = _product(ones, gradient, ctx.bias_dtype).squeeze(1)
+            fused = can_fuse(gradient) and ctx.bias_dtype == torch.float32
+            by_bias = sum_rows(gradient) if fused else gradient.sum(dim=1, dtype=ctx.bias_dtype)
         return by_x, by_weight, by_bias
 
 
