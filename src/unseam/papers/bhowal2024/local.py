@@ -10,10 +10,12 @@ from torch import Tensor
 
 from unseam import geometry
 from unseam.models import VAE, Encoding
-from unseam.papers.bhowal2024.released import released_errors, signed_fits
+from unseam.papers.bhowal2024.released import gram_root, released_errors, signed_fits
 from unseam.papers.bhowal2024.setups import Setup
 
 __all__ = ["Around", "around", "held_out_shifts"]
+
+TINY = 1e-6
 
 
 class Around(NamedTuple):
@@ -36,7 +38,8 @@ class Around(NamedTuple):
     fitted_squares: Tensor
 
 
-def around(model: VAE, code: Encoding, alive: Tensor, setup: Setup) -> Around:
+@torch.no_grad()
+def around(model: VAE, code: Encoding, alive: Tensor, setup: Setup, *, audited: bool = True) -> Around:
     """Measure a decoder of means (Eqs. 8, 11, 12; A.8.2; Lemma 4; Theorem 1 c).
 
     Numbers: ``linear``, ``nonlinear``, ``exact`` (least squares), held-out errors of local decoders as a share of the
@@ -46,13 +49,16 @@ def around(model: VAE, code: Encoding, alive: Tensor, setup: Setup) -> Around:
     ``od_invariant`` over active latents, of M_D (``od_invariant_fit``) and of the Jacobian; ``gap_means``, the
     Jacobian's Hadamard gap, and ``gap_rotated``, the same after a random rotation of the latents; ``slope``,
     ``correlation``, ``spread`` of the law σ² ∝ 1/‖c‖² over active latents, of the Jacobian and of M_D (``..._fit``),
-    and ``slope_control``, with variances of other latents. Medians over points, except that scores are means.
+    of σ²/(1 − σ²) in the place of σ² (``..._whole``), which the whole KL asks for, and ``..._control``, with variances
+    of other latents. Medians over points, except that scores are means. Those of
+    :func:`~unseam.papers.bhowal2024.released.released_errors`, where audited.
 
     Args:
         model: in evaluation mode.
         code: posterior means and variances (point, latent).
         alive: active latents (latent,).
         setup: noises and steps of the fits.
+        audited: whether to follow the released procedure too.
 
     >>> from unseam.models import build, initialise
     >>> from unseam.papers.bhowal2024.setups import SPRITES, smoke
@@ -65,7 +71,7 @@ def around(model: VAE, code: Encoding, alive: Tensor, setup: Setup) -> Around:
     """
 
     def decoder(z: Tensor) -> Tensor:
-        return model.likelihood.mean(model.decode(z)).detach()
+        return model.likelihood.mean(model.decode(z))
 
     fits = {
         form: _fitted(decoder, code, form, setup.fit_steps[-1], setup) for form in ("linear", "nonlinear")
@@ -76,14 +82,12 @@ def around(model: VAE, code: Encoding, alive: Tensor, setup: Setup) -> Around:
     gram = matrix.double().mT @ matrix.double()
     summary = _errors(fits, exact) | _losses(fits, metric, code, setup)
     summary |= _orthogonality(metric, gram, alive) | _law(code, metric, gram, alive)
-    jacobian_distances = _distances(_root(metric), "jacobian_")
-    audited = Encoding(code.mean[: setup.audited], code.variance[: setup.audited])
-    summary |= released_errors(decoder, audited)
+    some = Encoding(code.mean[: setup.audited], code.variance[: setup.audited])
     return Around(
-        summary,
+        summary | (released_errors(decoder, some) if audited else {}),
         _path(decoder, code, fits, setup),
-        signed_fits(decoder, audited),
-        _distances(matrix, "") | jacobian_distances,
+        signed_fits(decoder, some) if audited else [],
+        _distances(gram_root(gram), "") | _distances(gram_root(metric), "jacobian_"),
         metric.diagonal(dim1=-2, dim2=-1),
         gram.diagonal(dim1=-2, dim2=-1),
     )
@@ -160,7 +164,6 @@ def _losses(
     return found
 
 
-@torch.no_grad()
 def _pullback(model: VAE, mean: Tensor) -> Tensor:
     """JᵀJ (point, latent, latent) of the decoder's means, in double precision."""
     before = mean.dtype
@@ -168,12 +171,6 @@ def _pullback(model: VAE, mean: Tensor) -> Tensor:
     metric = geometry.pullback(lambda z: model.likelihood.mean(model.decode(z)), mean.double())
     model.to(before)
     return metric
-
-
-def _root(metric: Tensor) -> Tensor:
-    """Matrices R (point, latent, latent) with RᵀR the metric: the Jacobian up to a rotation of the data."""
-    values, vectors = torch.linalg.eigh(metric)
-    return values.clamp(min=0).sqrt().unsqueeze(-1) * vectors.mT
 
 
 def _distances(matrices: Tensor, prefix: str) -> dict[str, Tensor]:
@@ -191,8 +188,8 @@ def _orthogonality(metric: Tensor, gram: Tensor, alive: Tensor) -> dict[str, flo
     drawn = torch.randn(len(live), count, count, generator=_generator(), dtype=live.dtype).to(live.device)
     turn = torch.linalg.qr(drawn).Q
     values = (
-        geometry.od_score(_root(live), form="invariant"),
-        geometry.od_score(_root(fitted), form="invariant"),
+        geometry.od_score(gram_root(live), form="invariant"),
+        geometry.od_score(gram_root(fitted), form="invariant"),
         geometry.hadamard_gap(live),
         geometry.hadamard_gap(turn.mT @ live @ turn),
     )
@@ -200,8 +197,9 @@ def _orthogonality(metric: Tensor, gram: Tensor, alive: Tensor) -> dict[str, flo
 
 
 def _law(code: Encoding, metric: Tensor, gram: Tensor, alive: Tensor) -> dict[str, float]:
-    """Medians over points of the law's line for the Jacobian, for M_D, and for variances of other latents."""
-    kinds = {"": (code.variance, metric), "_fit": (code.variance, gram)}
+    """Medians over points of the law's line for the Jacobian, for M_D, with the whole KL, and for other latents."""
+    whole = code.variance / (1 - code.variance).clamp(min=TINY)
+    kinds = {"": (code.variance, metric), "_fit": (code.variance, gram), "_whole": (whole, metric)}
     order = torch.arange(len(alive), device=alive.device)
     order[alive] = order[alive].roll(1)
     kinds["_control"] = (code.variance[:, order], metric)

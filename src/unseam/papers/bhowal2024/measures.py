@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from unseam.data import World, split
-from unseam.metrics import DciSettings, MigSupSettings, dci, mig, mig_sup
+from unseam.metrics import (
+    DciSettings,
+    MigEntropySettings,
+    MigSupSettings,
+    dci,
+    mig,
+    mig_entropy,
+    mig_sup,
+)
 from unseam.models import Encoding
 from unseam.papers.bhowal2024.local import Around, around
 from unseam.papers.bhowal2024.neighbours import closeness, nearest
@@ -17,15 +25,19 @@ from unseam.papers.bhowal2024.setups import Setup
 from unseam.papers.rolinek2019.measures import ACTIVE, Unseen, measures
 from unseam.training import Ensemble
 
-__all__ = ["COLUMNS", "Measured", "measured"]
+__all__ = ["COLUMNS", "SCORES", "Measured", "entropy_gaps", "measured", "scores"]
 
 COLUMNS = ("seed", "point", "latent", "variance", "jacobian", "fitted")
 """Of the table of variances and column lengths."""
 
 SHOWN = 25
 """Points of the first member whose columns are kept for figures."""
+SPREAD = 0.01
+"""Variance of its means over the data above which a code counts in MIG-sup."""
 TAKEN = ("disent", "dto", "dto_active", "gap", "cosine", "active", "rec", "kl", "degenerate")
 """Of what rolinek2019 measures."""
+SCORES = ("seed", "mig", "mig_sup", "mig_binned", "mig_sup_binned", "mig_sup_code", *TAKEN)
+"""Keys of :func:`scores`."""
 
 Rows = list[dict[str, Any]]
 
@@ -44,18 +56,17 @@ class Measured(NamedTuple):
     columns: Rows
 
 
-def measured(ensemble: Ensemble, world: World, setup: Setup) -> Measured:
+def measured(ensemble: Ensemble, world: World, setup: Setup, *, audited: bool = True) -> Measured:
     """Scores of the codes, geometry of the decoders, local fits and neighbours of every member.
 
-    Keys of a member: ``mig``, ``mig_sup`` (normalised by the factor's entropy), ``mig_sup_code`` (by the code's),
-    ``dci``, and of :func:`unseam.papers.rolinek2019.measures.measures` the k-NN score ``disent``, ``dto``,
-    ``dto_active``, ``gap``, ``cosine``, ``active``, ``rec``, ``kl``, ``degenerate``; those of
-    :func:`~unseam.papers.bhowal2024.local.around` and :func:`~unseam.papers.bhowal2024.neighbours.closeness`.
+    Keys of a member: those of :func:`scores`, ``dci``, and those of :func:`~unseam.papers.bhowal2024.local.around` and
+    :func:`~unseam.papers.bhowal2024.neighbours.closeness`.
 
     Args:
         ensemble: members of one stack.
         world: the data, on the ensemble's device.
         setup: how many items, points and noises.
+        audited: whether to follow the released procedure too.
 
     >>> import unseam
     >>> from unseam.papers.bhowal2024.setups import CELLS, SPRITES, smoke
@@ -67,24 +78,89 @@ def measured(ensemble: Ensemble, world: World, setup: Setup) -> Measured:
     """
     for stack in ensemble.stacks:
         stack.template.eval()
-    _, validation, test = (part.to(world.device) for part in split(len(world), (0.8, 0.1, 0.1), seed=0))
-    test = test[: setup.scored]
+    test = _unseen(world, setup).test
     code = _encoded(ensemble, world, test)
-    others = measures(ensemble, Unseen(world, validation, test, setup.points, True))
-    scores = _scores(code.mean, world, test, setup)
+    own, trees = scores(ensemble, world, setup), _dci(code.mean, world, test, setup)
     found = nearest(world.images(test[: setup.neighbours]))
     tables = Measured([], [], [], [], [])
     for member, seed in enumerate(trial.seed for trial in ensemble.trials):
         mean, variance = (value[member] for value in code)
         here = Encoding(mean[: setup.points], variance[: setup.points])
         alive = _alive(Encoding(mean, variance))
-        local = around(ensemble[member], here, alive, setup)
+        local = around(ensemble[member], here, alive, setup, audited=audited)
         near = closeness(Encoding(mean[: setup.neighbours], variance[: setup.neighbours]), found)
-        kept = {name: others[member][name] for name in TAKEN}
-        own = {name: values[member] for name, values in scores.items()}
-        tables.members.append({"seed": seed} | own | kept | local.summary | near)
+        tables.members.append(own[member] | {"dci": trees[member]} | local.summary | near)
         _append(tables, seed, local, here, alive, first=member == 0)
     return tables
+
+
+def scores(ensemble: Ensemble, world: World, setup: Setup) -> Rows:
+    """A row a member: ``seed``, scores of its codes, and how its decoder stands.
+
+    Keys: ``mig`` and ``mig_sup``, in the entropy form and without the factors that the authors leave out (see
+    :func:`entropy_gaps`); ``mig_binned``, ``mig_sup_binned`` (by the factor's entropy) and ``mig_sup_code`` (by the
+    code's), of binned means and all factors; of :func:`unseam.papers.rolinek2019.measures.measures` the k-NN score
+    ``disent``, ``dto``, ``dto_active``, ``gap``, ``cosine``, ``active``, ``rec``, ``kl``, ``degenerate``.
+
+    >>> import unseam
+    >>> from unseam.papers.bhowal2024.setups import CELLS, SPRITES, smoke
+    >>> tiny = smoke(SPRITES, seeds=1, steps=1)
+    >>> world = tiny.load()
+    >>> list(scores(unseam.train(tiny.trials(CELLS[2]), world=world), world, tiny)[0])[:3]
+    ['seed', 'mig', 'mig_sup']
+    """
+    unseen = _unseen(world, setup)
+    code, factors = _encoded(ensemble, world, unseen.test), _factors(world, unseen.test)
+    others = measures(ensemble, unseen)
+    gaps, gaps_sup = entropy_gaps(code, factors, excluded=setup.excluded(world))
+    by_code = MigSupSettings(normalisation="code")
+    columns = (
+        gaps,
+        gaps_sup,
+        mig(code.mean, factors).score,
+        mig_sup(code.mean, factors).score,
+        mig_sup(code.mean, factors, preset=by_code).score,
+    )
+    seeds = [trial.seed for trial in ensemble.trials]
+    taken = zip(*([other[name] for other in others] for name in TAKEN), strict=True)
+    return [
+        dict(zip(SCORES, (seed, *own, *rest), strict=True))
+        for seed, *own, rest in zip(seeds, *(part.tolist() for part in columns), taken, strict=True)
+    ]
+
+
+def entropy_gaps(code: Encoding, factors: Tensor, *, excluded: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
+    """MIG and MIG-sup (member,) from one table of information, both relative to log |V_k|.
+
+    The information is that of samples of the posteriors, as Chen et al. (2018) estimate it
+    (:func:`unseam.metrics.mig_entropy`). MIG-sup (Li et al. 2020) takes the gap of each code over factors, and its mean
+    over codes whose means vary.
+
+    Args:
+        code: means and variances (member, item, latent).
+        factors: (item, factor).
+        excluded: factors that do not count.
+
+    >>> grid = torch.cartesian_prod(torch.arange(4), torch.arange(5))
+    >>> exact = Encoding(grid.double()[None], torch.full((1, 20, 2), 1e-4).double())
+    >>> [round(float(value), 3) for value in entropy_gaps(exact, grid)]
+    [1.0, 1.0]
+    """
+    found = mig_entropy(
+        code.mean, factors, variance=code.variance, preset=MigEntropySettings(excluded=excluded)
+    )
+    counted = [place for place in range(factors.shape[1]) if place not in excluded]
+    values = torch.tensor([len(factors[:, place].unique()) for place in counted]).to(found.information)
+    shares = found.information[..., counted] / values.clamp(min=2).log()
+    best = shares.topk(min(2, len(counted)), -1).values
+    gaps = best[..., 0] - (best[..., 1] if len(counted) > 1 else 0)
+    varies = code.mean.double().var(1, correction=0) > SPREAD
+    return found.score, (gaps * varies).sum(-1) / varies.sum(-1).clamp(min=1)
+
+
+def _unseen(world: World, setup: Setup) -> Unseen:
+    _, validation, test = (part.to(world.device) for part in split(len(world), (0.8, 0.1, 0.1), seed=0))
+    return Unseen(world, validation, test[: setup.scored], setup.points, True)
 
 
 def _append(
@@ -126,10 +202,12 @@ def _alive(code: Encoding) -> Tensor:
     return (code.mean.square() + code.variance - code.variance.log() - 1).mean(0) / 2 > ACTIVE
 
 
-def _scores(mean: Tensor, world: World, test: Tensor, setup: Setup) -> dict[str, list[float]]:
-    """Scores (member,) of all codes; DCI member by member, as its trees take memory."""
-    factors = world.factors[test.to(world.factors.device)]
-    by_code = MigSupSettings(normalisation="code")
+def _factors(world: World, test: Tensor) -> Tensor:
+    return world.factors[test.to(world.factors.device)]
+
+
+def _dci(mean: Tensor, world: World, test: Tensor, setup: Setup) -> list[float]:
+    """Disentanglement of DCI (member,), one member at a time, as its trees take memory."""
     boosting = DciSettings(
         train=setup.boosted,
         test=max(1, setup.boosted // 2),
@@ -137,9 +215,5 @@ def _scores(mean: Tensor, world: World, test: Tensor, setup: Setup) -> dict[str,
         splits="binned",
         precision="float32",
     )
-    return {
-        "mig": mig(mean, factors).score.tolist(),
-        "mig_sup": mig_sup(mean, factors).score.tolist(),
-        "mig_sup_code": mig_sup(mean, factors, preset=by_code).score.tolist(),
-        "dci": [float(dci(codes, factors, preset=boosting).score) for codes in mean],
-    }
+    factors = _factors(world, test)
+    return [float(dci(codes, factors, preset=boosting).score) for codes in mean]

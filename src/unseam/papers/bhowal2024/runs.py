@@ -5,38 +5,43 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unseam.data import MissingFileError, place
+from unseam.data import MissingFileError, World, place
 from unseam.papers.artefact import Finding, Workplace
-from unseam.papers.bhowal2024.measures import COLUMNS, measured
+from unseam.papers.bhowal2024.measures import COLUMNS, SCORES, measured, scores
+from unseam.papers.bhowal2024.released import ROWS as SIGN_COLUMNS
 from unseam.papers.bhowal2024.setups import CELLS, NAMES, Cell, Setup
 from unseam.papers.kept import digest, kept
-from unseam.training import train
+from unseam.training import Ensemble, provenance, stack_trials, training_index, training_steps
+from unseam.training.progress import choose
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Followed", "Trained", "at_cell", "followed", "trained"]
 
-CHECKPOINT_SECONDS = 120.0
+RECORDS = 20
+"""Of a training; scores are taken at some of them."""
 
 
 class Followed(NamedTuple):
     """A cell of a setup, trained and measured; every table names its rows by ``family``, ``beta`` and ``seed``.
 
     >>> Followed._fields
-    ('members', 'points', 'fits', 'signs', 'columns', 'trainings')
+    ('members', 'path', 'points', 'fits', 'signs', 'columns', 'trainings')
     """
 
     members: pd.DataFrame
     """A row a model: the keys of :func:`~unseam.papers.bhowal2024.measures.measured`."""
+    path: pd.DataFrame
+    """A row a model and mark: ``step`` and the keys of :func:`~unseam.papers.bhowal2024.measures.scores` there."""
     points: pd.DataFrame
     """A row a model and point: squared distances from orthogonal columns, for scores that compare models."""
     fits: pd.DataFrame
     """A row a model and number of steps of the local fit: held-out errors."""
     signs: pd.DataFrame
-    """A row a model, point and sign of the released penalty: distances from orthogonal columns."""
+    """A row a model, point and sign of the released penalty; none for models beyond the paper's three."""
     columns: pd.DataFrame
     """Variances and column lengths of one model's active latents at a few points."""
     trainings: pd.DataFrame
@@ -88,8 +93,8 @@ def trained(setups: Sequence[Setup], where: Workplace, *, cells: Sequence[Cell] 
 def followed(setup: Setup, cell: Cell, where: Workplace) -> Followed:
     """Train all seeds of a cell together and measure them.
 
-    What was measured is kept in the workplace's shared folder, where other artefacts with the same trainings find it;
-    while it trains, checkpoints are kept in the workplace's own.
+    What was measured is kept in the workplace's shared folder, where other artefacts with the same trainings find it. A
+    cell is what an interrupted run loses at most.
 
     >>> import torch
     >>> from unseam.papers.bhowal2024.setups import SPRITES, smoke
@@ -98,7 +103,7 @@ def followed(setup: Setup, cell: Cell, where: Workplace) -> Followed:
     1
     """
     name = f"{setup.world}-{digest([dataclasses.asdict(setup), dataclasses.astuple(cell)])}"
-    return kept(where.shared, name, Followed, lambda: _follow(setup, cell, where, name))
+    return kept(where.shared, name, Followed, lambda: _follow(setup, cell, where))
 
 
 def at_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
@@ -111,44 +116,78 @@ def at_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
     return table[(table["family"] == cell.family) & (table["beta"] == cell.beta)]
 
 
-def _follow(setup: Setup, cell: Cell, where: Workplace, name: str) -> Followed:
+def _follow(setup: Setup, cell: Cell, where: Workplace) -> Followed:
     import pandas as pd
 
     world = place(setup.load(), where.device)
     began = time.monotonic()
-    ensemble = train(
-        setup.trials(cell),
-        world=world,
-        device=where.device,
-        out=None if where.folder is None else where.folder / name,
-        resume=where.folder is not None,
-        every=500,
-        checkpoint_seconds=CHECKPOINT_SECONDS,
-        progress=where.progress,
-    )
+    ensemble, path = _train(setup, cell, world, where)
     seconds = time.monotonic() - began
-    found = measured(ensemble, world, setup)
-    hardware, versions = ensemble.about["hardware"], ensemble.about["versions"]
+    found = measured(ensemble, world, setup, audited=cell in CELLS)
+    last = [{"step": setup.steps} | {name: row[name] for name in SCORES} for row in found.members]
     about = {
+        **_about(setup, ensemble),
+        "seconds": round(seconds, 1),
+        "measuring": round(time.monotonic() - began - seconds, 1),
+    }
+    named = {"family": cell.family, "beta": cell.beta}
+
+    def table(rows: list[dict[str, Any]], columns: tuple[str, ...] = ()) -> pd.DataFrame:
+        return pd.DataFrame([named | row for row in rows], columns=[*named, *columns] if columns else None)
+
+    return Followed(
+        table(found.members),
+        table([*path, *last]),
+        table(found.points),
+        table(found.fits),
+        table(found.signs, SIGN_COLUMNS),
+        table(found.columns, COLUMNS),
+        table([about]),
+    )
+
+
+def _train(setup: Setup, cell: Cell, world: World, where: Workplace) -> tuple[Ensemble, list[dict[str, Any]]]:
+    """The members at the end, and their scores at the marks."""
+    import pandas as pd
+
+    trials = setup.trials(cell)
+    part = training_index(trials[0], len(world))
+    size = len(world) if part is None else len(part)
+    stack = stack_trials(trials, world.shape, size=size, device=where.device)
+    everyone = (tuple(range(len(stack))),)
+    about = provenance(stack.device)
+    ensemble = Ensemble(stack.trials, world.shape, (stack,), everyone, pd.DataFrame(), about)
+    every = max(1, setup.steps // RECORDS)
+    marks = {every * max(1, round(share * setup.steps / every)) for share in setup.marks}
+    path: list[dict[str, Any]] = []
+    with choose(where.progress) as telling:
+        for record in training_steps(stack, world, every=every):
+            telling.record(stack, record, record.step, setup.steps)
+            if record.step in marks and record.step < setup.steps:
+                path += [{"step": record.step} | row for row in _on_the_way(ensemble, world, setup)]
+    return ensemble, path
+
+
+def _on_the_way(ensemble: Ensemble, world: World, setup: Setup) -> list[dict[str, Any]]:
+    """Scores with batch normalisation as it is used, in the middle of a training that goes on."""
+    (stack,) = ensemble.stacks
+    stack.template.eval()
+    found = scores(ensemble, world, setup)
+    stack.template.train()
+    stack.runner.train()
+    return found
+
+
+def _about(setup: Setup, ensemble: Ensemble) -> dict[str, Any]:
+    hardware, versions = ensemble.about["hardware"], ensemble.about["versions"]
+    return {
         "members": len(ensemble),
         "steps": setup.steps,
         "batch": setup.batch_size,
         "latents": setup.latent,
         "stopped": len(ensemble.stopped),
-        "seconds": round(seconds, 1),
-        "measuring": round(time.monotonic() - began - seconds, 1),
+        "precision": setup.precision,
         "hardware": hardware.get("accelerator", hardware["processor"]),
         "torch": versions["torch"],
         "unseam": versions["unseam"],
     }
-    named = {"family": cell.family, "beta": cell.beta}
-    members, points, fits, signs, shown = ([named | row for row in rows] for rows in found)
-    columns = pd.DataFrame(shown, columns=[*named, *COLUMNS])
-    return Followed(
-        pd.DataFrame(members),
-        pd.DataFrame(points),
-        pd.DataFrame(fits),
-        pd.DataFrame(signs),
-        columns.astype(dict.fromkeys(("beta", *COLUMNS), float)),
-        pd.DataFrame([named | about]),
-    )

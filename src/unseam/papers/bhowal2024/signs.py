@@ -1,4 +1,4 @@
-"""Scores by the definition of fits under the released penalty's signs: one decoder, and models in other roles."""
+"""Scores of fits under the released penalty's signs: one decoder under three of them, and models in other roles."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from unseam.papers.bhowal2024.released import SIGNS
-from unseam.papers.bhowal2024.setups import CELLS, FAMILIES
+from unseam.papers.bhowal2024.setups import FAMILIES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ADDED", "compared", "roles"]
+__all__ = ["ADDED", "compared", "relative", "roles"]
 
 ADDED = tuple(sign for sign in SIGNS if sign)
-"""The three factors of the released penalty."""
+"""The three factors of the released penalty, in the order of the paper's columns."""
 ROLES: Mapping[str, Mapping[str, float]] = {
-    "signs of the published order": dict(zip(FAMILIES, ADDED, strict=True)),
+    "signs as released": dict(zip(FAMILIES, ADDED, strict=True)),
     "signs exchanged": dict(zip(FAMILIES, reversed(ADDED), strict=True)),
     "no penalty": dict.fromkeys(FAMILIES, 0.0),
 }
@@ -27,46 +27,57 @@ def compared(signs: pd.DataFrame) -> pd.DataFrame:
     """Scores of each decoder's three fits, as if they were three models.
 
     >>> import pandas as pd
-    >>> one = {"world": "w", "family": "VAE", "beta": 1.0, "seed": 0, "loss": "sum", "point": 0, "invariant": 0.0}
+    >>> one = {"world": "w", "family": "VAE", "beta": 1.0, "seed": 0, "passes": 1, "point": 0, "released": 2.0}
     >>> rows = pd.DataFrame([one | {"sign": sign, "turned": 1 - sign, "stretched": 1.0} for sign in ADDED])
-    >>> compared(rows)["score"].round(2).tolist()
-    [0.33, 0.81, 1.0]
+    >>> compared(rows)[["defined", "released"]].round(2).to_numpy().tolist()
+    [[0.33, 1.0], [0.81, 1.0], [1.0, 1.0]]
     """
-    among = ("world", "loss", "family", "beta", "seed")
-    return _defined(signs[signs["sign"] != 0], among, ("sign",))
+    among = ("world", "passes", "family", "beta", "seed")
+    return _scored(signs[signs["sign"] != 0], among, ("sign",))
 
 
 def roles(signs: pd.DataFrame) -> pd.DataFrame:
-    """Scores of the three models with the published order's signs, with the opposite ones, and with none.
+    """Scores of the three models with the signs they were given, with the opposite ones, and with none.
 
     >>> import pandas as pd
-    >>> one = {"world": "w", "seed": 0, "loss": "sum", "point": 0, "invariant": 0.0, "stretched": 0.0}
+    >>> from unseam.papers.bhowal2024.setups import CELLS
+    >>> one = {"world": "w", "seed": 0, "passes": 1, "point": 0, "stretched": 0.0}
     >>> rows = pd.DataFrame([
-    ...     one | {"family": cell.family, "beta": cell.beta, "sign": sign, "turned": 2 - sign}
+    ...     one | {"family": cell.family, "beta": cell.beta, "sign": sign, "turned": 2 - sign, "released": 2 - sign}
     ...     for cell in CELLS for sign in SIGNS
     ... ])
-    >>> found = roles(rows).set_index(["roles", "family"])["score"]
-    >>> [round(float(found[role, "VAE"]), 2) for role in ("signs of the published order", "signs exchanged")]
-    [0.67, 0.2]
+    >>> found = roles(rows).set_index(["roles", "family"])["released"]
+    >>> [round(float(found[role, "VAE"]), 2) for role in ("signs as released", "signs exchanged")]
+    [1.0, 0.29]
     """
     import pandas as pd
 
-    judged = signs[[(one, beta) in _JUDGED for one, beta in zip(signs["family"], signs["beta"], strict=True)]]
     parts = []
     for words, given in ROLES.items():
-        chosen = judged[judged["sign"] == judged["family"].map(given)]
-        parts.append(_defined(chosen, ("world", "loss", "seed"), ("family",)).assign(roles=words))
+        chosen = signs[signs["sign"] == signs["family"].map(given)]
+        parts.append(_scored(chosen, ("world", "passes", "seed"), ("family",)).assign(roles=words))
     return pd.concat(parts, ignore_index=True)
 
 
-_JUDGED = {(cell.family, cell.beta) for cell in CELLS}
+def relative(rows: pd.DataFrame, kind: str, among: Sequence[str]) -> pd.Series[float]:
+    """A distance over its maximum at the point among the rows compared; 0 where none has any (§4.4).
+
+    >>> import pandas as pd
+    >>> relative(pd.DataFrame({"point": [0, 0, 1], "far": [1.0, 4.0, 0.0]}), "far", ()).tolist()
+    [0.25, 1.0, 0.0]
+    """
+    largest = rows.groupby([*among, "point"])[kind].transform("max")
+    found: pd.Series[float] = (rows[kind] / largest.where(largest > 0, 1.0)).where(largest > 0, 0.0)
+    return found
 
 
-def _defined(rows: pd.DataFrame, among: Sequence[str], models: Sequence[str]) -> pd.DataFrame:
-    """The score of §4.4 of rows that are compared within ``among`` and told apart by ``models``."""
-    parts = []
-    for kind in ("turned", "stretched"):
-        largest = rows.groupby([*among, "point"])[kind].transform("max")
-        parts.append(rows[kind] / largest.where(largest > 0, 1.0))
-    scored = rows.assign(score=(2 * parts[0] + parts[1]) / 3)
-    return scored.groupby([*among, *models], as_index=False, sort=False)[["score", "invariant"]].mean()
+def _scored(rows: pd.DataFrame, among: Sequence[str], models: Sequence[str]) -> pd.DataFrame:
+    """Means over points of rows that are compared within ``among`` and told apart by ``models``.
+
+    ``defined`` is the score of §4.4, ``released`` that of the released code, over its maximum too.
+    """
+    turned, stretched, released = (
+        relative(rows, kind, among) for kind in ("turned", "stretched", "released")
+    )
+    scored = rows.assign(defined=(2 * turned + stretched) / 3, released=released)
+    return scored.groupby([*among, *models], as_index=False, sort=False)[["defined", "released"]].mean()

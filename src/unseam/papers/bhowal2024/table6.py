@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
-from unseam.papers.bhowal2024.correlations import correlated
-from unseam.papers.bhowal2024.rows import PRINTED, cells_of, draw_cells, empty, score_findings, worlds
+from unseam.papers.bhowal2024.correlations import judged, rank_correlation
+from unseam.papers.bhowal2024.rows import PRINTED, cells_of, draw_cells, where_measured, worlds
+from unseam.papers.bhowal2024.rules import PAIRED_ORDER_RULE, by_seed, score_findings
 from unseam.papers.bhowal2024.runs import trained
 from unseam.papers.bhowal2024.scores import MIG, MIG_SUP
 from unseam.papers.bhowal2024.setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
-from unseam.papers.rolinek2019.cells import CELL_RULE, ORDER_RULE, Published, mean_interval, order
+from unseam.papers.bhowal2024.signs import relative
+from unseam.papers.rolinek2019.cells import CELL_RULE, Published, mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,12 +83,10 @@ def with_od(
     model = ["world", "family", "beta", "seed"]
     scored = points[model].copy()
     for name, prefix in (("od_paper", ""), ("od_paper_jacobian", "jacobian_")):
-        parts = []
-        for kind in ("turned", "stretched"):
-            own = points[f"{prefix}{kind}"]
-            largest = own.groupby([points[key] for key in (*compared, "point")]).transform("max")
-            parts.append((own / largest.where(largest > 0, 1.0)).where(largest > 0, 0.0))
-        scored[name] = (2 * parts[0] + parts[1]) / 3
+        turned, stretched = (
+            relative(points, f"{prefix}{kind}", compared) for kind in ("turned", "stretched")
+        )
+        scored[name] = (2 * turned + stretched) / 3
     means = scored.groupby(model, as_index=False)[["od_paper", "od_paper_jacobian"]].mean()
     return members.merge(means, on=model, how="left", validate="one_to_one")
 
@@ -98,7 +98,7 @@ def measure_table(settings: Settings, place: Workplace) -> Outcome:
         return Outcome(missing, {})
     members = with_od(tables["members"], tables["points"])
     found = [
-        *score_findings(members, "od_paper", FORMS["od_paper"], OD, larger_is_better=False),
+        *score_findings(members, "od_paper", FORMS["od_paper"], OD, larger_is_better=False, compare=by_seed),
         *_invariant(members),
     ]
     return Outcome((*found, *missing), {"members": members, "trainings": tables["trainings"]}, NOTE)
@@ -107,15 +107,11 @@ def measure_table(settings: Settings, place: Workplace) -> Outcome:
 def _invariant(members: pd.DataFrame) -> Iterator[Finding]:
     """The published order in the form that does not depend on who is compared."""
     for world, part in worlds(members):
-        runs = {one.family: own["od_invariant"].dropna() for one, own in cells_of(part)}
         said = OD[PRINTED[world]]
-        families = sorted(runs, key=lambda family: said[family].mean)
+        families = sorted((one.family for one, _ in cells_of(part)), key=lambda family: said[family].mean)
         for low, high in pairwise(families):
             words = f"{NAMES[world]}: {FORMS['od_invariant']} of {low} less that of {high}"
-            if len(runs[low]) and len(runs[high]):
-                yield order(words, runs[low], runs[high])
-            else:
-                yield Finding(words, "< 0", None, None, None, "not reproduced", "too few active latents")
+            yield by_seed(words, part, "od_invariant", low, high)
 
 
 def measure_figure(settings: Settings, place: Workplace) -> Outcome:
@@ -125,7 +121,10 @@ def measure_figure(settings: Settings, place: Workplace) -> Outcome:
         return Outcome(missing, {})
     members = with_od(tables["members"], tables["points"])
     found = [
-        correlated(f"{NAMES[world]}: rank correlation of {words} and {FORMS[form]}", part, form, name)
+        judged(
+            f"{NAMES[world]}: rank correlation of {words} and {FORMS[form]}",
+            rank_correlation(part, form, name),
+        )
         for world, part in worlds(members)
         for name, words in (("mig", "MIG"), ("mig_sup", "MIG-sup"))
         for form in ("od_paper", "od_invariant")
@@ -140,17 +139,16 @@ NOTE = (
 )
 
 
+@where_measured
 def draw_table(outcome: Outcome) -> Figure:
     """Four forms of the score, models beside published cells where they are comparable."""
-    return draw_cells(
-        outcome, [(name, words, OD if name == "od_paper" else None) for name, words in FORMS.items()]
-    )
+    shown = [(name, words, OD if name == "od_paper" else None) for name, words in FORMS.items()]
+    return draw_cells(outcome, shown)[0]
 
 
+@where_measured
 def draw_figure(outcome: Outcome) -> Figure:
     """The layout of Figure 4: both scores by model, then against the OD-Score, a column a data set."""
-    if not outcome.tables:
-        return empty()
     parts = list(worlds(outcome.tables["members"]))
     shown = (("mig", "MIG", MIG), ("mig_sup", "MIG-sup", MIG_SUP))
     titles = [f"{words}\n{NAMES[world]}" for _, words, _ in shown for world, _ in parts]
@@ -170,7 +168,9 @@ def _bars(panel: Any, part: pd.DataFrame, name: str, published: Mapping[str, Pub
     for place, ((one, own), colour) in enumerate(zip(cells_of(part), COLOURS, strict=False)):
         values = own[name].to_numpy(dtype=float)
         panel.bar(place, values.mean(), 0.6, color=colour, alpha=0.8, yerr=_reach(values), capsize=3)
-        panel.plot(place, published[one.family].mean, "_", color="black", markersize=14)
+        label = None if place else "published"
+        panel.plot(place, published[one.family].mean, "_", color="black", markersize=14, label=label)
+    panel.legend(fontsize=7, frameon=False)
     panel.set_xticks(range(3), [one.family for one, _ in cells_of(part)])
 
 
@@ -206,8 +206,8 @@ TABLE6 = Artefact(
     key="bhowal2024.table6",
     title="Table 6: OD-Score of VAE, β-VAE and β-TCVAE",
     claim="Local decoders of β-TCVAE and β-VAE are closer to orthogonal columns than VAE's, by the OD-Score.",
-    criterion=f"{CELL_RULE} {ORDER_RULE} VAE must lie above both others, and these in their published order where "
-    "their published means differ by more than their spreads together; the same with the invariant form.",
+    criterion=f"{CELL_RULE} {PAIRED_ORDER_RULE} VAE must lie above both others, and these in their published order "
+    "where their published means differ by more than their spreads together; the same with the invariant form.",
     presets=PRESETS,
     measure=measure_table,
     draw=draw_table,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Verdict, Workplace
-from unseam.papers.bhowal2024.correlations import correlated
+from unseam.papers.bhowal2024.correlations import judged, rank_correlation
 from unseam.papers.bhowal2024.neighbours import NEIGHBOURS
-from unseam.papers.bhowal2024.rows import empty, worlds
+from unseam.papers.bhowal2024.rows import where_measured, worlds
 from unseam.papers.bhowal2024.runs import trained
 from unseam.papers.bhowal2024.setups import (
     CELLS,
@@ -36,9 +36,11 @@ MOST = 0.9
 ABOVE_CHANCE = 10.0
 """Or how many times chance for it to hold partly."""
 CLOSE = {
-    "near": "E‖z − z'‖² of neighbours, as printed",
-    "near_means": "squared distance of neighbours' means",
+    "near": ("E‖z − z'‖² of neighbours, as printed", 1),
+    "near_means": ("squared distance of neighbours' means", 1),
+    "overlap": ("the overlap of neighbours' posteriors", -1),
 }
+"""With the sign of the correlation that (b) asks for."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,9 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
 def _findings(members: pd.DataFrame) -> Iterator[Finding]:
     for world, part in worlds(members):
         yield _shared(NAMES[world], part)
-        for name, words in CLOSE.items():
+        for name, (words, sign) in CLOSE.items():
             quantity = f"{NAMES[world]}, (b): rank correlation of the KL and {words}"
-            yield correlated(quantity, part, "kl", name, sign=1)
-        quantity = (
-            f"{NAMES[world]}, (b): rank correlation of the KL and the overlap of neighbours' posteriors"
-        )
-        yield correlated(quantity, part, "kl", "overlap", sign=-1)
+            yield judged(quantity, rank_correlation(part, "kl", name), sign=sign)
 
 
 def _shared(name: str, part: pd.DataFrame) -> Finding:
@@ -100,10 +98,9 @@ NOTE = (
 )
 
 
+@where_measured
 def draw(outcome: Outcome) -> Figure:
-    """Distance as printed, distance of means and overlap against the KL; dashed what random pairs have."""
-    if not outcome.tables:
-        return empty()
+    """Distance as printed, distance of means and overlap against the KL; crosses are what random pairs have."""
     parts = list(worlds(outcome.tables["members"]))
     shown = (
         ("near", "far", "E‖z − z'‖² of neighbours"),

@@ -1,0 +1,112 @@
+"""Matrices whose answer is known: what a score of deviation from orthogonality must say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from unseam import geometry
+from unseam.drawing import COLOURS
+from unseam.papers.artefact import Finding, Verdict
+from unseam.papers.bhowal2024.released import released_score
+from unseam.papers.bhowal2024.rules import lower
+from unseam.papers.rolinek2019.cells import mean_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["draw_matrices", "judged_matrices", "known_matrices"]
+
+SAME = 1e-6
+MATRICES = {"orthogonal": "orthogonal columns", "random": "random columns"}
+LONGER = (1.0, 3.0)
+"""Factors of all lengths."""
+FORMS = {
+    "released": "score as released",
+    "defined": "score as defined in §4.4",
+    "invariant": "invariant form",
+}
+
+
+def known_matrices(*, draws: int, data: int, latent: int) -> pd.DataFrame:
+    """Scores of matrices with and without orthogonal columns, of the same lengths, in no order, and all longer.
+
+    A row a ``draw``, ``kind`` and factor of all lengths (``longer``): the score as ``released``, as ``defined``, where
+    both kinds are compared with each other, and in its ``invariant`` form.
+
+    >>> len(known_matrices(draws=2, data=6, latent=3))
+    8
+    """
+    import pandas as pd
+
+    draw = torch.Generator().manual_seed(0)
+    rows: list[dict[str, Any]] = []
+    for turn in range(draws):
+        entries = torch.randn(data, latent, generator=draw, dtype=torch.float64)
+        lengths = 0.5 + 1.5 * torch.rand(latent, generator=draw, dtype=torch.float64)
+        bases = torch.stack([torch.linalg.qr(entries).Q, entries / torch.linalg.vector_norm(entries, dim=0)])
+        for longer in LONGER:
+            both = longer * lengths * bases
+            scores = {
+                "released": released_score(both).tolist(),
+                "defined": geometry.od_score(both.unsqueeze(1))[:, 0].tolist(),
+                "invariant": geometry.od_score(both, form="invariant").tolist(),
+            }
+            rows += [
+                {"draw": turn, "kind": kind, "longer": longer}
+                | {name: part[place] for name, part in scores.items()}
+                for place, kind in enumerate(MATRICES)
+            ]
+    return pd.DataFrame(rows)
+
+
+def judged_matrices(matrices: pd.DataFrame) -> Iterator[Finding]:
+    """A deviation from orthogonality is 0 without any, more for random columns, and no matter of units.
+
+    >>> found = judged_matrices(known_matrices(draws=6, data=9, latent=3))
+    >>> [one.verdict for one in found][3:]
+    ['reproduced', 'reproduced', 'reproduced', 'reproduced', 'reproduced', 'reproduced']
+    """
+    wide = matrices.pivot_table(index="draw", columns=["kind", "longer"], values=list(FORMS))
+    for name, words in FORMS.items():
+        first, random, longer = (
+            wide[name, kind, scale].to_numpy(dtype=float)
+            for kind, scale in (("orthogonal", LONGER[0]), ("random", LONGER[0]), ("orthogonal", LONGER[1]))
+        )
+        for quantity, values in (
+            ("score of orthogonal columns", first),
+            (f"orthogonal columns {LONGER[1]:g} times as long, change of the score", longer - first),
+        ):
+            zero = bool((abs(values) < SAME).all())
+            said: Verdict = "reproduced" if zero else "not reproduced"
+            found = float(values.mean()), *mean_interval(values)
+            yield Finding(f"matrices, {words}: {quantity}", "0", *found, said)
+        means = f"orthogonal {first.mean():.2f}, random {random.mean():.2f} ± {random.std(ddof=1):.2f}"
+        yield lower(
+            f"matrices, {words}: orthogonal columns less random ones of the same lengths",
+            first,
+            random,
+            means,
+        )
+
+
+def draw_matrices(panel: Any, matrices: pd.DataFrame) -> None:
+    """Bars of the three scores, with and without orthogonal columns.
+
+    >>> from unseam.drawing import panels
+    >>> draw_matrices(panels(["matrices"])[1][0], known_matrices(draws=2, data=6, latent=3))
+    """
+    shown = [(kind, longer) for longer in LONGER for kind in MATRICES]
+    for place, name in enumerate(FORMS):
+        for turn, (kind, longer) in enumerate(shown):
+            values = matrices[(matrices["kind"] == kind) & (matrices["longer"] == longer)][name]
+            words = MATRICES[kind] + ("" if longer == 1 else f", {longer:g} times as long")
+            label = None if place else words
+            across = place + 0.2 * (turn - 1.5)
+            bar = panel.bar(across, values.mean(), 0.18, yerr=values.std(), color=COLOURS[turn], label=label)
+            panel.bar_label(bar, [f"{values.mean():.2g}" if values.mean() > SAME else "0"], fontsize=5)
+    panel.set_xticks(range(3), ["as released", "as defined", "invariant"])
+    panel.set_ylabel("score, lower should be orthogonal", fontsize=8)
+    panel.legend(fontsize=7, frameon=False)
