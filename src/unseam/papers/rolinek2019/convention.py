@@ -96,7 +96,7 @@ def _at(setup: Setup, batch_size: int) -> Setup:
 
 
 def _artefact(setup: Setup, family: Setup) -> Artefact:
-    said = DTO[setup.world]["β-VAE"]
+    said, batch = DTO[setup.world]["β-VAE"], quick(setup).batch_size
     return Artefact(
         key=f"rolinek2019.convention_{setup.world}",
         title=f"{NAMES[setup.world]}: what loss scale and batch size do to Table 2's {said.mean:.2f}",
@@ -105,7 +105,7 @@ def _artefact(setup: Setup, family: Setup) -> Artefact:
         criterion=f"{CELL_RULE} Each convention is judged by itself.",
         presets={
             "smoke": Settings((_at(smoke(setup), 20), _at(smoke(setup), 40))),
-            "laptop": Settings((_at(quick(setup), 500), _at(quick(setup), 1000))),
+            "laptop": Settings((_at(quick(setup), batch // 2), _at(quick(setup), batch))),
             "full": Settings((family, _at(setup, 100))),
         },
         measure=measure,

@@ -212,18 +212,19 @@ def smoke(setup: Setup, **changes: Any) -> Setup:
 
 
 def quick(setup: Setup, **changes: Any) -> Setup:
-    """A synthetic setup in minutes on two cores: larger batches and steps, which turn latents as far in fewer steps.
+    """A synthetic setup in minutes on two cores: larger batches and rates, which turn latents further in fewer steps.
 
     Adam's drift against the noise of minibatches goes with the learning rate, the steps and the root of β and the
-    batch size.
+    batch size. What is left of a linear β-VAE's turn after 150 such epochs is less than after 600 printed ones.
 
     >>> quick(LINEAR).batch_size
-    1000
+    200
     """
+    straight = setup.world == "linear"
     fast: dict[str, Any] = {
-        "epochs": 250 if setup.world == "linear" else 75,
-        "batch_size": 1000,
-        "learning_rate": 1e-2,
+        "epochs": 150 if straight else 75,
+        "batch_size": 200 if straight else 1000,
+        "learning_rate": 3e-2 if straight else 1e-2,
         "betas": (JUDGED[setup.world],),
         "checked": 100,
         "records": 6,
