@@ -374,3 +374,17 @@ def test_batch_normalised_decoders_are_measured_in_evaluation_mode():
     basis = geometry.local_basis(model.double().decode, z)
     dto = geometry.distance_to_orthogonality(basis.right_vectors).mean()
     assert row["dto"] == pytest.approx(float(dto), abs=1e-4)
+
+
+def test_a_cell_with_a_diverged_model_is_not_kept(tmp_path, monkeypatch):
+    """Models are compared seed by seed, so one that stood still must not stand beside the others."""
+    steps = unseam.papers.bhowal2024.runs.training_steps
+
+    def stumbling(stack, world, **options):
+        stack.alive[1], stack.stopped_at[1] = False, 7
+        return steps(stack, world, **options)
+
+    monkeypatch.setattr("unseam.papers.bhowal2024.runs.training_steps", stumbling)
+    with pytest.raises(RuntimeError, match=r"VAE on sprites diverged, by seed and step: \{1: 7\}"):
+        followed(smoke(SPRITES), CELLS[2], Workplace(torch.device("cpu"), shared=tmp_path))
+    assert not list(tmp_path.iterdir())

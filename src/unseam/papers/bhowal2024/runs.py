@@ -163,6 +163,11 @@ def _train(setup: Setup, cell: Cell, world: World, where: Workplace) -> tuple[En
     with choose(where.progress) as telling:
         for record in training_steps(stack, world, every=every):
             telling.record(stack, record, record.step, setup.steps)
+            if ensemble.stopped:
+                raise RuntimeError(
+                    f"models of {cell.family} on {setup.world} diverged, by seed and step: {ensemble.stopped}; models are "
+                    "compared seed by seed, so all must be trained again, with a lower learning rate"
+                )
             if record.step in marks and record.step < setup.steps:
                 path += [{"step": record.step} | row for row in _on_the_way(ensemble, world, setup)]
     return ensemble, path
@@ -185,7 +190,6 @@ def _about(setup: Setup, ensemble: Ensemble) -> dict[str, Any]:
         "steps": setup.steps,
         "batch": setup.batch_size,
         "latents": setup.latent,
-        "stopped": len(ensemble.stopped),
         "precision": setup.precision,
         "hardware": hardware.get("accelerator", hardware["processor"]),
         "torch": versions["torch"],
