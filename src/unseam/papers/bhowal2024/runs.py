@@ -165,8 +165,8 @@ def _train(setup: Setup, cell: Cell, world: World, where: Workplace) -> tuple[En
             telling.record(stack, record, record.step, setup.steps)
             if ensemble.stopped:
                 raise RuntimeError(
-                    f"models of {cell.family} on {setup.world} diverged, by seed and step: {ensemble.stopped}; models are "
-                    "compared seed by seed, so all must be trained again, with a lower learning rate"
+                    f"models of {cell.family} on {setup.world} diverged, by seed and step: {ensemble.stopped}; "
+                    "models are compared seed by seed, so train all of them again, with a lower learning rate"
                 )
             if record.step in marks and record.step < setup.steps:
                 path += [{"step": record.step} | row for row in _on_the_way(ensemble, world, setup)]
