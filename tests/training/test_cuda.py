@@ -146,7 +146,7 @@ def test_stacked_layers_train_as_plain_ones(posterior, name, tolerance):
 @pytest.mark.parametrize("name", ["float32", "tf32", "bf16"])
 @pytest.mark.parametrize("captured", [False, True])
 def test_nothing_is_read_before_it_is_written(name, captured):
-    """Memory full of NaN is handed to a step: any number that it takes from there stops a member."""
+    """Large blocks full of NaN are handed to an eager step: any number that it takes from there stops a member."""
     world = place(unseam.data.load("sprites", scales=2, orientations=2, positions=8), "cuda")
     trial = Trial(
         encoder_widths=(1200, 1200), decoder_widths=(1200, 1200), latent=5, batch_size=250, optimiser="adagrad",

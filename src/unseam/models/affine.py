@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from unseam.models._fused import add_bias, can_fuse, narrowed, sum_rows
 from unseam.models._members import over_members
@@ -74,6 +75,7 @@ class _Linear(torch.autograd.Function):
         return add_bias(y, bias) if fused else y.add_(bias[:, None].to(y.dtype))
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
         gradient = gradients[0].contiguous()
         x, weight = ctx.saved_tensors

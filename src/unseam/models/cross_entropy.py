@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from unseam.models._fused import bernoulli_rows, can_fuse, scale_rows
 from unseam.models._members import over_members
@@ -46,6 +47,7 @@ class _Rows(torch.autograd.Function):
         return sums
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
         (slopes,) = ctx.saved_tensors
         return None, scale_rows(slopes, gradients[0].contiguous())

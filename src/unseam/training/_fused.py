@@ -33,6 +33,7 @@ def fused_update(
     rate: Tensor,
     corrections: Tensor,
     sound: Tensor,
+    verdict: Tensor,
     calm: Tensor,
     *,
     write: bool,
@@ -50,8 +51,9 @@ def fused_update(
         state: the optimiser's, of the same shape each.
         rate: (member, 1).
         corrections: of this update, see :func:`bias_corrections`.
-        sound: (member,) int32, 1 for members to update. Without ``write`` it becomes 0 where anything would not be
-            finite, and nothing else changes; with it these members are left as they are.
+        sound: (member,) int32, 1 for members to look at or update.
+        verdict: (member,) int32, which becomes 0 without ``write`` where anything would not be finite, when nothing
+            else changes. Not the same memory as ``sound``, which all of a member's programs read.
         calm: (member,) int32, 1 for members whose parameters and state are so small that a moderate gradient cannot
             make them overflow. To be filled with 1 before an update is carried out, which puts 0 where they are not.
         write: carry it out.
@@ -61,8 +63,8 @@ def fused_update(
     kind, decay, other, epsilon = _constants(optimiser)
     members, width = flat.shape
     with torch.cuda.device(flat.device):
-        _compiled()[(members, (width + _BLOCK - 1) // _BLOCK)](
-            flat, gradient, first, second, rate, corrections, sound, calm, width,
+        _compiled()[((width + _BLOCK - 1) // _BLOCK, members)](
+            flat, gradient, first, second, rate, corrections, sound, verdict, calm, width,
             flat.stride(0), gradient.stride(0), first.stride(0),
             decay, other, epsilon, kind, write, kind != _SGD and epsilon < _TINY, _BLOCK,
         )  # fmt: skip
@@ -105,13 +107,13 @@ def _kernel(triton: Any, tl: Any) -> Any:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def advance(  # type: ignore[no-untyped-def]
-        flat, gradient, first, second, rate, corrections, sound, calm, width, flat_stride, gradient_stride,
-        state_stride, decay, other, epsilon, kind: tl.constexpr, write: tl.constexpr, exact: tl.constexpr,
-        block: tl.constexpr,
+        flat, gradient, first, second, rate, corrections, sound, verdict, calm, width, flat_stride,
+        gradient_stride, state_stride, decay, other, epsilon, kind: tl.constexpr, write: tl.constexpr,
+        exact: tl.constexpr, block: tl.constexpr,
     ):  # fmt: skip
-        member = tl.program_id(0).to(tl.int64)
+        member = tl.program_id(1).to(tl.int64)
         if tl.load(sound + member) != 0:
-            column = tl.program_id(1) * block + tl.arange(0, block)
+            column = tl.program_id(0) * block + tl.arange(0, block)
             mask = column < width
             slope = tl.load(gradient + member * gradient_stride + column, mask, 0.0)
             step = tl.load(rate + member)
@@ -151,6 +153,6 @@ def _kernel(triton: Any, tl: Any) -> Any:
                     # 0 · x is 0 for every finite x alone
                     rest = tl.where(mask, 0.0 * value + 0.0 * moved + 0.0 * square, 0.0)
                     if tl.sum(rest) != 0.0:
-                        tl.store(sound + member, 0)
+                        tl.store(verdict + member, 0)
 
     return advance

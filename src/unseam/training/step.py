@@ -97,7 +97,8 @@ def _advance_eagerly(stack: Stack, rows: slice, gradients: Sequence[Tensor], sou
 
 def _advance_fused(stack: Stack, rows: slice, gradients: Sequence[Tensor], sound: Tensor) -> Tensor:
     """The same with kernels of our own: all blocks are looked at before any is written."""
-    flags = sound.int()
+    seen = sound.int()
+    still = seen.clone()
     pieces = _pieces(stack, gradients)
     corrections = {block.update: bias_corrections(block.update, stack.clock) for block in stack.blocks}
     calm = stack.calm[rows]
@@ -107,10 +108,9 @@ def _advance_fused(stack: Stack, rows: slice, gradients: Sequence[Tensor], sound
         for (start, stop, apply, rate), gradient in pieces:
             state = {name: value[rows, start:stop] for name, value in stack.state.items()}
             flat = stack.flat[rows, start:stop]
-            fused_update(
-                apply, flat, gradient, state, rate[rows], corrections[apply], flags, calm, write=write
-            )
-    return flags.bool()
+            flags = (still if write else seen, still, calm)
+            fused_update(apply, flat, gradient, state, rate[rows], corrections[apply], *flags, write=write)
+    return still.bool()
 
 
 def _pieces(stack: Stack, gradients: Sequence[Tensor]) -> list[tuple[Block, Tensor]]:
@@ -212,18 +212,21 @@ class _Captured:
     def _capture(self, first: Tensor, noise: Tensor, keys: Tensor | None) -> None:
         self.given = (first.clone(), noise.clone(), None if keys is None else keys.clone())
         kept = [value.detach().clone() for value in self._mutable()]
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                self.step(*self.given)
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.terms = self.step(*self.given)
-        with torch.no_grad():
-            for value, before in zip(self._mutable(), kept, strict=True):
-                value.copy_(before)
+        try:
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UP):
+                    self.step(*self.given)
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self.terms = self.step(*self.given)
+            self.graph = graph
+        finally:
+            with torch.no_grad():
+                for value, before in zip(self._mutable(), kept, strict=True):
+                    value.copy_(before)
 
     def _mutable(self) -> list[Tensor]:
         stack = self.stack
