@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from unseam.papers.rolinek2019.setups import (
     RESTARTS,
     SPRITES,
     Setup,
+    beside,
     quick,
     smoke,
 )
@@ -101,11 +101,6 @@ def draw(outcome: Outcome) -> Figure:
     return figure
 
 
-def _with(family: Setup, setup: Setup) -> tuple[Setup, ...]:
-    """β-VAEs from those of all β or all restarts, and the other models."""
-    return family, dataclasses.replace(setup, columns=tuple(c for c in setup.columns if c != "β-VAE"))
-
-
 ALONG = Artefact(
     key="rolinek2019.along",
     title="Beyond the paper: DtO and score of all models along training",
@@ -117,9 +112,9 @@ ALONG = Artefact(
         "laptop": Settings((quick(LINEAR), quick(NONLINEAR))),
         "full": Settings(
             (
-                *_with(LINEAR_FAMILY, LINEAR),
-                *_with(NONLINEAR_FAMILY, NONLINEAR),
-                *_with(RESTARTS, SPRITES),
+                *beside(LINEAR_FAMILY, LINEAR),
+                *beside(NONLINEAR_FAMILY, NONLINEAR),
+                *beside(RESTARTS, SPRITES),
                 MNIST,
                 FASHION,
             )

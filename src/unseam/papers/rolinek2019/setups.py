@@ -24,6 +24,7 @@ __all__ = [
     "SPRITES",
     "Column",
     "Setup",
+    "beside",
     "quick",
     "smoke",
 ]
@@ -55,8 +56,8 @@ class Setup:
         encoder_activation, decoder_activation: their non-linearities.
         optimiser, learning_rate, latent, epochs: as printed.
         accumulator: AdaGrad's sum of squares at the start, not stated: torch's 0, and TensorFlow's 0.1 for sprites.
-            From 0 the first steps change every weight by the learning rate whatever its gradient is; with layers of
-            1200 units the loss rises tenfold, and some autoencoders never leave the constant picture.
+            From 0 the first steps change every weight by the learning rate whatever its gradient is, which layers of
+            1200 units bear badly.
         betas: of β-VAEs, all trained at once. Adam does not see a factor before the loss, so a square loss that is a
             mean over n data dimensions is Eq. 11 with n times the printed β: the second one of synthetic setups. Which
             of the two is judged says :data:`JUDGED`.
@@ -184,6 +185,16 @@ SPRITES = Setup(
 )
 RESTARTS = dataclasses.replace(SPRITES, seeds=30, columns=("β-VAE",), epochs_recorded=(0.3, 1, 3, 10, 30, 50))
 """The β-VAEs on sprites of Figure 3 and Table 2."""
+
+
+def beside(family: Setup, setup: Setup) -> tuple[Setup, Setup]:
+    """β-VAEs from a training of many β or restarts, and the other columns of a setup.
+
+    >>> [part.columns for part in beside(LINEAR_FAMILY, LINEAR)]
+    [('β-VAE',), ('AE', 'β-VAE_Σ')]
+    """
+    others = tuple(column for column in setup.columns if column != "β-VAE")
+    return family, dataclasses.replace(setup, columns=others)
 
 
 def smoke(setup: Setup, **changes: Any) -> Setup:

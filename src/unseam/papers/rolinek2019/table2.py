@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from unseam.papers.rolinek2019.setups import (
     SHORT,
     SPRITES,
     Setup,
+    beside,
     quick,
     smoke,
 )
@@ -259,29 +259,24 @@ def _artefact(beta: float, setups: Mapping[Scale, tuple[Setup, ...]]) -> Artefac
     )
 
 
-def _with(family: Setup, setup: Setup) -> tuple[Setup, ...]:
-    """β-VAEs from those of all β, and the controls."""
-    return family, dataclasses.replace(setup, columns=("AE", "β-VAE_Σ"))
-
-
 TABLE2 = (
     _artefact(
         4.0,
         {
             "smoke": (smoke(SPRITES, latent=3),),
-            "full": (RESTARTS, dataclasses.replace(SPRITES, columns=("VAE", "AE", "β-VAE_Σ"))),
+            "full": beside(RESTARTS, SPRITES),
         },
     ),
     _artefact(
         JUDGED["linear"],
-        {"smoke": (smoke(LINEAR),), "laptop": (quick(LINEAR),), "full": _with(LINEAR_FAMILY, LINEAR)},
+        {"smoke": (smoke(LINEAR),), "laptop": (quick(LINEAR),), "full": beside(LINEAR_FAMILY, LINEAR)},
     ),
     _artefact(
         JUDGED["nonlinear"],
         {
             "smoke": (smoke(NONLINEAR),),
             "laptop": (quick(NONLINEAR),),
-            "full": _with(NONLINEAR_FAMILY, NONLINEAR),
+            "full": beside(NONLINEAR_FAMILY, NONLINEAR),
         },
     ),
     _artefact(1.0, {"smoke": (smoke(MNIST),), "full": (MNIST,)}),
