@@ -72,6 +72,7 @@ def test_points_survive_a_turn(z, degrees):
         ({"map": "disk,0,1,0"}, "map must be latents or factors, got 'disk'"),
         ({"map": "latents,0,9,0"}, "map must be a whole number below 3"),
         ({"other": "5"}, "other must be a whole number below 5"),
+        ({"member": "2", "other": "2"}, "other must be another model than member, got 2 for both"),
         ({"same": "path"}, "same must be z or item, got 'path'"),
         ({"follow": "yes"}, "follow must be 0 or 1, got 'yes'"),
         ({"file": "/etc/passwd"}, "a link has no parameter 'file'"),

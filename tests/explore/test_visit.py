@@ -154,6 +154,12 @@ def test_two_models_under_the_same_point_and_the_same_item(visit):
     mean, _ = visit.exhibit.subjects[3].encode(visit.exhibit.item(3)[None])
     expected = visit.exhibit.subjects[3].picture(mean)[0, 0]
     assert np.allclose(opened(found.other)[..., 0], 255 * expected.numpy(), atol=0.6)
+    own, _ = visit.exhibit.subjects[0].encode(visit.exhibit.item(3)[None])
+    expected = visit.exhibit.subjects[0].picture(own)[0, 0]
+    assert np.allclose(opened(found.picture)[..., 0], 255 * expected.numpy(), atol=0.6)
+    assert not found.note
+    visit.move(0, visit.state.z[0] + 1)
+    assert "moved away from the item" in frame(visit.exhibit, visit.state).note
 
 
 def test_the_origin_is_a_button_away(visit):

@@ -161,6 +161,8 @@ def from_query(exhibit: Exhibit, query: Mapping[str, str], member: int = 0) -> S
         changes |= _map(exhibit, query["map"], chosen)
     if "other" in query:
         changes["other"] = _whole("other", query["other"], len(exhibit.subjects))
+        if changes["other"] == chosen:
+            raise ValueError(f"other must be another model than member, got {query['other']} for both")
     changes["same"] = _word("same", query.get("same", "z"), ("z", "item"))
     changes["follow"] = _word("follow", query.get("follow", "0"), ("0", "1")) == "1"
     return dataclasses.replace(state, **changes)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -25,7 +26,7 @@ class Frame(NamedTuple):
     other: str | None
     """By the model that is compared with."""
     note: str
-    """Why there is no other picture where one was asked for."""
+    """Why there is no other picture where one was asked for, or why it is not of the same item."""
 
 
 def frame(exhibit: Exhibit, state: State) -> Frame:
@@ -41,15 +42,23 @@ def frame(exhibit: Exhibit, state: State) -> Frame:
     if state.other is None:
         return Frame(own, None, "")
     other = exhibit.subjects[state.other]
-    z = state.z
+    z, note = state.z, ""
     if state.same == "item":
         if state.item is None or other.encoder is None:
             return Frame(own, None, "Choose an item of the world to compare what both models make of it.")
-        mean, _ = other.encode(exhibit.item(state.item)[None])
+        item = exhibit.item(state.item)[None]
+        mean, _ = other.encode(item)
         z = tuple(mean[0].tolist())
+        if subject.encoder is not None and _left(subject.encode(item)[0][0].tolist(), state.z):
+            note = "The left picture has moved away from the item; choose the item again to compare."
     if len(z) != other.latent:
         return Frame(own, None, f"The same z needs as many latents: {len(z)} here, {other.latent} there.")
-    return Frame(own, data_url(pixels(other.picture(z)[0], exhibit.look)), "")
+    return Frame(own, data_url(pixels(other.picture(z)[0], exhibit.look)), note)
+
+
+def _left(code: Sequence[float], z: Sequence[float]) -> bool:
+    """Whether a point is another than an item's code, the rounding of links apart."""
+    return any(abs(one - other) > 0.01 for one, other in zip(code, z, strict=True))
 
 
 def reconstructions(exhibit: Exhibit, member: int, count: int = 8) -> tuple[Pixels, Pixels]:

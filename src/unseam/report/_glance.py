@@ -110,9 +110,10 @@ def _intro(studies: Sequence[Study]) -> str:
     )
     most = max(len(study.inspections) for study in studies)
     if most > 1:
+        seeds = f"{most}" if all(len(study.inspections) == most for study in studies) else f"up to {most}"
         shown = ", ".join(f"{study.members[study.shown]} ({study.name})" for study in studies)
         text += (
-            f" Numbers with ± are means over {most} seeds; sentences and figures are of the median one: {shown}."
+            f" Numbers with ± are means over {seeds} seeds; sentences and figures are of the median one: {shown}."
             if len(studies) > 1
             else f" Numbers with ± are means over {most} seeds; sentences and figures are of the median one, "
             f"{studies[0].members[studies[0].shown]}."

@@ -125,7 +125,8 @@ def _tells(study: Study) -> str:
     parts = [
         f"latent {j} tells {told[j].max():.0%} of {found.factors[int(told[j].argmax())]}" for j in live[:6]
     ]
-    text = f"{joined(parts).capitalize()}." if parts else "No live latent tells a fair part of any factor."
+    # a factor's name keeps its capitals
+    text = f"L{joined(parts)[1:]}." if parts else "No live latent tells a fair part of any factor."
     left = [
         name for k, name in enumerate(found.factors) if told[list(study.live), k].max(initial=0.0) < TELLS
     ]

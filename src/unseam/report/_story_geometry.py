@@ -214,7 +214,11 @@ def _ruler(study: Study) -> str:
     }
     if chance.module is not None:
         rows["fresh weights"] = [_baseline(chance.module, chance.module_std or 0.0)]
-    alt = ", ".join(f"{name} {row[0].value:.2f}" for name, row in rows.items())
+    own = study.found.dto_active
+    alt = ", ".join(
+        f"{name} {row[0].value if name != 'this model' or own is None else own:.2f}"
+        for name, row in rows.items()
+    )
     return dots(rows, f"Distance to orthogonality: {alt}.", axis="DtO (bars: ± one standard deviation)")
 
 
