@@ -5,6 +5,7 @@ from unseam.papers.rolinek2019.along import ALONG
 from unseam.papers.rolinek2019.convention import CONVENTION
 from unseam.papers.rolinek2019.figure3 import FIGURE3, FORETOLD
 from unseam.papers.rolinek2019.figure_s4 import FIGURE_S4
+from unseam.papers.rolinek2019.maps import MAPS
 from unseam.papers.rolinek2019.propositions import PROPOSITIONS
 from unseam.papers.rolinek2019.table1 import TABLE1
 from unseam.papers.rolinek2019.table2 import TABLE2
@@ -21,6 +22,7 @@ ARTEFACTS: tuple[Artefact, ...] = (
     *TABLE1,
     *TABLE2,
     *CONVENTION,
+    MAPS,
     FIGURE3,
     FORETOLD,
     ALONG,

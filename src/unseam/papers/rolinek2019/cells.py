@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unseam.papers.artefact import Finding
 
-__all__ = ["CELL_RULE", "ORDER_RULE", "Published", "cell", "mean_interval", "order"]
+__all__ = ["CELL_RULE", "ORDER_RULE", "Published", "cell", "correlated", "mean_interval", "order"]
 
 CELL_RULE = (
     "A cell is reproduced where our mean lies within two published standard deviations of the published mean (of half "
@@ -19,6 +19,7 @@ CELL_RULE = (
 ORDER_RULE = "An order holds where a one-sided Mann–Whitney test over runs gives p < 0.05."
 HALF_A_DIGIT = 0.005
 LEVEL = 0.05
+RESAMPLINGS = 2000
 
 
 class Published(NamedTuple):
@@ -77,6 +78,27 @@ def order(quantity: str, smaller: ArrayLike, larger: ArrayLike) -> Finding:
     )
 
 
+def correlated(quantity: str, one: ArrayLike, other: ArrayLike, *, of: str = "runs") -> Finding:
+    """Spearman's ρ with a bootstrap interval; the claim is that it is negative.
+
+    >>> correlated("DtO and score", [0.1, 0.2, 0.3, 0.4, 0.5], [0.9, 0.8, 0.5, 0.4, 0.2]).verdict
+    'reproduced'
+    """
+    runs = np.stack([np.asarray(values, dtype=float) for values in (one, other)])
+    rho = _spearman(runs[:, None])[0]
+    drawn = np.random.default_rng(0).integers(runs.shape[1], size=(RESAMPLINGS, runs.shape[1]))
+    lower, upper = np.nanquantile(_spearman(runs[:, drawn]), (0.025, 0.975))
+    return Finding(
+        quantity,
+        "clearly negative",
+        float(rho),
+        float(lower),
+        float(upper),
+        "reproduced" if upper < 0 else "not reproduced",
+        f"{runs.shape[1]} {of}",
+    )
+
+
 def mean_interval(runs: NDArray[np.float64]) -> tuple[float | None, float | None]:
     """95 % interval of the mean over runs (Student's t), none of one run.
 
@@ -89,3 +111,14 @@ def mean_interval(runs: NDArray[np.float64]) -> tuple[float | None, float | None
         return None, None
     reach = float(stats.t.ppf(0.975, len(runs) - 1) * runs.std(ddof=1) / math.sqrt(len(runs)))
     return float(runs.mean()) - reach, float(runs.mean()) + reach
+
+
+def _spearman(samples: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rank correlation (sample,) of samples (2, sample, run); ties get their mean rank, no variation gives nan."""
+    from scipy import stats
+
+    ranks = stats.rankdata(samples, axis=-1)
+    centred = ranks - ranks.mean(-1, keepdims=True)
+    size = np.sqrt((centred**2).sum(-1))
+    with np.errstate(invalid="ignore"):
+        return np.asarray((centred[0] * centred[1]).sum(-1) / (size[0] * size[1]))

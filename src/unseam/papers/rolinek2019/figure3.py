@@ -6,11 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
+from unseam.papers.artefact import Artefact, Outcome, Scale, Workplace
+from unseam.papers.rolinek2019.cells import correlated
 from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, followed, last
 from unseam.papers.rolinek2019.setups import (
@@ -28,7 +26,6 @@ from unseam.papers.rolinek2019.setups import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 __all__ = ["FIGURE3", "FORETOLD"]
@@ -40,7 +37,6 @@ MEASURES = {
     "gap": "Hadamard gap",
     "cosine": "cosine",
 }
-RESAMPLINGS = 2000
 
 
 @dataclass(frozen=True)
@@ -57,10 +53,10 @@ def measure_figure(settings: Settings, place: Workplace) -> Outcome:
     part = followed(settings.setups[0], "β-VAE", place)
     members = at_beta(part.members, settings.betas[0])
     members = members[members["epoch"].round().isin(settings.epochs)]
-    found = [_correlated("all epochs: rank correlation of DtO and score", members["dto"], members[SCORE])]
+    found = [correlated("all epochs: rank correlation of DtO and score", members["dto"], members[SCORE])]
     for epoch, runs in members.groupby("epoch"):
         words = f"{epoch:.0f} epochs: rank correlation of DtO and score"
-        found.append(_correlated(words, runs["dto"], runs[SCORE]))
+        found.append(correlated(words, runs["dto"], runs[SCORE]))
     return Outcome(tuple(found), {"members": members, "trainings": part.trainings})
 
 
@@ -77,41 +73,13 @@ def measure_foretold(settings: Settings, place: Workplace) -> Outcome:
         ignore_index=True,
     )
     found = [
-        _correlated(f"{NAMES[str(world)]}: rank correlation of {words} and score", part[name], part[SCORE])
+        correlated(f"{NAMES[str(world)]}: rank correlation of {words} and score", part[name], part[SCORE])
         for world, part in members.groupby("world")
         for name, words in MEASURES.items()
         if name in part and part[name].notna().all()
     ]
     trainings = pd.concat([part.trainings for part in parts], ignore_index=True)
     return Outcome(tuple(found), {"members": members, "trainings": trainings})
-
-
-def _correlated(quantity: str, measured: pd.Series, score: pd.Series) -> Finding:
-    """Spearman's ρ with a bootstrap interval over runs; the claim is that it is negative."""
-    runs = np.stack([measured.to_numpy(dtype=float), score.to_numpy(dtype=float)])
-    rho = _spearman(runs[:, None])[0]
-    drawn = np.random.default_rng(0).integers(runs.shape[1], size=(RESAMPLINGS, runs.shape[1]))
-    lower, upper = np.nanquantile(_spearman(runs[:, drawn]), (0.025, 0.975))
-    return Finding(
-        quantity,
-        "clearly negative",
-        float(rho),
-        float(lower),
-        float(upper),
-        "reproduced" if upper < 0 else "not reproduced",
-        f"{runs.shape[1]} runs",
-    )
-
-
-def _spearman(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rank correlation (sample,) of samples (2, sample, run); ties get their mean rank, no variation gives nan."""
-    from scipy import stats
-
-    ranks = stats.rankdata(samples, axis=-1)
-    centred = ranks - ranks.mean(-1, keepdims=True)
-    size = np.sqrt((centred**2).sum(-1))
-    with np.errstate(invalid="ignore"):
-        return np.asarray((centred[0] * centred[1]).sum(-1) / (size[0] * size[1]))
 
 
 def draw_figure(outcome: Outcome) -> Figure:
