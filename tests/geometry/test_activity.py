@@ -1,5 +1,6 @@
 """Active latents, the polarised regime and the error of its KL term."""
 
+import itertools
 import math
 
 import numpy as np
@@ -145,6 +146,23 @@ def test_delta_kl_vanishes_in_the_polarised_limit():
     ]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 1e-8
+
+
+def test_delta_kl_takes_the_partition_of_least_error(mean, variance):
+    found = delta_kl(mean, variance)
+    masks = [torch.tensor(mask) for mask in itertools.product([False, True], repeat=3)]
+    errors = [delta_kl(mean, variance, mask).whole.item() for mask in masks]
+    assert found.whole.item() == min(errors)
+    assert found.active.tolist() == masks[errors.index(min(errors))].tolist()
+
+
+def test_delta_kl_leaves_out_a_latent_that_hardly_lives():
+    """A hundredth of a nat makes a latent active by its KL, yet the regime takes it for passive."""
+    mean = torch.stack([torch.linspace(-1.7, 1.7, 101), 0.2 * torch.linspace(-1.7, 1.7, 101)], dim=1).double()
+    variance = torch.tensor([[0.01, 0.96]], dtype=F64).expand(101, 2)
+    assert active_latents(mean, variance).active.tolist() == [True, True]
+    assert delta_kl(mean, variance).active.tolist() == [True, False]
+    assert delta_kl(mean, variance).whole < 0.02 < 0.2 < delta_kl(mean, variance, [True, True]).whole
 
 
 def test_delta_kl_without_information_is_zero():

@@ -12,9 +12,9 @@ import unseam
 from unseam import geometry
 from unseam.data import split
 from unseam.papers import Workplace, artefacts, reproduce
-from unseam.papers.rolinek2019.cells import Published, cell, order
-from unseam.papers.rolinek2019.figure3 import _correlated
-from unseam.papers.rolinek2019.measures import Unseen, measures, regime_errors
+from unseam.papers.rolinek2019.cells import Published, cell, correlated, order
+from unseam.papers.rolinek2019.maps import _about, _among, _paired
+from unseam.papers.rolinek2019.measures import Unseen, latent_terms, measures, missing, regime_errors
 from unseam.papers.rolinek2019.runs import _marks, at_beta, followed, last
 from unseam.papers.rolinek2019.setups import LINEAR, MNIST, NONLINEAR, SPRITES, smoke
 from unseam.papers.rolinek2019.table_s4 import turned
@@ -68,8 +68,13 @@ def test_dead_latents_are_left_out_where_active_ones_are_measured():
 def test_regime_errors_are_those_of_each_member():
     ensemble, unseen = trained(smoke(NONLINEAR), "β-VAE")
     code = ensemble.encode(unseen.world.images(unseen.validation[: unseen.points]))
-    expected = [float(geometry.delta_kl(mean, spread).whole) for mean, spread in zip(*code, strict=True)]
+    each = list(zip(*code, strict=True))
+    alive = [geometry.active_latents(mean, spread).active for mean, spread in each]
+    expected = [float(geometry.delta_kl(*one, active).whole) for one, active in zip(each, alive, strict=True)]
     assert regime_errors(ensemble, unseen).tolist() == pytest.approx(expected, rel=1e-4)
+    kl, half, _ = latent_terms(ensemble, unseen)
+    least = [float(geometry.delta_kl(*one).whole) for one in each]
+    assert missing(kl, half, half < kl).tolist() == pytest.approx(least, rel=1e-4)
 
 
 # Trainings
@@ -147,8 +152,28 @@ def test_orders_and_correlations_can_fail():
     assert order("", high, low).verdict == "not reproduced"
     falling = pd.Series(np.linspace(1, 0, 20))
     rising = pd.Series(np.linspace(0, 1, 20))
-    assert _correlated("", falling, rising).verdict == "reproduced"
-    assert _correlated("", rising, rising).verdict == "not reproduced"
+    assert correlated("", falling, rising).verdict == "reproduced"
+    assert correlated("", rising, rising).verdict == "not reproduced"
+
+
+def test_a_published_number_is_among_those_of_maps_or_not():
+    assert _among("", 0.5, [0.1, 0.4, 0.9]).verdict == "reproduced"
+    assert _among("", 0.95, [0.1, 0.4, 0.9]).verdict == "not reproduced"
+    assert _among("", 0.03, [0.02, 0.4], below=True).verdict == "reproduced"
+    assert _among("", 0.03, [0.05, 0.4], below=True).verdict == "not reproduced"
+
+
+def test_orders_over_maps_are_paired():
+    low = np.linspace(0, 10, 12)
+    assert _paired("", low, low + np.linspace(0.1, 0.2, 12)).verdict == "reproduced"
+    assert _paired("", low + np.linspace(0.1, 0.2, 12), low).verdict == "not reproduced"
+
+
+def test_a_linear_map_is_measured_as_it_is():
+    """The linear world stretches one axis by 2, so variances add up to (4 + 1)/12, and its columns are orthogonal."""
+    about = _about(unseam.data.load("linear", size=20_000))
+    assert about["dto"] == pytest.approx(0, abs=1e-6)
+    assert about["variance"] == pytest.approx(5 / 12, rel=0.02)
 
 
 @pytest.mark.parametrize("angle", [0.0, 10.0, 45.0, 80.0, -100.0])
@@ -173,6 +198,18 @@ def digits(folder, count=60):
         for name, values in (("images-idx3", images), ("labels-idx1", labels)):
             head = bytes([0, 0, 8, values.ndim]) + b"".join(side.to_bytes(4, "big") for side in values.shape)
             (folder / f"{part}-{name}-ubyte.gz").write_bytes(gzip.compress(head + values.tobytes()))
+
+
+def test_partitions_of_fashion(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    artefact = artefacts()["rolinek2019.partition"]
+    missing_data = reproduce(artefact, "smoke", device="cpu")
+    assert missing_data.verdict == "cannot be run here" and artefact.draw(missing_data.outcome)
+    digits(tmp_path / "unseam" / "fashion_mnist")
+    outcome = reproduce(artefact, "smoke", device="cpu").outcome
+    curves = outcome.tables["curves"].pivot(index=["seed", "step"], columns="partition", values="delta_kl")
+    assert (curves["least"] <= curves["nats"]).all()
+    assert artefact.draw(outcome)
 
 
 def test_mnist_rows(tmp_path, monkeypatch):

@@ -245,7 +245,7 @@ def _regime(given: _Given, alive: Tensor | None, metric: Tensor | None) -> dict[
     if given.mean is None or given.noisy is None or alive is None:
         return {}
     return {
-        "delta_kl": float(geometry.delta_kl(given.mean, given.noisy, alive).whole),
+        "delta_kl": float(geometry.delta_kl(given.mean, given.noisy).whole),
         "polarised": geometry.polarisation(given.mean, given.noisy, pullback=metric),
     }
 

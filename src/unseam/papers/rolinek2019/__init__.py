@@ -6,6 +6,7 @@ from unseam.papers.rolinek2019.convention import CONVENTION
 from unseam.papers.rolinek2019.figure3 import FIGURE3, FORETOLD
 from unseam.papers.rolinek2019.figure_s4 import FIGURE_S4
 from unseam.papers.rolinek2019.maps import MAPS
+from unseam.papers.rolinek2019.partition import PARTITION
 from unseam.papers.rolinek2019.propositions import PROPOSITIONS
 from unseam.papers.rolinek2019.table1 import TABLE1
 from unseam.papers.rolinek2019.table2 import TABLE2
@@ -23,6 +24,7 @@ ARTEFACTS: tuple[Artefact, ...] = (
     *TABLE2,
     *CONVENTION,
     MAPS,
+    PARTITION,
     FIGURE3,
     FORETOLD,
     ALONG,

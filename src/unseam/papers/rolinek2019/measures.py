@@ -14,7 +14,7 @@ from unseam.metrics import disentanglement_score
 from unseam.models import VAE, Encoding
 from unseam.training import Ensemble
 
-__all__ = ["SCORE", "Unseen", "measures", "regime_errors"]
+__all__ = ["ACTIVE", "SCORE", "LatentTerms", "Unseen", "latent_terms", "measures", "missing", "regime_errors"]
 
 # Values of items and outputs held at once: 512 MiB as float64.
 AT_ONCE = 1 << 26
@@ -48,7 +48,7 @@ class Unseen(NamedTuple):
 
 
 def regime_errors(ensemble: Ensemble, unseen: Unseen) -> Tensor:
-    """Δ_KL (member,) of Eq. 30 over the validation items: :func:`unseam.geometry.delta_kl` of every member.
+    """Δ_KL (member,) of Eq. 30 over the validation items, with latents of more than 0.01 nats active.
 
     >>> import unseam
     >>> world = unseam.data.load("linear", size=20)
@@ -56,12 +56,48 @@ def regime_errors(ensemble: Ensemble, unseen: Unseen) -> Tensor:
     >>> regime_errors(unseam.train(trial, world=world), Unseen(world, torch.arange(9), torch.arange(9), 3, True)).shape
     torch.Size([1])
     """
+    terms = latent_terms(ensemble, unseen)
+    return missing(terms.kl, terms.half, terms.kl > ACTIVE)
+
+
+class LatentTerms(NamedTuple):
+    """Means over the validation items, (member, latent) each.
+
+    >>> LatentTerms._fields
+    ('kl', 'half', 'wide')
+    """
+
+    kl: Tensor
+    """In nats."""
+    half: Tensor
+    """σ²/2, which Eq. 10 leaves out of an active latent's KL."""
+    wide: Tensor
+    """Share of items at which σ² > ½."""
+
+
+def latent_terms(ensemble: Ensemble, unseen: Unseen) -> LatentTerms:
+    """What each latent costs, in double precision on the host.
+
+    >>> import unseam
+    >>> world = unseam.data.load("linear", size=20)
+    >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, steps=1, batch_size=4)
+    >>> unseen = Unseen(world, torch.arange(9), torch.arange(9), 3, True)
+    >>> latent_terms(unseam.train(trial, world=world), unseen).kl.shape
+    torch.Size([1, 2])
+    """
     mean, variance = ensemble.encode(unseen.world.images(unseen.validation[: unseen.points]))
-    kept = (mean.square() - variance.log() - 1).double() / 2
-    exact = kept + variance.double() / 2
-    approximate = torch.where(exact.mean(1, keepdim=True) > ACTIVE, kept, 0.0)
-    exact, approximate = exact.sum((1, 2)), approximate.sum((1, 2))
-    return ((exact - approximate).abs() / exact).cpu()
+    costs = (mean.square() + variance - variance.log() - 1).double() / 2
+    found = (costs, variance.double() / 2, (variance > 0.5).double())
+    return LatentTerms(*(values.mean(1).cpu() for values in found))
+
+
+def missing(kl: Tensor, half: Tensor, kept: Tensor) -> Tensor:
+    """Δ_KL (member,) where the ``kept`` latents (member, latent) count as active: all that Eq. 10 misses is positive.
+
+    >>> missing(torch.tensor([[2.0, 0.5]]), torch.tensor([[0.1, 0.5]]), torch.tensor([[True, False]]))
+    tensor([0.2400])
+    """
+    return torch.where(kept, half, kl).sum(1) / kl.sum(1)
 
 
 def measures(ensemble: Ensemble, unseen: Unseen) -> list[dict[str, float]]:

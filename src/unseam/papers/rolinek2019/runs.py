@@ -22,7 +22,7 @@ from unseam.training.progress import choose
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Followed", "at_beta", "followed", "last"]
+__all__ = ["Followed", "Prepared", "at_beta", "followed", "last", "prepared"]
 
 # Labels of digits and clothes do not generate the pictures (Remark on Table 1).
 UNSCORED = ("mnist", "fashion_mnist")
@@ -87,18 +87,43 @@ def at_beta(table: pd.DataFrame, beta: float) -> pd.DataFrame:
     return table[table["column"].isin(["VAE", "AE"]) | (table["beta"] == beta)]
 
 
-def _train(setup: Setup, column: Column, world: World, where: Workplace) -> Followed:
-    import pandas as pd
+class Prepared(NamedTuple):
+    """A column of a setup before its training.
 
+    >>> Prepared._fields
+    ('stack', 'ensemble', 'unseen', 'size')
+    """
+
+    stack: Stack
+    ensemble: Ensemble
+    """The same members, as they are at any time of the training."""
+    unseen: Unseen
+    size: int
+    """Number of training items."""
+
+
+def prepared(setup: Setup, column: Column, world: World, device: torch.device) -> Prepared:
+    """Members that are about to be trained, and where to measure them.
+
+    >>> tiny = Setup(world="linear", options=(("size", 250),), seeds=3)
+    >>> prepared(tiny, "AE", tiny.load(), torch.device("cpu")).size
+    200
+    """
     trials = setup.trials(column, world)
     part = training_index(trials[0], len(world))
     size = len(world) if part is None else len(part)
-    stack = stack_trials(trials, world.shape, size=size, device=where.device)
-    unseen = _unseen(setup, world)
+    stack = stack_trials(trials, world.shape, size=size, device=device)
+    return Prepared(stack, _ensemble(stack, world), _unseen(setup, world), size)
+
+
+def _train(setup: Setup, column: Column, world: World, where: Workplace) -> Followed:
+    import pandas as pd
+
+    stack, ensemble, unseen, size = prepared(setup, column, world, where.device)
+    trials = stack.trials
     rows: list[dict[str, Any]] = []
     checks: list[dict[str, Any]] = []
     steps, marks = trials[0].steps, _marks(setup, trials[0].steps, size)
-    ensemble = _ensemble(stack, world)
     who = [{"column": column, "beta": trial.beta, "seed": trial.seed} for trial in trials]
     last_unpolarised = torch.zeros(len(trials))
     began = time.monotonic()
