@@ -97,7 +97,12 @@ def draw(outcome: Outcome) -> Figure:
         panel.set_xscale("log")
         panel.set_ylim(bottom=0)
         panel.set_xlabel("epochs", fontsize=8)
-    axes[0].legend(fontsize=7, frameon=False)
+    shown_once = {
+        line.get_label(): line for panel in axes for line in panel.get_lines() if line.get_label()[0] != "_"
+    }
+    figure.legend(
+        shown_once.values(), shown_once.keys(), loc="outside lower center", ncols=4, fontsize=8, frameon=False
+    )
     return figure
 
 
