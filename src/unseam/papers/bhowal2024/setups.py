@@ -83,7 +83,7 @@ class Setup:
             convolutions cost in proportion to items.
         marks: shares of the training at which scores are recorded, besides its end.
         seeds: models a cell; 12 on sprites make more than a hundred over all cells, 8 on shapes are enough for paired
-            tests and hold a cell of convolutional models to about four minutes of an H200.
+            tests and hold a cell of convolutional models to about three minutes of an H200.
         scored: held-out items that codes are scored on: 10 000 that DCI's trees are fitted to and 5 000 others.
         boosted, rounds: points and rounds of DCI's trees.
         points: held-out items around which decoders are measured.
@@ -100,7 +100,7 @@ class Setup:
     widths: tuple[int, ...] = ()
     weight: float = 1.0
     latent: int = 10
-    steps: int = 40_000
+    steps: int = 20_000
     batch_size: int = 128
     marks: tuple[float, ...] = (0.25, 0.5, 0.75)
     seeds: int = 8
@@ -155,7 +155,7 @@ class Setup:
 
 
 SPRITES = Setup(
-    world="sprites", architecture="mlp", widths=(1200, 1200), steps=30_000, batch_size=512, seeds=12
+    world="sprites", architecture="mlp", widths=(1200, 1200), steps=12_000, batch_size=512, seeds=12
 )
 FACES = Setup(world="faces3d", architecture="bhowal_faces")
 SHAPES = Setup(world="shapes")
