@@ -133,7 +133,7 @@ def draw(outcome: Outcome) -> Figure:
     along.set_xscale("log")
     along.set_yscale("log")
     along.set_xlabel("batches", fontsize=8)
-    along.legend(fontsize=7, frameon=False)
+    along.legend(fontsize=7, frameon=False, loc="lower left")
     for kept, colour, words in ((True, COLOURS[2], "active"), (False, COLOURS[3], "passive")):
         part = latents[latents["least"] == kept]
         at_end.plot(
