@@ -48,14 +48,15 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
     """Follow every model, and compare how far its distance to orthogonality falls."""
     import pandas as pd
 
-    parts = []
+    parts, trainings = [], []
     for setup in settings.setups:
         for column in setup.columns:
-            runs = followed(setup, column, place).members
-            parts.append(at_beta(runs, JUDGED[setup.world]).assign(world=setup.world))
+            runs = followed(setup, column, place)
+            parts.append(at_beta(runs.members, JUDGED[setup.world]).assign(world=setup.world))
+            trainings.append(runs.trainings)
     members = pd.concat(parts, ignore_index=True)
     found = [finding for _, part in members.groupby("world", sort=False) for finding in _findings(part)]
-    return Outcome(tuple(found), {"members": members})
+    return Outcome(tuple(found), {"members": members, "trainings": pd.concat(trainings, ignore_index=True)})
 
 
 def _findings(members: pd.DataFrame) -> list[Finding]:
