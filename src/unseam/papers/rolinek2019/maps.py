@@ -133,27 +133,30 @@ def _paired(quantity: str, smaller: ArrayLike, larger: ArrayLike) -> Finding:
 
 
 def draw(outcome: Outcome) -> Figure:
-    """Score and DtO of models against the map's own DtO, published means dashed; Δ_KL against the map's variance."""
+    """Score and DtO against the map's own DtO, mean and range over runs, published dashed; Δ_KL against variance."""
     members, maps = outcome.tables["members"], outcome.tables["maps"].set_index("map")
     titles = ["disentanglement score", "DtO of trained decoders", "Δ_KL of β-VAEs at the end"]
-    figure, (score, distance, regime) = panels(titles, width=2.9, height=2.5)
+    figure, (score, distance, regime) = panels(titles, width=2.9, height=2.6)
+    columns = [column for column in COLUMNS if (members["column"] == column).any()]
     for axes, name, cells in ((score, SCORE, DISENT), (distance, "dto", DTO)):
-        for column in (column for column in COLUMNS if (members["column"] == column).any()):
+        for place, column in enumerate(columns):
             runs = members[members["column"] == column].groupby("map")[name]
-            mean, words = runs.mean(), column.replace("_Σ", " Σ")
-            axes.errorbar(
-                maps["dto"].reindex(mean.index), mean, runs.std(), fmt="o", color=STYLES[column], markersize=4,
-                elinewidth=0.8, label=words,
-            )  # fmt: skip
-            axes.axhline(cells[WORLD][column].mean, color=STYLES[column], linestyle="--", linewidth=0.8)
+            mean, colour = runs.mean(), STYLES[column]
+            # beside each other, so that none hides another's range
+            at = maps["dto"].reindex(mean.index) + 0.014 * (place - (len(columns) - 1) / 2)
+            axes.vlines(at, runs.min(), runs.max(), color=colour, linewidth=0.9, alpha=0.6)
+            axes.plot(at, mean, "o", color=colour, markersize=4, label=column.replace("_Σ", " Σ"))
+            axes.axhline(cells[WORLD][column].mean, color=colour, linestyle="--", linewidth=0.8)
         axes.set_xlabel("DtO of the map itself", fontsize=8)
         axes.set_ylim(bottom=0)
     regime.plot(maps["variance"], maps["delta_kl"], "o", color=STYLES["β-VAE"], markersize=4)
     regime.axhline(POLARISED, color="grey", linestyle="--", linewidth=0.8)
-    regime.set_xscale("log")
     regime.set_yscale("log")
+    regime.set_xlim(left=0)
     regime.set_xlabel("variance of the data", fontsize=8)
-    distance.legend(fontsize=7, frameon=False)
+    figure.legend(
+        *score.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8, frameon=False
+    )
     return figure
 
 
