@@ -1,9 +1,9 @@
-"""On an accelerator: bases and signed permutations are those of the host."""
+"""On an accelerator: bases, signed permutations and local fits are those of the host."""
 
 import pytest
 import torch
 
-from unseam.geometry import jacobian_basis, right_basis, signed_permutation
+from unseam.geometry import jacobian_basis, local_fit, right_basis, signed_permutation
 from unseam.geometry._jacobi_cuda import sweep_until_rest
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -38,3 +38,26 @@ def test_signed_permutation_is_that_of_the_host(latent):
     matrix = torch.randn(200, latent, latent, generator=generator, dtype=torch.float64)
     orthogonal = torch.linalg.qr(matrix).Q
     torch.testing.assert_close(signed_permutation(orthogonal.cuda()).cpu(), signed_permutation(orthogonal))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"solver": "exact"}, {"form": "linear"}, {"form": "nonlinear"}],
+    ids=lambda given: str(*given.values()),
+)
+def test_local_fit_is_that_of_the_host(options):
+    generator = torch.Generator().manual_seed(0)
+    matrix, mean = (torch.randn(9, size, generator=generator, dtype=torch.float64) for size in (40, 9))
+    here, there = (
+        local_fit(
+            lambda z: (z @ matrix.to(z)).sin(),
+            given,
+            torch.full_like(given, 0.1),
+            generator=torch.Generator().manual_seed(1),
+            **options,
+        )
+        for given in (mean, mean.cuda())
+    )
+    for one, other in zip(here, there, strict=True):
+        assert other.is_cuda
+        torch.testing.assert_close(other.cpu(), one)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from unseam.geometry import jacobian, local_fit
+from unseam.geometry.local_fit import local_fits
 
 F64 = torch.float64
 LONG = {"steps": 800, "noises": 24}
@@ -124,6 +125,50 @@ def test_narrow_posterior_gives_the_jacobian(generator):
     fit = local_fit(decoder, mean, torch.full_like(mean, 1e-12), generator=fresh(), **LONG)
     torch.testing.assert_close(fit.matrix, jacobian(decoder, mean).detach(), rtol=1e-5, atol=1e-5)
     assert not fit.matrix.requires_grad
+
+
+@pytest.mark.parametrize("form", ["linear", "nonlinear"])
+@pytest.mark.parametrize("size", [None, 3])
+def test_one_descent_gives_the_fits_of_several(weights, mean, variance, form, size):
+    def decoder(z):
+        return (z @ weights.T).sin()
+
+    steps = (1, 4, 30)
+    found = local_fits(decoder, mean, variance, steps=steps, form=form, generator=fresh(), chunk_size=size)
+    assert len(found) == 3
+    for count, fit in zip(steps, found, strict=True):
+        alone = local_fit(decoder, mean, variance, form=form, generator=fresh(), steps=count, chunk_size=size)
+        for one, other in zip(fit, alone, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_an_exact_fit_takes_no_steps(weights, mean, variance):
+    def decoder(z):
+        return (z @ weights.T).sin()
+
+    (found,) = local_fits(decoder, mean, variance, steps=(1, 2), solver="exact", generator=fresh(), noises=24)
+    alone = local_fit(decoder, mean, variance, solver="exact", generator=fresh(), noises=24)
+    torch.testing.assert_close(found.matrix, alone.matrix, rtol=0, atol=0)
+
+
+def test_as_many_noises_as_unknowns_are_met_exactly(weights, mean, variance):
+    fit = local_fit(
+        lambda z: (z @ weights.T).sin(), mean, variance, solver="exact", generator=fresh(), noises=4
+    )
+    assert fit.train_error.max() < 1e-20 < fit.error.min()
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ((), "steps must be at least 1, got none"),
+        ((0, 3), "steps must be at least 1, got 0, 3"),
+        ((5, 5), "steps must ascend, got 5, 5"),
+    ],
+)
+def test_steps_that_make_no_path_are_refused(mean, variance, steps, message):
+    with pytest.raises(ValueError, match=message):
+        local_fits(lambda z: z, mean, variance, steps=steps, generator=fresh())
 
 
 @pytest.mark.parametrize("form", ["linear", "nonlinear"])

@@ -21,6 +21,15 @@ def test_a_collapsed_model_has_the_largest_printed_distance():
     assert informed["near"] < collapsed["near"] and informed["overlap"] < collapsed["overlap"]
 
 
+def test_nobody_is_their_own_neighbour():
+    """Distances are taken in parts of 512 items and overlaps in parts of 64; copies of an item are its neighbours."""
+    x = normal(300, 3).repeat(2, 1)
+    place = torch.arange(600)
+    found = nearest(x, count=1)
+    assert found[:, 0].tolist() == ((place + 300) % 600).tolist()
+    assert closeness(Encoding(x, torch.full_like(x, 1e-3)), found)["shared"] == 1
+
+
 def test_printed_distance_is_the_mean_over_samples():
     mean, variance = normal(30, 2), normal(30, 2, seed=1).square()
     found = nearest(normal(30, 4, seed=2))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from unseam.geometry.checks import check_chunk_size, check_decoder, decoded
 from unseam.geometry.gaussians import Gaussians, displacement, gaussians
 
-__all__ = ["LocalFit", "local_fit"]
+__all__ = ["LocalFit", "local_fit", "local_fits"]
 
 Decoder = Callable[[Tensor], Tensor]
 Form = Literal["linear", "nonlinear"]
@@ -50,7 +51,7 @@ class LocalFit(NamedTuple):
 
 
 class _Budget(NamedTuple):
-    steps: int
+    steps: tuple[int, ...]
     learning_rate: float
     momentum: float
 
@@ -62,7 +63,6 @@ class _Design(NamedTuple):
     targets: Tensor
 
 
-@torch.no_grad()
 def local_fit(
     decoder: Decoder,
     mean: Tensor | NDArray[Any],
@@ -109,9 +109,57 @@ def local_fit(
     >>> fit.matrix.round(decimals=3).tolist()
     [[[3.0, 4.0]]]
     """
+    (fit,) = local_fits(
+        decoder,
+        mean,
+        variance,
+        steps=(steps,),
+        form=form,
+        generator=generator,
+        noises=noises,
+        held_out=held_out,
+        learning_rate=learning_rate,
+        momentum=momentum,
+        solver=solver,
+        chunk_size=chunk_size,
+    )
+    return fit
+
+
+@torch.no_grad()
+def local_fits(
+    decoder: Decoder,
+    mean: Tensor | NDArray[Any],
+    variance: Tensor | NDArray[Any],
+    *,
+    steps: Sequence[int],
+    form: Form = "linear",
+    generator: torch.Generator,
+    noises: int = 32,
+    held_out: int = 32,
+    learning_rate: float = 1.0,
+    momentum: float = 0.9,
+    solver: Solver = "descent",
+    chunk_size: int | None = None,
+) -> Sequence[LocalFit]:
+    """Local decoders (bhowal2024 Eq. 8) after several numbers of steps of one descent, to see whether it has settled.
+
+    Args:
+        decoder, mean, variance: as in :func:`local_fit`.
+        steps: ascending.
+        form, generator, noises, held_out, learning_rate, momentum, solver, chunk_size: as in :func:`local_fit`.
+
+    Returns:
+        For each number of steps what :func:`local_fit` gives for it; one fit alone where the solver is exact.
+
+    >>> fits = local_fits(lambda z: 3 * z, torch.zeros(1, 1), torch.ones(1, 1), steps=(1, 20, 400),
+    ...                   generator=torch.Generator().manual_seed(0))
+    >>> [bool(fit.error < 1e-6) for fit in fits]
+    [False, False, True]
+    """
     posterior = gaussians(mean, variance)
     _check_options(form, solver, noises, held_out, posterior.mean.shape[1])
-    budget = _checked_budget(_Budget(steps, learning_rate, momentum))
+    budget = _checked_budget(_Budget(tuple(steps), learning_rate, momentum))
     noise = torch.randn(
         (noises + held_out, *posterior.mean.shape),
         generator=generator,
@@ -119,16 +167,17 @@ def local_fit(
         device=generator.device,
     ).to(posterior.mean.device)
     size = _chunk(decoder, posterior.mean, max(noises, held_out), chunk_size)
-    parts = []
+    parts, exact = [], solver == "exact"
     for start in range(0, len(posterior.mean), size):
         chosen = slice(start, start + size)
         part = Gaussians(*(value[chosen] for value in posterior))
-        train = _design(decoder, part, noise[:noises, chosen])
-        weights = _least_squares(train) if solver == "exact" else _descend(train, form, budget)
-        train_error = _squared_errors(weights, train, form)[0].mean(1)
-        held = _squared_errors(weights, _design(decoder, part, noise[noises:, chosen]), form)
-        parts.append((_in_units_of_z(weights[:, :-1], part), weights[:, -1], train_error, *held))
-    return _summarise(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        train, held = (_design(decoder, part, own[:, chosen]) for own in (noise[:noises], noise[noises:]))
+        found: Iterable[Tensor] = [_least_squares(train)] if exact else _descend(train, form, budget)
+        parts.append([_predicting(weights, part, train, held, form) for weights in found])
+    return tuple(
+        _summarise(*(torch.cat(values) for values in zip(*one, strict=True)))
+        for one in zip(*parts, strict=True)
+    )
 
 
 def _design(decoder: Decoder, posterior: Gaussians, noise: Tensor) -> _Design:
@@ -142,8 +191,11 @@ def _design(decoder: Decoder, posterior: Gaussians, noise: Tensor) -> _Design:
     return _Design(inputs, torch.stack(targets, dim=1))
 
 
-def _descend(design: _Design, form: Form, budget: _Budget) -> Tensor:
-    """Heavy-ball descent on half the mean squared error from zero: weights (point, latent + 1, data)."""
+def _descend(design: _Design, form: Form, budget: _Budget) -> Iterator[Tensor]:
+    """Heavy-ball descent on half the mean squared error from zero: weights (point, latent + 1, data).
+
+    They come after each number of steps, in the same memory every time.
+    """
     inputs, targets = design
     count = inputs.shape[1]
     curvature = torch.linalg.eigvalsh(inputs.mT @ inputs / count)[:, -1]
@@ -151,14 +203,15 @@ def _descend(design: _Design, form: Form, budget: _Budget) -> Tensor:
     weights = targets.new_zeros(len(inputs), inputs.shape[2], targets.shape[2])
     velocity = torch.zeros_like(weights)
     slope = _linear_slope(design) if form == "linear" else _tanh_slope(design)
-    for _ in range(budget.steps):
-        velocity.mul_(budget.momentum).sub_(rate * slope(weights))
-        weights += velocity
-    if not bool(weights.isfinite().all()):
-        raise ValueError(
-            f"learning_rate must be small enough for the fit to converge, got {budget.learning_rate}"
-        )
-    return weights
+    for done, steps in pairwise((0, *budget.steps)):
+        for _ in range(steps - done):
+            velocity.mul_(budget.momentum).sub_(rate * slope(weights))
+            weights += velocity
+        if not bool(weights.isfinite().all()):
+            raise ValueError(
+                f"learning_rate must be small enough for the fit to converge, got {budget.learning_rate}"
+            )
+        yield weights
 
 
 def _linear_slope(design: _Design) -> Callable[[Tensor], Tensor]:
@@ -179,7 +232,9 @@ def _tanh_slope(design: _Design) -> Callable[[Tensor], Tensor]:
 
 
 def _least_squares(design: _Design) -> Tensor:
-    return torch.linalg.lstsq(design.inputs, design.targets).solution
+    """By a QR decomposition of the noises, which have full rank: solvers for any rank are a processor's alone."""
+    basis, triangle = torch.linalg.qr(design.inputs)
+    return torch.linalg.solve_triangular(triangle, basis.mT @ design.targets, upper=True)
 
 
 def _predict(weights: Tensor, inputs: Tensor, form: Form) -> Tensor:
@@ -191,6 +246,15 @@ def _squared_errors(weights: Tensor, design: _Design, form: Form) -> tuple[Tenso
     output = _predict(weights, design.inputs, form)
     signal, predicted = design.targets.square().sum(2), output.square().sum(2)
     return output.sub_(design.targets).square_().sum(2), signal, predicted
+
+
+def _predicting(
+    weights: Tensor, posterior: Gaussians, train: _Design, held: _Design, form: Form
+) -> tuple[Tensor, ...]:
+    """What :func:`_summarise` takes, of some points."""
+    train_error = _squared_errors(weights, train, form)[0].mean(1)
+    matrix, bias = _in_units_of_z(weights[:, :-1], posterior), weights[:, -1].clone()
+    return matrix, bias, train_error, *_squared_errors(weights, held, form)
 
 
 def _in_units_of_z(whitened: Tensor, posterior: Gaussians) -> Tensor:
@@ -246,8 +310,10 @@ def _check_options(form: str, solver: str, noises: int, held_out: int, latent: i
 
 
 def _checked_budget(budget: _Budget) -> _Budget:
-    if budget.steps < 1:
-        raise ValueError(f"steps must be at least 1, got {budget.steps}")
+    if not budget.steps or budget.steps[0] < 1:
+        raise ValueError(f"steps must be at least 1, got {', '.join(map(str, budget.steps)) or 'none'}")
+    if any(later <= earlier for earlier, later in pairwise(budget.steps)):
+        raise ValueError(f"steps must ascend, got {', '.join(map(str, budget.steps))}")
     if not budget.learning_rate > 0:
         raise ValueError(f"learning_rate must be positive, got {budget.learning_rate}")
     if not 0 <= budget.momentum < 1:

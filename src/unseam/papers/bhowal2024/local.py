@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from unseam import geometry
+from unseam.geometry.local_fit import local_fits
 from unseam.models import VAE, Encoding
 from unseam.papers.bhowal2024.released import gram_root, released_errors, signed_fits
 from unseam.papers.bhowal2024.setups import Setup
@@ -73,10 +74,9 @@ def around(model: VAE, code: Encoding, alive: Tensor, setup: Setup, *, audited: 
     def decoder(z: Tensor) -> Tensor:
         return model.likelihood.mean(model.decode(z))
 
-    fits = {
-        form: _fitted(decoder, code, form, setup.fit_steps[-1], setup) for form in ("linear", "nonlinear")
-    }
-    exact = _fitted(decoder, code, "exact", 1, setup)
+    paths = {form: _fitted(decoder, code, form, setup) for form in ("linear", "nonlinear")}
+    fits = {form: path[-1] for form, path in paths.items()}
+    (exact,) = _fitted(decoder, code, "exact", setup)
     metric = _pullback(model, code.mean)
     matrix = fits["nonlinear"].matrix
     gram = matrix.double().mT @ matrix.double()
@@ -85,7 +85,7 @@ def around(model: VAE, code: Encoding, alive: Tensor, setup: Setup, *, audited: 
     some = Encoding(code.mean[: setup.audited], code.variance[: setup.audited])
     return Around(
         summary | (released_errors(decoder, some) if audited else {}),
-        _path(decoder, code, fits, setup),
+        _settling(paths, setup),
         signed_fits(decoder, some) if audited else [],
         _distances(gram_root(gram), "") | _distances(gram_root(metric), "jacobian_"),
         metric.diagonal(dim1=-2, dim2=-1),
@@ -111,9 +111,10 @@ def _generator() -> torch.Generator:
 
 
 def _fitted(
-    decoder: Callable[[Tensor], Tensor], code: Encoding, form: str, steps: int, setup: Setup
-) -> geometry.LocalFit:
-    return geometry.local_fit(
+    decoder: Callable[[Tensor], Tensor], code: Encoding, form: str, setup: Setup
+) -> Sequence[geometry.LocalFit]:
+    """The fit after each number of steps, or the exact one alone."""
+    return local_fits(
         decoder,
         code.mean,
         code.variance,
@@ -122,20 +123,16 @@ def _fitted(
         generator=_generator(),
         noises=setup.noises,
         held_out=setup.held_out,
-        steps=steps,
+        steps=setup.fit_steps,
     )
 
 
-def _path(
-    decoder: Callable[[Tensor], Tensor], code: Encoding, fits: dict[str, geometry.LocalFit], setup: Setup
-) -> list[dict[str, float]]:
+def _settling(paths: dict[str, Sequence[geometry.LocalFit]], setup: Setup) -> list[dict[str, float]]:
     """Held-out errors after each number of steps."""
-    rows = []
-    for steps in setup.fit_steps[:-1]:
-        some = {form: _fitted(decoder, code, form, steps, setup) for form in fits}
-        rows.append({"steps": steps} | {form: _relative(fit) for form, fit in some.items()})
-    last = {form: _relative(fit) for form, fit in fits.items()}
-    return [*rows, {"steps": setup.fit_steps[-1]} | last]
+    return [
+        {"steps": steps} | {form: _relative(path[place]) for form, path in paths.items()}
+        for place, steps in enumerate(setup.fit_steps)
+    ]
 
 
 def _relative(fit: geometry.LocalFit) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ from unseam.papers.bhowal2024.local import Around, around
 from unseam.papers.bhowal2024.neighbours import closeness, nearest
 from unseam.papers.bhowal2024.setups import Setup
 from unseam.papers.rolinek2019.measures import ACTIVE, Unseen, measures
-from unseam.training import Ensemble
+from unseam.training import Ensemble, precision
 
 __all__ = ["COLUMNS", "SCORES", "Measured", "entropy_gaps", "measured", "scores"]
 
@@ -56,6 +57,18 @@ class Measured(NamedTuple):
     columns: Rows
 
 
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """Products and convolutions in full single precision: cuDNN's convolutions are in TF32 where nobody asks.
+
+    Its algorithms are not tried out either, as each size of batch comes a few times only.
+    """
+    with precision("float32"):
+        torch.backends.cudnn.benchmark = False
+        yield
+
+
+@_full_precision()
 def measured(ensemble: Ensemble, world: World, setup: Setup, *, audited: bool = True) -> Measured:
     """Scores of the codes, geometry of the decoders, local fits and neighbours of every member.
 
@@ -78,10 +91,10 @@ def measured(ensemble: Ensemble, world: World, setup: Setup, *, audited: bool = 
     """
     for stack in ensemble.stacks:
         stack.template.eval()
-    test = _unseen(world, setup).test
-    code = _encoded(ensemble, world, test)
-    own, trees = scores(ensemble, world, setup), _dci(code.mean, world, test, setup)
-    found = nearest(world.images(test[: setup.neighbours]))
+    unseen = _unseen(world, setup)
+    code = _encoded(ensemble, unseen)
+    own, trees = _scored(ensemble, unseen, code, setup), _dci(code.mean, unseen, setup)
+    found = nearest(world.images(unseen.test[: setup.neighbours]))
     tables = Measured([], [], [], [], [])
     for member, seed in enumerate(trial.seed for trial in ensemble.trials):
         mean, variance = (value[member] for value in code)
@@ -94,6 +107,7 @@ def measured(ensemble: Ensemble, world: World, setup: Setup, *, audited: bool = 
     return tables
 
 
+@_full_precision()
 def scores(ensemble: Ensemble, world: World, setup: Setup) -> Rows:
     """A row a member: ``seed``, scores of its codes, and how its decoder stands.
 
@@ -110,9 +124,12 @@ def scores(ensemble: Ensemble, world: World, setup: Setup) -> Rows:
     ['seed', 'mig', 'mig_sup']
     """
     unseen = _unseen(world, setup)
-    code, factors = _encoded(ensemble, world, unseen.test), _factors(world, unseen.test)
-    others = measures(ensemble, unseen)
-    gaps, gaps_sup = entropy_gaps(code, factors, excluded=setup.excluded(world))
+    return _scored(ensemble, unseen, _encoded(ensemble, unseen), setup)
+
+
+def _scored(ensemble: Ensemble, unseen: Unseen, code: Encoding, setup: Setup) -> Rows:
+    factors, others = _factors(unseen), measures(ensemble, unseen)
+    gaps, gaps_sup = entropy_gaps(code, factors, excluded=setup.excluded(unseen.world))
     by_code = MigSupSettings(normalisation="code")
     columns = (
         gaps,
@@ -181,19 +198,15 @@ def _rows(columns: dict[str, Tensor]) -> Iterator[dict[str, float]]:
 
 def _columns(local: Around, code: Encoding, alive: Tensor) -> Iterator[dict[str, Any]]:
     """Variance and squared column length of each active latent, of the Jacobian and of M_D."""
-    for point in range(min(SHOWN, len(code.mean))):
-        for latent in alive.nonzero().flatten().tolist():
-            yield {
-                "point": point,
-                "latent": latent,
-                "variance": float(code.variance[point, latent]),
-                "jacobian": float(local.jacobian_squares[point, latent]),
-                "fitted": float(local.fitted_squares[point, latent]),
-            }
+    latents = alive.nonzero().flatten().tolist()
+    parts = (code.variance, local.jacobian_squares, local.fitted_squares)
+    for point, rows in enumerate(zip(*(part[:SHOWN, alive].tolist() for part in parts), strict=True)):
+        for latent, variance, jacobian, fitted in zip(latents, *rows, strict=True):
+            yield dict(zip(COLUMNS[1:], (point, latent, variance, jacobian, fitted), strict=True))
 
 
-def _encoded(ensemble: Ensemble, world: World, test: Tensor) -> Encoding:
-    parts = [ensemble.encode(world.images(part)) for part in test.split(4096)]
+def _encoded(ensemble: Ensemble, unseen: Unseen) -> Encoding:
+    parts = [ensemble.encode(unseen.world.images(part)) for part in unseen.test.split(4096)]
     return Encoding(*(torch.cat(values, dim=1) for values in zip(*parts, strict=True)))
 
 
@@ -202,12 +215,13 @@ def _alive(code: Encoding) -> Tensor:
     return (code.mean.square() + code.variance - code.variance.log() - 1).mean(0) / 2 > ACTIVE
 
 
-def _factors(world: World, test: Tensor) -> Tensor:
-    return world.factors[test.to(world.factors.device)]
+def _factors(unseen: Unseen) -> Tensor:
+    factors = unseen.world.factors
+    return factors[unseen.test.to(factors.device)]
 
 
-def _dci(mean: Tensor, world: World, test: Tensor, setup: Setup) -> list[float]:
-    """Disentanglement of DCI (member,), one member at a time, as its trees take memory."""
+def _dci(mean: Tensor, unseen: Unseen, setup: Setup) -> list[float]:
+    """Disentanglement of DCI (member,)."""
     boosting = DciSettings(
         train=setup.boosted,
         test=max(1, setup.boosted // 2),
@@ -215,5 +229,4 @@ def _dci(mean: Tensor, world: World, test: Tensor, setup: Setup) -> list[float]:
         splits="binned",
         precision="float32",
     )
-    factors = _factors(world, test)
-    return [float(dci(codes, factors, preset=boosting).score) for codes in mean]
+    return dci(mean, _factors(unseen), preset=boosting).score.tolist()

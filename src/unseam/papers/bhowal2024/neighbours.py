@@ -63,7 +63,7 @@ def _closest(points: Tensor, count: int) -> Tensor:
     rows = []
     for start in range(0, len(points), 512):
         part = torch.cdist(points[start : start + 512], points)
-        part[torch.arange(len(part)), start + torch.arange(len(part))] = torch.inf
+        part.diagonal(start).fill_(torch.inf)
         rows.append(part.topk(count, largest=False).indices)
     return torch.cat(rows)
 
@@ -82,6 +82,6 @@ def _most_overlapping(mean: Tensor, variance: Tensor, count: int) -> Tensor:
     for start in range(0, len(mean), 64):
         own = slice(start, start + 64)
         part = _overlap(mean[own, None], variance[own, None], mean, variance)
-        part[torch.arange(len(part)), start + torch.arange(len(part))] = -1.0
+        part.diagonal(start).fill_(-1.0)
         rows.append(part.topk(count).indices)
     return torch.cat(rows)
