@@ -13,7 +13,8 @@ from unseam import geometry
 from unseam.data import split
 from unseam.papers import Workplace, artefacts, reproduce
 from unseam.papers.rolinek2019.cells import Published, cell, correlated, order
-from unseam.papers.rolinek2019.maps import _about, _among, _paired
+from unseam.papers.rolinek2019.figure3 import _among_alike, _beside_dto, _foretelling
+from unseam.papers.rolinek2019.maps import _about, _among, _paired, _together
 from unseam.papers.rolinek2019.measures import Unseen, latent_terms, measures, missing, regime_errors
 from unseam.papers.rolinek2019.runs import _marks, at_beta, followed, last
 from unseam.papers.rolinek2019.setups import LINEAR, MNIST, NONLINEAR, SPRITES, smoke
@@ -139,7 +140,7 @@ def test_losses_are_members_of_one_stack_and_table_2_takes_one_of_them():
 # Rules
 
 
-def test_a_cell_is_judged_by_the_published_spread_and_not_by_ours():
+def test_a_cell_is_judged_by_the_published_spread_and_our_standard_error():
     wide = [0.1, 1.2, 0.6, 0.9, 0.3, 0.7, 0.5, 0.8]
     assert cell("", Published(0.0, 0.0), wide).verdict == "not reproduced"
     assert cell("", Published(0.6, 0.1), wide).verdict == "reproduced"
@@ -161,6 +162,46 @@ def test_a_published_number_is_among_those_of_maps_or_not():
     assert _among("", 0.95, [0.1, 0.4, 0.9]).verdict == "not reproduced"
     assert _among("", 0.03, [0.02, 0.4], below=True).verdict == "reproduced"
     assert _among("", 0.03, [0.05, 0.4], below=True).verdict == "not reproduced"
+
+
+def test_a_map_counts_where_all_cells_are_met_at_once():
+    cells = [("β-VAE", 0.18, 0.73), ("AE", 0.54, 0.59), ("β-VAE_Σ", 0.55, 0.42)]
+    rows = [
+        {"map": seed, "column": column, "dto": dto + shift, "disent_table": score}
+        for seed, shift in ((0, 0.0), (1, 0.5))
+        for column, dto, score in cells
+        for _ in range(3)
+    ]
+    found = _together(pd.DataFrame(rows))
+    assert found.measured == 1 and "map 0" in found.note
+    assert _together(pd.DataFrame(rows[len(rows) // 2 :]).assign(map=0)).verdict == "not reproduced"
+
+
+def test_runs_that_belong_together_are_drawn_together():
+    """Copies of runs add nothing to what is known."""
+    random = np.random.default_rng(1)
+    one, other = random.normal(size=(2, 12))
+    alone = correlated("", one, other)
+    copied = correlated("", np.tile(one, 3), np.tile(other, 3), groups=np.tile(np.arange(12), 3))
+    assert (copied.lower, copied.upper) == pytest.approx((alone.lower, alone.upper))
+    assert correlated("", np.tile(one, 3), np.tile(other, 3)).lower > alone.lower
+
+
+def test_a_measure_is_held_beside_dto_and_among_runs_alike():
+    """The score falls with the measure among runs of equal numbers of latents, and rises with their number."""
+    score = np.concatenate([np.linspace(0.2, 0.1, 10), np.linspace(0.9, 0.8, 10)])
+    measure = np.concatenate([np.linspace(0.0, 0.1, 10), np.linspace(0.5, 0.6, 10)])
+    noise = np.random.default_rng(0).normal(size=20)
+    runs = pd.DataFrame(
+        {"world": "sprites", "dto": noise, "gap": measure, "cosine": noise**3, "disent_table": score}
+    )
+    runs["active"] = np.repeat([3, 4], 10)
+    assert _among_alike(runs, "gap") == pytest.approx(-1)
+    found = {finding.quantity.split("of ")[-1]: finding for finding in _foretelling(runs)}
+    assert set(found) == {"DtO and score", "Hadamard gap and score"}
+    assert "cosine order runs alike" in found["DtO and score"].note
+    assert "-1.00 among runs" in found["Hadamard gap and score"].note
+    assert _beside_dto(runs, "dto").startswith("less that of DtO 0.00 in [0.00, 0.00]")
 
 
 def test_orders_over_maps_are_paired():
@@ -207,7 +248,7 @@ def test_partitions_of_fashion(tmp_path, monkeypatch):
     assert missing_data.verdict == "cannot be run here" and artefact.draw(missing_data.outcome)
     digits(tmp_path / "unseam" / "fashion_mnist")
     outcome = reproduce(artefact, "smoke", device="cpu").outcome
-    curves = outcome.tables["curves"].pivot(index=["seed", "step"], columns="partition", values="delta_kl")
+    curves = outcome.tables["curves"].pivot(index=["seed", "epoch"], columns="partition", values="delta_kl")
     assert (curves["least"] <= curves["nats"]).all()
     assert artefact.draw(outcome)
 

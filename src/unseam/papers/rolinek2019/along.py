@@ -77,7 +77,7 @@ def _change(runs: pd.DataFrame) -> Any:
 
 
 def draw(outcome: Outcome) -> Figure:
-    """DtO above, score below, one column of panels a data set; mean and quartiles over runs."""
+    """A panel of DtO for each data set, then one of the score for each that has one; mean and quartiles over runs."""
     members = outcome.tables["members"]
     worlds = list(dict.fromkeys(members["world"]))
     titles = [f"DtO, {NAMES[world]}" for world in worlds]

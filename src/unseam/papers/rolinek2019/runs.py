@@ -22,7 +22,7 @@ from unseam.training.progress import choose
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Followed", "Prepared", "at_beta", "followed", "last", "prepared"]
+__all__ = ["POLARISED", "Followed", "Prepared", "at_beta", "followed", "last", "prepared"]
 
 # Labels of digits and clothes do not generate the pictures (Remark on Table 1).
 UNSCORED = ("mnist", "fashion_mnist")
@@ -148,10 +148,10 @@ def _train(setup: Setup, column: Column, world: World, where: Workplace) -> Foll
             f"all {len(alive)} runs of {column} on {setup.world} diverged: lower the learning rate or, for "
             "adagrad, raise the accumulator"
         )
-    kept = [row for row, sound in zip(rows, itertools.cycle(alive), strict=False) if sound]
+    sound_rows = [row for row, sound in zip(rows, itertools.cycle(alive), strict=False) if sound]
     about = _about(setup, column, ensemble) | {"diverged": alive.count(False)}
     about["seconds"] = round(time.monotonic() - began, 1)
-    return Followed(pd.DataFrame(kept), _thinned(checks), pd.DataFrame([about]))
+    return Followed(pd.DataFrame(sound_rows), _thinned(checks), pd.DataFrame([about]))
 
 
 def _about(setup: Setup, column: Column, ensemble: Ensemble) -> dict[str, Any]:
@@ -184,12 +184,8 @@ def _thinned(checks: list[dict[str, Any]]) -> pd.DataFrame:
 
     table = pd.DataFrame(checks, columns=["column", "beta", "step", "min", "mean", "max"])
     steps = np.sort(table["step"].unique())
-    kept = (
-        steps[np.unique(np.geomspace(1, max(1, len(steps)), 120).round().astype(int)) - 1]
-        if len(steps)
-        else []
-    )
-    return table[table["step"].isin(kept)].reset_index(drop=True)
+    chosen = np.unique(np.geomspace(1, max(1, len(steps)), 120).round().astype(int)) - 1
+    return table[table["step"].isin(steps[chosen] if len(steps) else [])].reset_index(drop=True)
 
 
 def _marks(setup: Setup, steps: int, size: int) -> set[int]:
