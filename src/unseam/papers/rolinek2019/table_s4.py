@@ -13,7 +13,6 @@ from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
 from unseam.papers.rolinek2019.cells import (
     CELL_RULE,
-    LEVEL,
     ORDER_RULE,
     Published,
     cell,
