@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from unseam.models import VAE, Encoding
-from unseam.training.learner import learner
+from unseam.training.learner import blank_learner
 from unseam.training.stack import Stack
 from unseam.trial import Trial
 
@@ -63,7 +63,7 @@ class Ensemble:
         if isinstance(member, slice):
             return [self[position] for position in range(*member.indices(len(self)))]
         stack, row = self._find(member)
-        module = learner(stack.trials[row], self.shape, size=stack.template.size).to(stack.device)
+        module = blank_learner(stack.trials[row], self.shape, size=stack.template.size).to(stack.device)
         module.load_state_dict(stack.member_state(row))
         return module.model.eval()
 

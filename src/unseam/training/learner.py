@@ -12,7 +12,7 @@ from unseam import objectives
 from unseam.models import VAE, build, initialise
 from unseam.trial import Trial
 
-__all__ = ["Learner", "learner", "weight_names"]
+__all__ = ["Learner", "blank_learner", "learner", "weight_names"]
 
 WEIGHTS: Mapping[str, tuple[str, ...]] = {
     "beta_elbo": ("beta",),
@@ -117,6 +117,17 @@ def learner(trial: Trial, shape: tuple[int, ...], *, size: int) -> Learner:
     >>> all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters()))
     True
     """
+    member = blank_learner(trial, shape, size=size).float()
+    initialise(member, generator=torch.Generator().manual_seed(trial.seed), scheme=trial.initialisation)
+    return member.double() if trial.precision == "float64" else member
+
+
+def blank_learner(trial: Trial, shape: tuple[int, ...], *, size: int) -> Learner:
+    """The same without its weights, which have to be loaded: drawing millions takes longer.
+
+    >>> blank_learner(Trial(latent=2), (1, 8, 8), size=10).size
+    10
+    """
     fixed = trial.architecture != "mlp"
     model = build(
         shape,
@@ -132,5 +143,4 @@ def learner(trial: Trial, shape: tuple[int, ...], *, size: int) -> Learner:
         likelihood_draws=trial.likelihood_draws,
     )
     member = Learner(model, objective=trial.objective, size=size, sampling=trial.sampling)
-    initialise(member, generator=torch.Generator().manual_seed(trial.seed), scheme=trial.initialisation)
     return member.double() if trial.precision == "float64" else member
