@@ -213,7 +213,7 @@ def draw(outcome: Outcome) -> Figure:
     axes[-1].set_xticks(
         range(len(own)), [f"{start}-{stop}" for start, stop in PRINTED], rotation=60, fontsize=6
     )
-    axes[-1].margins(y=0.35)
+    axes[-1].set_ylim(0, 1.4 * errors["error"].max())
     axes[-1].legend(fontsize=6, frameon=False, ncols=2, loc="upper left")
     return figure
 
