@@ -202,6 +202,8 @@ def test_a_measure_is_held_beside_dto_and_among_runs_alike():
     assert "cosine order runs alike" in found["DtO and score"].note
     assert "-1.00 among runs" in found["Hadamard gap and score"].note
     assert _beside_dto(runs, "dto").startswith("less that of DtO 0.00 in [0.00, 0.00]")
+    few = [finding.note for finding in _foretelling(runs.iloc[[0, 1, 2, 3]].assign(active=[3, 3, 4, 4]))]
+    assert not any("among runs" in note for note in few)
 
 
 def test_orders_over_maps_are_paired():

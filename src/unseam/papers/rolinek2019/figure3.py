@@ -97,7 +97,7 @@ def _foretelling(ends: pd.DataFrame) -> list[Finding]:
             notes.append(f"{', '.join(MEASURES[other] for other in as_dto)} order runs alike")
         if name != "dto":
             notes.append(_beside_dto(ends, name))
-        if ends["active"].nunique() > 1:
+        if ends["active"].nunique() > 1 and ends["active"].value_counts().max() > 2:
             notes.append(f"{_among_alike(ends, name):.2f} among runs with equally many active latents")
         found.append(finding._replace(note="; ".join(notes)))
     return found
