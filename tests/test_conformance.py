@@ -19,6 +19,7 @@ import torch
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "unseam"
 FILES = sorted(path for path in PACKAGE.rglob("*.py"))
+PAGES = sorted((PACKAGE.parents[1] / "docs").glob("*.md"))
 MAX_FILE_LINES = 450
 MAX_BODY_LINES = 60
 
@@ -544,3 +545,9 @@ def test_every_make_target_that_is_named_exists(root, name):
     named = {word for line in commands for word in line.split("#")[0].split()} - {"make"}
     assert named
     assert named <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_line_of_a_page_is_a_comment_by_accident(page):
+    """Markdown of the documentation drops lines that begin with a per cent sign, such as wrapped percentages."""
+    assert not [line for line in page.read_text().splitlines() if line.lstrip().startswith("%")]
