@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unseam.papers.artefact import Finding
+from unseam.papers.ranks import Floats, centred_ranks, correlation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +21,6 @@ SCOPES: tuple[Scope, ...] = ("all", "families", "cells", "between")
 RESAMPLINGS = 2000
 FEWEST = 5
 """Models below which there is no interval."""
-Floats = NDArray[np.float64]
 
 
 class Correlation(NamedTuple):
@@ -93,7 +92,7 @@ def rank_correlation(members: pd.DataFrame, measure: str, score: str, *, scope: 
 def _correlation(cells: list[Floats], families: list[tuple[Any, ...]], scope: Scope) -> Floats:
     """ρ (sample,) of cells (2, sample, model), of which some are of one family."""
     if scope == "between":
-        return _pearson(_centred_ranks(np.stack([own.mean(-1) for own in cells], axis=-1)))
+        return correlation(centred_ranks(np.stack([own.mean(-1) for own in cells], axis=-1)))
     if scope == "cells":
         groups = cells
     elif scope == "families":
@@ -103,17 +102,4 @@ def _correlation(cells: list[Floats], families: list[tuple[Any, ...]], scope: Sc
         ]
     else:
         groups = [np.concatenate(cells, axis=-1)]
-    return _pearson(np.concatenate([_centred_ranks(own) for own in groups], axis=-1))
-
-
-def _centred_ranks(values: Floats) -> Floats:
-    from scipy import stats
-
-    ranks = stats.rankdata(values, axis=-1)
-    return np.asarray(ranks - ranks.mean(-1, keepdims=True))
-
-
-def _pearson(centred: Floats) -> Floats:
-    size = np.sqrt((centred**2).sum(-1))
-    with np.errstate(invalid="ignore"):
-        return np.asarray((centred[0] * centred[1]).sum(-1) / (size[0] * size[1]))
+    return correlation(np.concatenate([centred_ranks(own) for own in groups], axis=-1))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unseam.papers.artefact import Finding
+from unseam.papers.ranks import spearman
 
 __all__ = [
     "CELL_RULE",
@@ -20,7 +21,6 @@ __all__ = [
     "mean_interval",
     "order",
     "resampled",
-    "spearman",
 ]
 
 CELL_RULE = (
@@ -146,18 +146,3 @@ def mean_interval(runs: NDArray[np.float64]) -> tuple[float | None, float | None
         return None, None
     reach = float(stats.t.ppf(0.975, len(runs) - 1) * runs.std(ddof=1) / math.sqrt(len(runs)))
     return float(runs.mean()) - reach, float(runs.mean()) + reach
-
-
-def spearman(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rank correlation (sample,) of samples (2, sample, run); ties get their mean rank, no variation gives nan.
-
-    >>> spearman(np.array([[[1.0, 2.0, 3.0]], [[1.0, 4.0, 9.0]]])).round(6).tolist()
-    [1.0]
-    """
-    from scipy import stats
-
-    ranks = stats.rankdata(samples, axis=-1)
-    centred = ranks - ranks.mean(-1, keepdims=True)
-    size = np.sqrt((centred**2).sum(-1))
-    with np.errstate(invalid="ignore"):
-        return np.asarray((centred[0] * centred[1]).sum(-1) / (size[0] * size[1]))

@@ -10,7 +10,8 @@ import numpy as np
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
-from unseam.papers.rolinek2019.cells import correlated, resampled, spearman
+from unseam.papers.ranks import centred_ranks, correlation, spearman
+from unseam.papers.rolinek2019.cells import correlated, resampled
 from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, followed, last
 from unseam.papers.rolinek2019.setups import (
@@ -116,9 +117,8 @@ def _beside_dto(ends: pd.DataFrame, name: str) -> str:
 def _among_alike(ends: pd.DataFrame, name: str) -> float:
     """Rank correlation with the score where ranks are those among runs with the same number of active latents."""
     alike = [part for _, part in ends.groupby("active") if len(part) > 2]
-    ranks = [(part[[name, SCORE]].rank() - (len(part) + 1) / 2) / len(part) for part in alike]
-    one, other = np.concatenate([part.to_numpy() for part in ranks]).T
-    return float((one * other).sum() / np.sqrt((one**2).sum() * (other**2).sum()))
+    ranks = [centred_ranks(part[[name, SCORE]].to_numpy(dtype=float).T) / len(part) for part in alike]
+    return float(correlation(np.concatenate(ranks, axis=-1)))
 
 
 def draw_figure(outcome: Outcome) -> Figure:
