@@ -37,6 +37,14 @@ def test_half_of_it_is_not_enough(tmp_path):
         kept(tmp_path, "linear-1", Tables, lambda: pytest.fail("made again"))
 
 
+@pytest.mark.parametrize("damage", [b"a\n1.0\n2", b"", b"a\n1.0\n1,2,3\n", b"\xff\xfe\n"])
+def test_a_damaged_table_is_named(tmp_path, damage):
+    kept(tmp_path, "linear-1", Tables, made)
+    (tmp_path / "linear-1.members.csv").write_bytes(damage)
+    with pytest.raises(ValueError, match=r"linear-1.members.csv is damaged; delete it"):
+        kept(tmp_path, "linear-1", Tables, made)
+
+
 def test_without_a_folder_nothing_is_kept():
     assert kept(None, "linear-1", Tables, made).members["a"].tolist() == [1.0, 2.5]
 
