@@ -11,14 +11,7 @@ from numpy.typing import NDArray
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
-from unseam.papers.rolinek2019.cells import (
-    CELL_RULE,
-    ORDER_RULE,
-    Published,
-    cell,
-    mean_interval,
-    order,
-)
+from unseam.papers.rolinek2019.cells import CELL_RULE, ORDER_RULE, Published, cell, mean_interval, order
 from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, followed, last
 from unseam.papers.rolinek2019.setups import JUDGED, LINEAR, Setup, quick, smoke
