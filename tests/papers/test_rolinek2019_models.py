@@ -16,6 +16,7 @@ from unseam.papers.rolinek2019.cells import Published, cell, correlated, order
 from unseam.papers.rolinek2019.figure3 import _among_alike, _beside_dto, _foretelling
 from unseam.papers.rolinek2019.maps import _about, _among, _paired, _together
 from unseam.papers.rolinek2019.measures import Unseen, latent_terms, measures, missing, regime_errors
+from unseam.papers.rolinek2019.partition import PARTITIONS, _findings
 from unseam.papers.rolinek2019.runs import _marks, at_beta, followed, last
 from unseam.papers.rolinek2019.setups import LINEAR, MNIST, NONLINEAR, SPRITES, smoke
 from unseam.papers.rolinek2019.table_s4 import turned
@@ -174,7 +175,7 @@ def test_a_map_counts_where_all_cells_are_met_at_once():
     ]
     found = _together(pd.DataFrame(rows))
     assert found.measured == 1 and "map 0" in found.note
-    assert _together(pd.DataFrame(rows[len(rows) // 2 :]).assign(map=0)).verdict == "not reproduced"
+    assert _together(pd.DataFrame(rows[len(rows) // 2 :])).verdict == "not reproduced"
 
 
 def test_runs_that_belong_together_are_drawn_together():
@@ -201,7 +202,9 @@ def test_a_measure_is_held_beside_dto_and_among_runs_alike():
     assert set(found) == {"DtO and score", "Hadamard gap and score"}
     assert "cosine order runs alike" in found["DtO and score"].note
     assert "-1.00 among runs" in found["Hadamard gap and score"].note
-    assert _beside_dto(runs, "dto").startswith("less that of DtO 0.00 in [0.00, 0.00]")
+    falling = runs.assign(gap=-runs["disent_table"])
+    assert _beside_dto(falling, "gap").startswith("less that of DtO -")
+    assert _beside_dto(falling.assign(gap=runs["disent_table"]), "gap").startswith("less that of DtO 1.")
     few = [finding.note for finding in _foretelling(runs.iloc[[0, 1, 2, 3]].assign(active=[3, 3, 4, 4]))]
     assert not any("among runs" in note for note in few)
 
@@ -253,6 +256,24 @@ def test_partitions_of_fashion(tmp_path, monkeypatch):
     curves = outcome.tables["curves"].pivot(index=["seed", "epoch"], columns="partition", values="delta_kl")
     assert (curves["least"] <= curves["nats"]).all()
     assert artefact.draw(outcome)
+
+
+@pytest.mark.parametrize(
+    ("curve", "said"),
+    [
+        ([0.1, 0.02, 0.01], ["reproduced"] * 2),
+        ([0.1, 0.02, 0.04], ["not reproduced"] * 2),
+        ([0.1, np.nan, np.nan], ["not reproduced"] * 2),
+        ([0.1, 0.1, 0.01], ["not reproduced", "reproduced"]),
+    ],
+)
+def test_a_partition_is_judged_by_when_and_whether_it_stays_below(curve, said):
+    rows = [
+        {"partition": name, "seed": 0, "epoch": epoch, "delta_kl": error}
+        for name in PARTITIONS
+        for epoch, error in zip((1.0, 12.0, 20.0), curve, strict=True)
+    ]
+    assert [finding.verdict for finding in _findings(pd.DataFrame(rows), "fashion_mnist")] == said * 2
 
 
 def test_mnist_rows(tmp_path, monkeypatch):

@@ -183,7 +183,7 @@ FIGURE_S5 = Artefact(
     title="Figure S5: representations of a square at equal scales",
     claim="With two factors on an equal, uniform scale the linear β-VAE generates arbitrarily rotated representations.",
     criterion="Among all restarts at equal scales some are turned by more than 10° against the square; at the ratio of "
-    f"1.5 half of them are by at most 5°, and angles are smaller there. {ORDER_RULE}",
+    f"1.5 half of them are by at most 5°, and, asked for later, angles are smaller there. {ORDER_RULE}",
     presets=PRESETS,
     measure=measure_figure,
     draw=draw_figure,
