@@ -18,8 +18,8 @@ from unseam.papers.rolinek2019.setups import (
     NAMES,
     NONLINEAR,
     NONLINEAR_FAMILY,
-    RESTARTS,
     SPRITES,
+    SPRITES_FAMILY,
     Setup,
     quick,
     smoke,
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["FIGURE_S4"]
-
-PICTURES = (0.01, 0.1, 0.5, 2.0, 8.0, 16.0)
-"""Beside 1 and 4, which Table 2 trains."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +138,8 @@ FIGURE_S4 = (
         {
             "smoke": Settings((_at(smoke(SPRITES), (0.1, 4.0, 100.0), 3),), (4.0,)),
             "full": Settings(
-                (RESTARTS, dataclasses.replace(SPRITES, columns=("VAE",)), _at(SPRITES, PICTURES, 3)),
-                (4.0,) * 3,
+                (dataclasses.replace(SPRITES, columns=("VAE",)), SPRITES_FAMILY),
+                (JUDGED["sprites"],) * 2,
             ),
         },
     ),

@@ -48,7 +48,7 @@ class Unseen(NamedTuple):
 
 
 def regime_errors(ensemble: Ensemble, unseen: Unseen) -> Tensor:
-    """Δ_KL (member,) of Eq. 30 over the validation items, with latents of more than 0.01 nats active.
+    """Δ_KL (member,) of Eq. 30 over the validation items: :func:`unseam.geometry.delta_kl` of every member.
 
     >>> import unseam
     >>> world = unseam.data.load("linear", size=20)
@@ -57,7 +57,7 @@ def regime_errors(ensemble: Ensemble, unseen: Unseen) -> Tensor:
     torch.Size([1])
     """
     terms = latent_terms(ensemble, unseen)
-    return missing(terms.kl, terms.half, terms.kl > ACTIVE)
+    return missing(terms.kl, terms.half, terms.half < terms.kl)
 
 
 class LatentTerms(NamedTuple):

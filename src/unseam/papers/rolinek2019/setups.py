@@ -22,6 +22,7 @@ __all__ = [
     "RESTARTS",
     "SHORT",
     "SPRITES",
+    "SPRITES_FAMILY",
     "Column",
     "Setup",
     "beside",
@@ -190,6 +191,9 @@ SPRITES = Setup(
     columns=COLUMNS,
     checked=100,
     precision="bf16",
+)
+SPRITES_FAMILY = dataclasses.replace(
+    SPRITES, betas=(0.01, 0.1, 0.5, 2.0, 4.0, 8.0, 16.0), records=1, columns=("β-VAE",)
 )
 RESTARTS = dataclasses.replace(SPRITES, seeds=30, columns=("β-VAE",), epochs_recorded=(0.3, 1, 3, 10, 30, 50))
 """The β-VAEs on sprites of Figure 3 and Table 2."""
