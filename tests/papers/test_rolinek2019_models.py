@@ -19,6 +19,7 @@ from unseam.papers.rolinek2019.measures import ACTIVE, Unseen, latent_terms, mea
 from unseam.papers.rolinek2019.partition import PARTITIONS, _findings
 from unseam.papers.rolinek2019.runs import _marks, at_beta, followed, last
 from unseam.papers.rolinek2019.setups import LINEAR, MNIST, NONLINEAR, SPRITES, smoke
+from unseam.papers.rolinek2019.table1 import _finding, _with_partition
 from unseam.papers.rolinek2019.table_s4 import turned
 
 HERE = Workplace(torch.device("cpu"))
@@ -77,6 +78,16 @@ def test_regime_errors_are_those_of_each_member():
     kl, half, _ = latent_terms(ensemble, unseen)
     by_nats = [float(geometry.delta_kl(*one, active).whole) for one, active in zip(each, alive, strict=True)]
     assert missing(kl, half, kl > ACTIVE).tolist() == pytest.approx(by_nats, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("trainings", "said"),
+    [(pd.DataFrame({"partition": ["least error"]}), False), (pd.DataFrame({"steps": [10]}), True)],
+)
+def test_table1_says_which_trainings_have_a_threshold_for_active_latents(trainings, said):
+    note = _with_partition(_finding("share", 97.7, np.array([90.0, 99.0, 0.0])), trainings).note
+    assert note.startswith("median 90.0, least of 3 runs 0.0")
+    assert ("0.01 nats" in note) == said
 
 
 # Trainings

@@ -14,7 +14,18 @@ from unseam.metrics import disentanglement_score
 from unseam.models import VAE, Encoding
 from unseam.training import Ensemble
 
-__all__ = ["ACTIVE", "SCORE", "LatentTerms", "Unseen", "latent_terms", "measures", "missing", "regime_errors"]
+__all__ = [
+    "ACTIVE",
+    "LEAST_ERROR",
+    "SCORE",
+    "LatentTerms",
+    "Unseen",
+    "latent_terms",
+    "least_error",
+    "measures",
+    "missing",
+    "regime_errors",
+]
 
 # Values of items and outputs held at once: 512 MiB as float64.
 AT_ONCE = 1 << 26
@@ -26,6 +37,8 @@ so that as printed perfect codes of Synth. Lin. have a gap of 1.08, where the pa
 """
 ACTIVE = 0.01
 """Nats of KL from which a latent counts as active."""
+LEAST_ERROR = "least error"
+"""Name of the partition that Δ_KL is measured under."""
 
 
 class Unseen(NamedTuple):
@@ -57,7 +70,7 @@ def regime_errors(ensemble: Ensemble, unseen: Unseen) -> Tensor:
     torch.Size([1])
     """
     terms = latent_terms(ensemble, unseen)
-    return missing(terms.kl, terms.half, terms.half < terms.kl)
+    return missing(terms.kl, terms.half, least_error(terms.kl, terms.half))
 
 
 class LatentTerms(NamedTuple):
@@ -89,6 +102,15 @@ def latent_terms(ensemble: Ensemble, unseen: Unseen) -> LatentTerms:
     costs = (mean.square() + variance - variance.log() - 1).double() / 2
     found = (costs, variance.double() / 2, (variance > 0.5).double())
     return LatentTerms(*(values.mean(1).cpu() for values in found))
+
+
+def least_error(kl: Tensor, half: Tensor) -> Tensor:
+    """Active latents (member, latent) under the partition for which Eq. 10 misses least.
+
+    >>> least_error(torch.tensor([[2.0, 0.01]]), torch.tensor([[0.1, 0.49]]))
+    tensor([[ True, False]])
+    """
+    return half < kl
 
 
 def missing(kl: Tensor, half: Tensor, kept: Tensor) -> Tensor:

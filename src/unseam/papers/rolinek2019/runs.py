@@ -14,7 +14,7 @@ from torch import Tensor
 from unseam.data import World, place, split
 from unseam.papers.artefact import Workplace
 from unseam.papers.kept import digest, kept
-from unseam.papers.rolinek2019.measures import Unseen, measures, regime_errors
+from unseam.papers.rolinek2019.measures import LEAST_ERROR, Unseen, measures, regime_errors
 from unseam.papers.rolinek2019.setups import Column, Setup
 from unseam.training import Ensemble, Stack, provenance, stack_trials, training_index, training_steps
 from unseam.training.progress import choose
@@ -22,12 +22,10 @@ from unseam.training.progress import choose
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LEAST", "POLARISED", "Followed", "Prepared", "at_beta", "followed", "last", "prepared"]
+__all__ = ["POLARISED", "Followed", "Prepared", "at_beta", "followed", "last", "prepared"]
 
 # Labels of digits and clothes do not generate the pictures (Remark on Table 1).
 UNSCORED = ("mnist", "fashion_mnist")
-LEAST = "least error"
-"""The partition Δ_KL is measured under; trainings that do not name it took latents above 0.01 nats as active."""
 POLARISED = 0.03
 """Δ_KL below which training runs in the polarised regime (§5.2)."""
 
@@ -165,7 +163,7 @@ def _about(setup: Setup, column: Column, ensemble: Ensemble) -> dict[str, Any]:
         "batch": setup.batch_size,
         "members": len(ensemble),
         "steps": ensemble.trials[0].steps,
-        "partition": LEAST,
+        "partition": LEAST_ERROR,
         "hardware": hardware.get("accelerator", hardware["processor"]),
         "torch": versions["torch"],
         "unseam": versions["unseam"],
