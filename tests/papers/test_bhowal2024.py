@@ -17,7 +17,7 @@ from unseam.papers.bhowal2024.correlations import rank_correlation
 from unseam.papers.bhowal2024.local import around, held_out_shifts
 from unseam.papers.bhowal2024.measures import entropy_gaps, measured
 from unseam.papers.bhowal2024.rules import by_seed, lower, moved, paired, score_findings
-from unseam.papers.bhowal2024.runs import followed, trained
+from unseam.papers.bhowal2024.runs import followed, scored, trained
 from unseam.papers.bhowal2024.scores import MIG
 from unseam.papers.bhowal2024.setups import (
     CELLS,
@@ -388,3 +388,26 @@ def test_a_cell_with_a_diverged_model_is_not_kept(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match=r"VAE on sprites diverged, by seed and step: \{1: 7\}"):
         followed(smoke(SPRITES), CELLS[2], Workplace(torch.device("cpu"), shared=tmp_path))
     assert not list(tmp_path.iterdir())
+
+
+def test_losses_share_the_printed_one_with_the_tables(tmp_path):
+    """What was measured for the tables is not trained again, and the others differ in their likelihood alone."""
+    here = Workplace(torch.device("cpu"), shared=tmp_path)
+    setups = artefacts()["bhowal2024.losses"].presets["smoke"].setups
+    assert {dataclasses.replace(one, likelihood="gaussian") for one in setups} == {smoke(SPRITES)}
+    found = followed(setups[0], CELLS[2], here)
+    files = len(list(tmp_path.iterdir()))
+    pd.testing.assert_frame_equal(
+        scored(setups[0], CELLS[2], here).path, found.path, rtol=1e-5, check_dtype=False
+    )
+    assert len(list(tmp_path.iterdir())) == files
+    other = scored(setups[1], CELLS[2], here)
+    assert len(list(tmp_path.iterdir())) == files + 2
+    assert list(other.path.columns) == list(found.path.columns)
+    assert not other.path["rec"].equals(found.path["rec"])
+
+
+@pytest.mark.parametrize("setup", artefacts()["bhowal2024.losses"].presets["full"].setups)
+def test_losses_are_those_of_their_likelihood(setup):
+    trial = setup.trials(CELLS[0])[0]
+    assert trial.likelihood == setup.likelihood and trial.beta == 6.0

@@ -19,7 +19,7 @@ from unseam.training.progress import choose
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Followed", "Trained", "at_cell", "followed", "trained"]
+__all__ = ["Followed", "Scored", "Trained", "at_cell", "followed", "scored", "trained"]
 
 RECORDS = 20
 """Of a training; scores are taken at some of them."""
@@ -48,6 +48,18 @@ class Followed(NamedTuple):
     """One row: how many members were trained, for how long and where."""
 
 
+class Scored(NamedTuple):
+    """A cell of a setup whose codes alone are of interest.
+
+    >>> Scored._fields
+    ('path', 'trainings')
+    """
+
+    path: pd.DataFrame
+    """As in :class:`Followed`; rows of the last step are the scores at the end."""
+    trainings: pd.DataFrame
+
+
 class Trained(NamedTuple):
     """Rows of an artefact: what was measured, and what could not be.
 
@@ -56,13 +68,19 @@ class Trained(NamedTuple):
     """
 
     tables: dict[str, pd.DataFrame]
-    """The tables of :class:`Followed` over all data sets that are there, with a column ``world``; none if none is."""
+    """Those of every cell over all data sets that are there, with a column ``world``; none if none is."""
     missing: tuple[Finding, ...]
     """A finding for each data set whose file is not there."""
 
 
-def trained(setups: Sequence[Setup], where: Workplace, *, cells: Sequence[Cell] = CELLS) -> Trained:
-    """All cells of all setups whose data are there.
+def trained(
+    setups: Sequence[Setup],
+    where: Workplace,
+    *,
+    cells: Sequence[Cell] = CELLS,
+    scores_alone: bool = False,
+) -> Trained:
+    """All cells of all setups whose data are there: :class:`Followed`, or :class:`Scored` if scores are enough.
 
     >>> import torch
     >>> from unseam.papers.bhowal2024.setups import FACES, smoke
@@ -81,11 +99,11 @@ def trained(setups: Sequence[Setup], where: Workplace, *, cells: Sequence[Cell] 
             missing.append(Finding(name, "", None, None, None, "cannot be run here", str(error)))
             continue
         for cell in cells:
-            found = followed(setup, cell, where)._asdict()
+            found = (scored if scores_alone else followed)(setup, cell, where)._asdict()
             parts.append({name: table.assign(world=setup.world) for name, table in found.items()})
     tables = {
         name: pd.concat([part[name] for part in parts], ignore_index=True)
-        for name in (Followed._fields if parts else ())
+        for name in (parts[0] if parts else ())
     }
     return Trained(tables, tuple(missing))
 
@@ -102,8 +120,28 @@ def followed(setup: Setup, cell: Cell, where: Workplace) -> Followed:
     >>> len(followed(tiny, CELLS[2], Workplace(torch.device("cpu"))).members)
     1
     """
-    name = f"{setup.world}-{digest([dataclasses.asdict(setup), dataclasses.astuple(cell)])}"
-    return kept(where.shared, name, Followed, lambda: _follow(setup, cell, where))
+    return kept(where.shared, _name(setup, cell), Followed, lambda: _follow(setup, cell, where))
+
+
+def scored(setup: Setup, cell: Cell, where: Workplace) -> Scored:
+    """Train all seeds of a cell together and score their codes.
+
+    Cells of the printed loss are those of the paper's tables, measured in full by :func:`followed`.
+
+    >>> import torch
+    >>> from unseam.papers.bhowal2024.setups import SPRITES, smoke
+    >>> tiny = smoke(SPRITES, seeds=1, steps=1, likelihood="bernoulli")
+    >>> len(scored(tiny, CELLS[2], Workplace(torch.device("cpu"))).path)
+    1
+    """
+    if setup.likelihood == "gaussian":
+        found = followed(setup, cell, where)
+        return Scored(found.path, found.trainings)
+    return kept(where.shared, _name(setup, cell), Scored, lambda: _score(setup, cell, where))
+
+
+def _name(setup: Setup, cell: Cell) -> str:
+    return f"{setup.world}-{digest([dataclasses.asdict(setup), dataclasses.astuple(cell)])}"
 
 
 def at_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
@@ -144,6 +182,18 @@ def _follow(setup: Setup, cell: Cell, where: Workplace) -> Followed:
         table(found.columns, COLUMNS),
         table([about]),
     )
+
+
+def _score(setup: Setup, cell: Cell, where: Workplace) -> Scored:
+    import pandas as pd
+
+    world = place(setup.load(), where.device)
+    began = time.monotonic()
+    ensemble, path = _train(setup, cell, world, where)
+    about = _about(setup, ensemble) | {"seconds": round(time.monotonic() - began, 1)}
+    path += [{"step": setup.steps} | row for row in _on_the_way(ensemble, world, setup)]
+    named = {"family": cell.family, "beta": cell.beta}
+    return Scored(pd.DataFrame([named | row for row in path]), pd.DataFrame([named | about]))
 
 
 def _train(setup: Setup, cell: Cell, world: World, where: Workplace) -> tuple[Ensemble, list[dict[str, Any]]]:
