@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_matrices", "judged_matrices", "known_matrices"]
 
 SAME = 1e-6
-MATRICES = {"orthogonal": "orthogonal columns", "random": "random columns"}
+MATRICES = ("orthogonal", "random")
 LONGER = (1.0, 3.0)
 """Factors of all lengths."""
 FORMS = {
@@ -102,8 +102,7 @@ def draw_matrices(panel: Any, matrices: pd.DataFrame) -> None:
     for place, name in enumerate(FORMS):
         for turn, (kind, longer) in enumerate(shown):
             values = matrices[(matrices["kind"] == kind) & (matrices["longer"] == longer)][name]
-            words = MATRICES[kind] + ("" if longer == 1 else f", {longer:g} times as long")
-            label = None if place else words
+            label = None if place else kind + ("" if longer == 1 else f", {longer:g} × as long")
             across = place + 0.2 * (turn - 1.5)
             bar = panel.bar(across, values.mean(), 0.18, yerr=values.std(), color=COLOURS[turn], label=label)
             panel.bar_label(bar, [f"{values.mean():.2g}" if values.mean() > SAME else "0"], fontsize=5)

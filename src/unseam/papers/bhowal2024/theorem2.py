@@ -106,7 +106,7 @@ def draw(outcome: Outcome) -> Figure:
         ("near", "far", "E‖z − z'‖² of neighbours"),
         ("near_means", "far_means", "‖μ − μ'‖² of neighbours"),
         ("overlap", None, "overlap of neighbours"),
-        ("shared", "shared_chance", "neighbours among the most overlapping"),
+        ("shared", "shared_chance", "neighbours among overlapping"),
     )
     titles = [f"{words}\n{NAMES[world]}" for world, _ in parts for _, _, words in shown]
     figure, axes = panels(titles, rows=len(parts), width=2.9, height=2.4)

@@ -78,9 +78,11 @@ def _between(latents: pd.DataFrame) -> str:
     own = latents[latents["nats"] & ~latents["least"]]
     if not len(own):
         return f"At the end the partitions agree on all {len(latents)} latents."
+    share = own["wide"].min()
+    items = "every item" if share == 1 else f"{share:.0%} of items at least"
     return (
         f"At the end they differ on {len(own)} of {len(latents)} latents. These have at most {own['kl'].max():.3f} "
-        f"nats, and σ² > ½ at {own['wide'].min():.0%} of items at least."
+        f"nats, and σ² > ½ at {items}."
     )
 
 
