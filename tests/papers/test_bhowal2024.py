@@ -8,16 +8,19 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.figure import Figure
+from torch.nn import functional
 
 import unseam
 from unseam import geometry
 from unseam.models import Encoding
+from unseam.models.build import _likelihood
 from unseam.papers import Outcome, Workplace, artefacts, on_world
 from unseam.papers.bhowal2024.correlations import rank_correlation
 from unseam.papers.bhowal2024.local import around, held_out_shifts
+from unseam.papers.bhowal2024.losses import TABLES, _distance, _ends, _settling
 from unseam.papers.bhowal2024.measures import entropy_gaps, measured
 from unseam.papers.bhowal2024.rules import by_seed, lower, moved, paired, score_findings
-from unseam.papers.bhowal2024.runs import followed, scored, trained
+from unseam.papers.bhowal2024.runs import codes_scored, followed, trained
 from unseam.papers.bhowal2024.scores import MIG
 from unseam.papers.bhowal2024.setups import (
     CELLS,
@@ -398,16 +401,56 @@ def test_losses_share_the_printed_one_with_the_tables(tmp_path):
     found = followed(setups[0], CELLS[2], here)
     files = len(list(tmp_path.iterdir()))
     pd.testing.assert_frame_equal(
-        scored(setups[0], CELLS[2], here).path, found.path, rtol=1e-5, check_dtype=False
+        codes_scored(setups[0], CELLS[2], here).path, found.path, rtol=1e-5, check_dtype=False
     )
     assert len(list(tmp_path.iterdir())) == files
-    other = scored(setups[1], CELLS[2], here)
+    other = codes_scored(setups[1], CELLS[2], here)
     assert len(list(tmp_path.iterdir())) == files + 2
     assert list(other.path.columns) == list(found.path.columns)
     assert not other.path["rec"].equals(found.path["rec"])
 
 
-@pytest.mark.parametrize("setup", artefacts()["bhowal2024.losses"].presets["full"].setups)
-def test_losses_are_those_of_their_likelihood(setup):
-    trial = setup.trials(CELLS[0])[0]
-    assert trial.likelihood == setup.likelihood and trial.beta == 6.0
+@pytest.mark.parametrize("weight", [1.0, 4.0])
+def test_losses_weigh_pixels_alike(weight):
+    """−log p(x|z), less what does not depend on the output, is the weight times squared error or cross entropy."""
+    x, output = torch.rand(1, 7), torch.rand(1, 7)
+    for likelihood, cost in (
+        ("gaussian", (x - output).square()),
+        ("bernoulli", functional.binary_cross_entropy_with_logits(output, x, reduction="none")),
+    ):
+        trial = dataclasses.replace(SPRITES, likelihood=likelihood, weight=weight).trials(CELLS[0])[0]
+        found = _likelihood(trial.likelihood, trial.likelihood_variance, trial.likelihood_draws)
+        difference = found.log_prob(x, torch.zeros_like(x)) - found.log_prob(x, output)
+        at_zero = x.square() if likelihood == "gaussian" else torch.full_like(x, np.log(2))
+        torch.testing.assert_close(difference, weight * (cost - at_zero).sum(1))
+
+
+def test_a_trained_variance_starts_at_one_and_has_no_weight():
+    trial = dataclasses.replace(SPRITES, likelihood="gaussian_learned").trials(CELLS[0])[0]
+    assert (trial.likelihood, trial.likelihood_variance, trial.beta) == ("gaussian_learned", 1.0, 6.0)
+    with pytest.raises(ValueError, match="has no weight of 4"):
+        dataclasses.replace(SPRITES, likelihood="gaussian_learned", weight=4.0).trials(CELLS[0])
+
+
+def test_a_loss_is_judged_by_its_distance_from_all_cells():
+    rows = [
+        {
+            "world": "sprites",
+            "family": one.family,
+            "beta": one.beta,
+            "seed": seed,
+            "step": step,
+            "kl": 5.0 + step / 100,
+        }
+        | {
+            name: said["dSprites"][one.family].mean + 3 * said["dSprites"][one.family].std
+            for name, _, said in TABLES
+        }
+        for one in CELLS
+        for seed in range(3)
+        for step in (90, 100)
+    ]
+    far = _distance(_ends(pd.DataFrame(rows)))
+    assert far.measured == pytest.approx(3.0) and far.verdict == "not reproduced"
+    assert far.lower == pytest.approx(3.0) and far.upper == pytest.approx(3.0)
+    assert _settling(pd.DataFrame(rows)).measured == pytest.approx(0.1 / 6)

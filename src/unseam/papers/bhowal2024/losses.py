@@ -1,19 +1,19 @@
-"""Beyond bhowal2024: Tables 4 and 5 under the printed loss and under those of the released scripts."""
+"""Beyond bhowal2024: Tables 4 and 5 under the printed loss and near those of the released scripts."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
-from unseam.papers.bhowal2024.rows import PRINTED, cells_of, where_measured, worlds
+from unseam.papers.bhowal2024.rows import PRINTED, cells_of, dots, published_cell, where_measured, worlds
 from unseam.papers.bhowal2024.rules import SETTLED_RULE, moved, score_findings
-from unseam.papers.bhowal2024.runs import trained
-from unseam.papers.bhowal2024.scores import MIG, MIG_SUP
+from unseam.papers.bhowal2024.runs import codes_scored, trained
+from unseam.papers.bhowal2024.scores import MIG, MIG_SUP, Settings
 from unseam.papers.bhowal2024.setups import LAPTOP, NAMES, SPRITES, Likelihood, Setup, smoke
 from unseam.papers.rolinek2019.cells import CELL_RULE, ORDER_RULE
 
@@ -28,15 +28,12 @@ WORDS: dict[Likelihood, str] = {
     "bernoulli": "cross entropy",
     "gaussian_learned": "Gaussian of trained variance",
 }
-"""Losses by their likelihood: the printed one, and those of the released scripts."""
-SCORED = (("mig", "MIG", MIG), ("mig_sup", "MIG-sup", MIG_SUP))
-
-
-@dataclass(frozen=True)
-class Settings:
-    """One data set under several losses."""
-
-    setups: tuple[Setup, ...]
+TABLES = (("mig", "MIG", MIG), ("mig_sup", "MIG-sup", MIG_SUP))
+FAR = 2.0
+"""Published standard deviations: as far as a cell may lie."""
+MOVED = 0.05
+"""Share of its KL by which a model may still move in the last quarter."""
+RESAMPLINGS = 2000
 
 
 def measure(settings: Settings, place: Workplace) -> Outcome:
@@ -45,36 +42,85 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
 
     found, paths, trainings = [], [], []
     for setup in settings.setups:
-        tables, missing = trained((setup,), place, scores_alone=True)
+        tables, missing = trained((setup,), place, follow=codes_scored)
         if missing:
             return Outcome(missing, {})
-        words = WORDS[setup.likelihood]
-        found += [
-            finding._replace(quantity=f"{words}, {finding.quantity}") for finding in _findings(tables["path"])
-        ]
-        paths.append(tables["path"].assign(loss=words))
+        path, words = tables["path"], WORDS[setup.likelihood]
+        own = [_distance(_ends(path)), _settling(path), *_findings(path)]
+        found += [finding._replace(quantity=f"{words}, {finding.quantity}") for finding in own]
+        paths.append(path.assign(loss=words))
         trainings.append(tables["trainings"].assign(loss=words))
-    tables = {
+    joined = {
         "path": pd.concat(paths, ignore_index=True),
         "trainings": pd.concat(trainings, ignore_index=True),
     }
-    return Outcome(tuple(found), tables, NOTE)
+    return Outcome(tuple(found), joined, NOTE)
+
+
+def _distance(ends: pd.DataFrame) -> Finding:
+    """How far the cells of both tables lie from the published ones, together; intervals over models."""
+    ((world, part),) = worlds(ends)
+    draw = np.random.default_rng(0)
+    here, drawn = [], []
+    for name, _, published in TABLES:
+        for one, own in cells_of(part):
+            values, said = own[name].to_numpy(dtype=float), published[PRINTED[world]][one.family]
+            picked = draw.integers(len(values), size=(RESAMPLINGS, len(values)))
+            here.append((values.mean() - said.mean) / said.std)
+            drawn.append((values[picked].mean(1) - said.mean) / said.std)
+    far = _root_mean_square(np.array(here)[:, None])
+    lower, upper = np.quantile(_root_mean_square(np.array(drawn)), (0.025, 0.975))
+    return Finding(
+        f"{NAMES[world]}: distance from all cells of Tables 4 and 5, in published standard deviations",
+        f"at most {FAR:g}",
+        float(far[0]),
+        float(lower),
+        float(upper),
+        "reproduced" if far[0] <= FAR else "not reproduced",
+        "root mean square",
+    )
+
+
+def _root_mean_square(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.sqrt(np.square(values).mean(0))
+
+
+def _settling(path: pd.DataFrame) -> Finding:
+    """How far the KL still moved, of the model for which it moved most."""
+    ((world, part),) = worlds(_ends(path))
+    change = moved(path, "kl")
+    most = max(change[world, one.family] / float(own["kl"].mean()) for one, own in cells_of(part))
+    return Finding(
+        f"{NAMES[world]}: share of the KL by which it moved in the last quarter",
+        f"settled: at most {MOVED:g}",
+        most,
+        None,
+        None,
+        "reproduced" if most <= MOVED else "not reproduced",
+        "largest of the three models' means",
+    )
 
 
 def _findings(path: pd.DataFrame) -> list[Finding]:
     return [
         finding
-        for name, words, published in SCORED
+        for name, words, published in TABLES
         for finding in score_findings(
             _ends(path), name, words, published, larger_is_better=True, moving=moved(path, name)
         )
     ]
 
 
+def _ends(path: pd.DataFrame) -> pd.DataFrame:
+    return path[path["step"] == path["step"].max()]
+
+
 NOTE = (
-    "The released scripts do not train with Eq. 5: vae_quant.py takes the cross entropy of Bernoulli pixels, and "
-    "vae_quant_cpy_integrated.py a Gaussian whose scale is trained, a parameter for every pixel and place in the "
-    "batch. Here the trained variance is one for all pixels. β is 6, or 1 for the VAE, under every loss."
+    "The released scripts do not train with Eq. 5. vae_quant.py and vae_quant_cpy.py take the cross entropy of "
+    "Bernoulli pixels; vae_quant_cpy_integrated.py and vae_quant_mpi_inc.py a Gaussian whose scale is trained, a "
+    "parameter for every pixel and place in the batch, and Experiment1.py, behind Tables 1, 2 and 6, loads such "
+    "models alone. Here the trained variance is one for all pixels, and starts at 1 as theirs. β is 6, or 1 for the "
+    "VAE, under every loss."
 )
 
 
@@ -84,47 +130,38 @@ def draw(outcome: Outcome) -> Figure:
     ends = _ends(outcome.tables["path"])
     ((world, _),) = worlds(ends)
     names = [one.family for one, _ in cells_of(ends)]
-    figure, axes = panels([f"{words}\n{NAMES[world]}" for _, words, _ in SCORED], width=3.8, height=2.8)
-    for panel, (name, _, published) in zip(axes, SCORED, strict=True):
-        said = [published[PRINTED[world]][family] for family in names]
-        places = np.arange(len(names)) - 0.32
-        means, spreads = zip(*((one.mean, one.std) for one in said), strict=True)
-        panel.errorbar(places, means, spreads, fmt="ks", markersize=4, capsize=3, label="published")
-        for shift, (loss, part) in enumerate(ends.groupby("loss", sort=False)):
-            _dots(panel, 0.2 * shift - 0.1, part, name, {"color": COLOURS[shift], "label": loss})
+    figure, axes = panels([f"{words}\n{NAMES[world]}" for _, words, _ in TABLES], width=3.8, height=2.8)
+    for panel, (name, _, published) in zip(axes, TABLES, strict=True):
+        for place, family in enumerate(names):
+            label = None if place else "published"
+            published_cell(panel, place - 0.34, published[PRINTED[world]][family], color="black", label=label)
+            for turn, (loss, part) in enumerate(ends.groupby("loss", sort=False)):
+                own = part[part["family"] == family]
+                across, shown = place + 0.25 * turn - 0.12, None if place else loss
+                dots(panel, across, own[name], color=COLOURS[turn], label=shown)
         panel.set_xticks(range(len(names)), names)
-        panel.set_xlim(-0.6, len(names) - 0.4)
+        panel.set_xlim(-0.6, len(names) - 0.2)
         panel.set_ylim(bottom=0)
     axes[-1].legend(fontsize=7, frameon=False)
     return figure
 
 
-def _dots(panel: Any, shift: float, part: pd.DataFrame, name: str, look: dict[str, Any]) -> None:
-    across = [
-        place + shift + 0.025 * (np.arange(len(own)) % 5 - 2) for place, (_, own) in enumerate(cells_of(part))
-    ]
-    up = [own[name].to_numpy(dtype=float) for _, own in cells_of(part)]
-    panel.plot(np.concatenate(across), np.concatenate(up), "o", markersize=3, alpha=0.7, **look)
-
-
-def _ends(path: pd.DataFrame) -> pd.DataFrame:
-    return path[path["step"] == path["step"].max()]
-
-
-def _under_each(setup: Setup) -> Settings:
-    return Settings(tuple(dataclasses.replace(setup, likelihood=one) for one in WORDS))
+def _under(setup: Setup, *losses: Likelihood) -> Settings:
+    return Settings(tuple(dataclasses.replace(setup, likelihood=loss) for loss in losses))
 
 
 LOSSES = Artefact(
     key="bhowal2024.losses",
     title="Beyond the paper: MIG and MIG-sup under three losses",
-    claim="The scores of Tables 4 and 5 on dSprites belong to the printed loss, a squared error (Eq. 5).",
-    criterion=f"Made after Tables 4 and 5 were seen under the printed loss. {CELL_RULE} {ORDER_RULE} Every loss is "
-    f"judged by itself, with the orders of Tables 4 and 5. {SETTLED_RULE}",
+    claim="Some loss, the printed squared error (Eq. 5) or one near those of the released scripts, gives Tables 4 and "
+    "5 on dSprites.",
+    criterion="Made after Tables 4 and 5 were seen under the printed loss. Every loss is judged by itself: by its "
+    f"distance from all cells, at most {FAR:g} published standard deviations, by each cell, and by the orders of "
+    f"Tables 4 and 5. {CELL_RULE} {ORDER_RULE} {SETTLED_RULE} The KL must have settled too.",
     presets={
-        "smoke": _under_each(smoke(SPRITES)),
-        "laptop": _under_each(LAPTOP[0]),
-        "full": _under_each(SPRITES),
+        "smoke": _under(smoke(SPRITES), "gaussian", "bernoulli"),
+        "laptop": _under(LAPTOP[0], "gaussian", "bernoulli"),
+        "full": _under(SPRITES, *WORDS),
     },
     measure=measure,
     draw=draw,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Outcome
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["PRINTED", "cells_of", "draw_cells", "where_measured", "worlds"]
+__all__ = ["PRINTED", "cells_of", "dots", "draw_cells", "published_cell", "where_measured", "worlds"]
 
 PRINTED = {
     "sprites": "dSprites",
@@ -100,20 +101,32 @@ def draw_cells(
             panel = next(turn)
             for place, (one, own) in enumerate(cells_of(part)):
                 said = None if published is None else published[PRINTED[world]][one.family]
-                _dots(panel, place, own[name].to_numpy(dtype=float), said)
+                dots(panel, place + 0.15, own[name])
+                if said is not None:
+                    published_cell(panel, place - 0.2, said)
             names = [one.family for one, _ in cells_of(part)]
             panel.set_xticks(range(len(names)), names)
             panel.set_xlim(-0.6, len(names) - 0.4)
-    axes[0].plot([], [], "o", color=COLOURS[0], markersize=3, label="models")
+    dots(axes[0], 0.0, [], alpha=1.0, label="models")
     axes[0].errorbar([], [], [], fmt="s", color=COLOURS[1], markersize=4, label="published")
     axes[0].legend(fontsize=7, frameon=False)
     return figure, list(turn)
 
 
-def _dots(panel: Any, place: int, values: Any, published: Published | None) -> None:
-    spread = 0.15 + 0.06 * (np.arange(len(values)) % 5 - 2)
-    panel.plot(place + spread, values, "o", color=COLOURS[0], markersize=3, alpha=0.7)
-    if published is not None:
-        panel.errorbar(
-            place - 0.2, published.mean, published.std, fmt="s", color=COLOURS[1], markersize=4, capsize=3
-        )
+def dots(panel: Any, across: float, values: ArrayLike, **look: Any) -> None:
+    """Models side by side, so that equal ones are seen.
+
+    >>> dots(panels(["a"])[1][0], 0.0, [0.1, 0.2], label="models")
+    """
+    up = np.asarray(values, dtype=float)
+    spread = 0.06 * (np.arange(len(up)) % 5 - 2)
+    panel.plot(across + spread, up, "o", **{"color": COLOURS[0], "markersize": 3, "alpha": 0.7} | look)
+
+
+def published_cell(panel: Any, across: float, cell: Published, **look: Any) -> None:
+    """A published mean ± standard deviation.
+
+    >>> published_cell(panels(["a"])[1][0], 0.0, Published(0.5, 0.1))
+    """
+    look = {"color": COLOURS[1], "markersize": 4, "capsize": 3} | look
+    panel.errorbar(across, cell.mean, cell.std, fmt="s", **look)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unseam.data import MissingFileError, World, place
@@ -19,7 +19,7 @@ from unseam.training.progress import choose
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Followed", "Scored", "Trained", "at_cell", "followed", "scored", "trained"]
+__all__ = ["CodesScored", "Followed", "Trained", "at_cell", "codes_scored", "followed", "trained"]
 
 RECORDS = 20
 """Of a training; scores are taken at some of them."""
@@ -48,10 +48,10 @@ class Followed(NamedTuple):
     """One row: how many members were trained, for how long and where."""
 
 
-class Scored(NamedTuple):
+class CodesScored(NamedTuple):
     """A cell of a setup whose codes alone are of interest.
 
-    >>> Scored._fields
+    >>> CodesScored._fields
     ('path', 'trainings')
     """
 
@@ -73,14 +73,50 @@ class Trained(NamedTuple):
     """A finding for each data set whose file is not there."""
 
 
+def followed(setup: Setup, cell: Cell, where: Workplace) -> Followed:
+    """Train all seeds of a cell together and measure them.
+
+    What was measured is kept in the workplace's shared folder, where other artefacts with the same trainings find it. A
+    cell is what an interrupted run loses at most.
+
+    >>> import torch
+    >>> from unseam.papers.bhowal2024.setups import SPRITES, smoke
+    >>> tiny = smoke(SPRITES, seeds=1, steps=1)
+    >>> len(followed(tiny, CELLS[2], Workplace(torch.device("cpu"))).members)
+    1
+    """
+    return kept(where.shared, _name(setup, cell), Followed, lambda: _follow(setup, cell, where))
+
+
+def codes_scored(setup: Setup, cell: Cell, where: Workplace) -> CodesScored:
+    """Train all seeds of a cell together and score their codes.
+
+    Cells of the printed loss are those of the paper's tables, measured in full by :func:`followed`.
+
+    >>> import torch
+    >>> from unseam.papers.bhowal2024.setups import SPRITES, smoke
+    >>> tiny = smoke(SPRITES, seeds=1, steps=1, likelihood="bernoulli")
+    >>> len(codes_scored(tiny, CELLS[2], Workplace(torch.device("cpu"))).path)
+    1
+    """
+    if setup.likelihood == "gaussian":
+        found = followed(setup, cell, where)
+        return CodesScored(found.path, found.trainings)
+    return kept(where.shared, _name(setup, cell), CodesScored, lambda: _score(setup, cell, where))
+
+
+def _name(setup: Setup, cell: Cell) -> str:
+    return f"{setup.world}-{digest([dataclasses.asdict(setup), dataclasses.astuple(cell)])}"
+
+
 def trained(
     setups: Sequence[Setup],
     where: Workplace,
     *,
     cells: Sequence[Cell] = CELLS,
-    scores_alone: bool = False,
+    follow: Callable[[Setup, Cell, Workplace], Followed | CodesScored] = followed,
 ) -> Trained:
-    """All cells of all setups whose data are there: :class:`Followed`, or :class:`Scored` if scores are enough.
+    """All cells of all setups whose data are there, by :func:`followed` or another way.
 
     >>> import torch
     >>> from unseam.papers.bhowal2024.setups import FACES, smoke
@@ -99,49 +135,13 @@ def trained(
             missing.append(Finding(name, "", None, None, None, "cannot be run here", str(error)))
             continue
         for cell in cells:
-            found = (scored if scores_alone else followed)(setup, cell, where)._asdict()
+            found = follow(setup, cell, where)._asdict()
             parts.append({name: table.assign(world=setup.world) for name, table in found.items()})
     tables = {
         name: pd.concat([part[name] for part in parts], ignore_index=True)
         for name in (parts[0] if parts else ())
     }
     return Trained(tables, tuple(missing))
-
-
-def followed(setup: Setup, cell: Cell, where: Workplace) -> Followed:
-    """Train all seeds of a cell together and measure them.
-
-    What was measured is kept in the workplace's shared folder, where other artefacts with the same trainings find it. A
-    cell is what an interrupted run loses at most.
-
-    >>> import torch
-    >>> from unseam.papers.bhowal2024.setups import SPRITES, smoke
-    >>> tiny = smoke(SPRITES, seeds=1, steps=1)
-    >>> len(followed(tiny, CELLS[2], Workplace(torch.device("cpu"))).members)
-    1
-    """
-    return kept(where.shared, _name(setup, cell), Followed, lambda: _follow(setup, cell, where))
-
-
-def scored(setup: Setup, cell: Cell, where: Workplace) -> Scored:
-    """Train all seeds of a cell together and score their codes.
-
-    Cells of the printed loss are those of the paper's tables, measured in full by :func:`followed`.
-
-    >>> import torch
-    >>> from unseam.papers.bhowal2024.setups import SPRITES, smoke
-    >>> tiny = smoke(SPRITES, seeds=1, steps=1, likelihood="bernoulli")
-    >>> len(scored(tiny, CELLS[2], Workplace(torch.device("cpu"))).path)
-    1
-    """
-    if setup.likelihood == "gaussian":
-        found = followed(setup, cell, where)
-        return Scored(found.path, found.trainings)
-    return kept(where.shared, _name(setup, cell), Scored, lambda: _score(setup, cell, where))
-
-
-def _name(setup: Setup, cell: Cell) -> str:
-    return f"{setup.world}-{digest([dataclasses.asdict(setup), dataclasses.astuple(cell)])}"
 
 
 def at_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
@@ -184,7 +184,7 @@ def _follow(setup: Setup, cell: Cell, where: Workplace) -> Followed:
     )
 
 
-def _score(setup: Setup, cell: Cell, where: Workplace) -> Scored:
+def _score(setup: Setup, cell: Cell, where: Workplace) -> CodesScored:
     import pandas as pd
 
     world = place(setup.load(), where.device)
@@ -193,7 +193,7 @@ def _score(setup: Setup, cell: Cell, where: Workplace) -> Scored:
     about = _about(setup, ensemble) | {"seconds": round(time.monotonic() - began, 1)}
     path += [{"step": setup.steps} | row for row in _on_the_way(ensemble, world, setup)]
     named = {"family": cell.family, "beta": cell.beta}
-    return Scored(pd.DataFrame([named | row for row in path]), pd.DataFrame([named | about]))
+    return CodesScored(pd.DataFrame([named | row for row in path]), pd.DataFrame([named | about]))
 
 
 def _train(setup: Setup, cell: Cell, world: World, where: Workplace) -> tuple[Ensemble, list[dict[str, Any]]]:
