@@ -15,7 +15,7 @@ from unseam import geometry
 from unseam.models import Encoding
 from unseam.models.build import _likelihood
 from unseam.papers import Outcome, Workplace, artefacts, on_world
-from unseam.papers.bhowal2024.correlations import rank_correlation
+from unseam.papers.bhowal2024.correlations import differences, rank_correlation
 from unseam.papers.bhowal2024.local import around, held_out_shifts
 from unseam.papers.bhowal2024.losses import TABLES, _distance, _ends, _settling
 from unseam.papers.bhowal2024.measures import entropy_gaps, measured
@@ -391,6 +391,20 @@ def test_a_cell_with_a_diverged_model_is_not_kept(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match=r"VAE on sprites diverged, by seed and step: \{1: 7\}"):
         followed(smoke(SPRITES), CELLS[2], Workplace(torch.device("cpu"), shared=tmp_path))
     assert not list(tmp_path.iterdir())
+
+
+def test_measures_are_compared_over_the_same_models():
+    """A measure in another unit does not differ at all, however few models there are; one without noise leads."""
+    draw = np.random.default_rng(0)
+    score = draw.normal(size=40)
+    table = pd.DataFrame({"family": "VAE", "beta": np.repeat([1.0, 2.0], 20), "score": score})
+    table = table.assign(a=-score, b=-np.exp(score), c=-score + draw.normal(size=40))
+    found = {(one, other): rest for one, other, rest in differences(table, ("a", "b", "c"), "score")}
+    assert found["a", "b"][:3] == (0.0, 0.0, 0.0)
+    whole = rank_correlation(table, "a", "score").rho - rank_correlation(table, "c", "score").rho
+    assert found["a", "c"].rho == pytest.approx(whole)
+    assert found["a", "c"].upper < 0
+    assert list(differences(table.assign(a=np.nan), ("a", "b"), "score")) == []
 
 
 def test_losses_share_the_printed_one_with_the_tables(tmp_path):

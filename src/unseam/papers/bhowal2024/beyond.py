@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
-from unseam.papers.bhowal2024.correlations import SCOPES, Correlation, judged, rank_correlation
+from unseam.papers.bhowal2024.correlations import SCOPES, Correlation, differences, judged, rank_correlation
 from unseam.papers.bhowal2024.rows import where_measured, worlds
 from unseam.papers.bhowal2024.runs import trained
 from unseam.papers.bhowal2024.setups import CELLS, EVERY_CELL, LAPTOP, NAMES, SMOKE, SPRITES, Cell, Setup
@@ -58,7 +58,12 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
     rows = list(_rows(members))
     found = [_finding(row) for row in rows if row["scope"] in JUDGED]
     correlations = pd.DataFrame(rows)
-    shown = {"correlations": correlations, "members": members, "trainings": tables["trainings"]}
+    shown = {
+        "correlations": correlations,
+        "differences": pd.DataFrame(_differences(members)),
+        "members": members,
+        "trainings": tables["trainings"],
+    }
     return Outcome((*found, *missing), shown, NOTE)
 
 
@@ -67,6 +72,14 @@ def _rows(members: pd.DataFrame) -> Iterator[dict[str, Any]]:
         for scope, measure_name, score in itertools.product(SCOPES, MEASURES, SCORED):
             found = rank_correlation(part, measure_name, score, scope=scope)
             yield {"world": world, "scope": scope, "measure": measure_name, "score": score} | found._asdict()
+
+
+def _differences(members: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for world, part in worlds(members):
+        for scope, score in itertools.product(SCOPES, SCORED):
+            for one, other, found in differences(part, tuple(MEASURES), score, scope=scope):
+                named = {"world": world, "scope": scope, "score": score, "measure": one, "less": other}
+                yield named | found._asdict()
 
 
 def _finding(row: dict[str, Any]) -> Finding:
@@ -79,7 +92,8 @@ NOTE = (
     "Every measure is low for orthogonal columns, so the chain from orthogonality to disentanglement asks for "
     "negative correlations. 'Within families' ranks models of one family among themselves, with all their β; 'within "
     "cells' those of one family and β: what is left when everything that an objective does to both is taken out. One "
-    "correlation in forty would lie below zero by chance. The OD-Score as defined is normalised over all models here."
+    "correlation in forty would lie below zero by chance. The OD-Score as defined is normalised over all models here. "
+    "Differences of correlations, over the same resampled models, are in a table."
 )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,7 +15,7 @@ from unseam.papers.ranks import Floats, centred_ranks, correlation
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SCOPES", "Correlation", "Scope", "judged", "rank_correlation"]
+__all__ = ["SCOPES", "Correlation", "Scope", "differences", "judged", "rank_correlation"]
 
 Scope = Literal["all", "families", "cells", "between"]
 SCOPES: tuple[Scope, ...] = ("all", "families", "cells", "between")
@@ -70,23 +72,52 @@ def rank_correlation(members: pd.DataFrame, measure: str, score: str, *, scope: 
     [0.52, 0.52, -1.0, 1.0]
     """
     known = members[members[measure].notna() & members[score].notna()]
+    nothing = float("nan")
+    if known.empty:
+        return Correlation(nothing, nothing, nothing, 0)
+    rho, spread = _resampled(known, measure, score, scope)
+    return Correlation(rho, *_interval(spread, len(known)), len(known))
+
+
+def differences(
+    members: pd.DataFrame, measures: Sequence[str], score: str, *, scope: Scope = "all"
+) -> Iterator[tuple[str, str, Correlation]]:
+    """By how much ρ of a measure exceeds that of another, for every pair of them, over the same resampled models.
+
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"family": "VAE", "beta": 1.0, "a": range(8), "b": range(8), "c": [0, 2, 1, 4, 3, 6, 5, 7]})
+    >>> [(one, other, round(found.rho, 2)) for one, other, found in differences(rows, ("a", "c"), "b")]
+    [('a', 'c', 0.07)]
+    """
+    known = members.dropna(subset=[*measures, score])
+    if known.empty:
+        return
+    drawn = {name: _resampled(known, name, score, scope) for name in measures}
+    for one, other in itertools.combinations(measures, 2):
+        (rho, spread), (less, others) = drawn[one], drawn[other]
+        yield one, other, Correlation(rho - less, *_interval(spread - others, len(known)), len(known))
+
+
+def _resampled(known: pd.DataFrame, measure: str, score: str, scope: Scope) -> tuple[float, Floats]:
+    """ρ, and ρ of models drawn anew from each cell: the same ones for any measure and score."""
     keys = [name for name in ("world", "family", "beta") if name in known]
     cells = [
         (key[:-1], own[[measure, score]].to_numpy(dtype=float).T)
         for key, own in known.groupby(keys, sort=False)
     ]
-    nothing = float("nan")
-    if not cells:
-        return Correlation(nothing, nothing, nothing, 0)
     families = [key for key, _ in cells]
     draw = np.random.default_rng(0)
-    rho = _correlation([own[:, None] for _, own in cells], families, scope)[0]
     drawn = [own[:, draw.integers(own.shape[1], size=(RESAMPLINGS, own.shape[1]))] for _, own in cells]
-    spread = _correlation(drawn, families, scope)
+    rho = _correlation([own[:, None] for _, own in cells], families, scope)[0]
+    return float(rho), _correlation(drawn, families, scope)
+
+
+def _interval(spread: Floats, models: int) -> tuple[float, float]:
     spread = spread[np.isfinite(spread)]
-    enough = len(known) >= FEWEST and len(spread) > 0
-    lower, upper = np.quantile(spread, (0.025, 0.975)) if enough else (nothing, nothing)
-    return Correlation(float(rho), float(lower), float(upper), len(known))
+    if models < FEWEST or not len(spread):
+        return float("nan"), float("nan")
+    lower, upper = np.quantile(spread, (0.025, 0.975))
+    return float(lower), float(upper)
 
 
 def _correlation(cells: list[Floats], families: list[tuple[Any, ...]], scope: Scope) -> Floats:
