@@ -84,6 +84,8 @@ def differences(
 ) -> Iterator[tuple[str, str, Correlation]]:
     """By how much ρ of a measure exceeds that of another, for every pair of them, over the same resampled models.
 
+    Models that lack one of the measures are left out of all pairs.
+
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"family": "VAE", "beta": 1.0, "a": range(8), "b": range(8), "c": [0, 2, 1, 4, 3, 6, 5, 7]})
     >>> [(one, other, round(found.rho, 2)) for one, other, found in differences(rows, ("a", "c"), "b")]

@@ -113,13 +113,13 @@ def draw_cells(
     return figure, list(turn)
 
 
-def dots(panel: Any, across: float, values: ArrayLike, **look: Any) -> None:
-    """Models side by side, so that equal ones are seen.
+def dots(panel: Any, across: float, values: ArrayLike, *, apart: float = 0.06, **look: Any) -> None:
+    """Models side by side, in five columns that stand ``apart``, so that equal ones are seen.
 
     >>> dots(panels(["a"])[1][0], 0.0, [0.1, 0.2], label="models")
     """
     up = np.asarray(values, dtype=float)
-    spread = 0.06 * (np.arange(len(up)) % 5 - 2)
+    spread = apart * (np.arange(len(up)) % 5 - 2)
     panel.plot(across + spread, up, "o", **{"color": COLOURS[0], "markersize": 3, "alpha": 0.7} | look)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Compare = Callable[[str, pd.DataFrame, str, str, str], Finding]
 
 __all__ = [
+    "SETTLED",
     "PAIRED_ORDER_RULE",
     "PAIRED_RULE",
     "SETTLED_RULE",
@@ -166,7 +167,7 @@ def moved(path: pd.DataFrame, name: str) -> dict[tuple[str, str], float]:
     return found
 
 
-def unsettled(finding: Finding, moved: float, most: float) -> Finding:
+def unsettled(finding: Finding, moved: float, most: float, *, of: str = "") -> Finding:
     """A finding about what had not settled: nothing is reproduced by it, and it says why.
 
     >>> found = Finding("MIG", "0.5", 0.5, None, None, "reproduced", "± 0.1")
@@ -176,7 +177,9 @@ def unsettled(finding: Finding, moved: float, most: float) -> Finding:
     if moved <= most:
         return finding
     said: Verdict = "partly" if finding.verdict == "reproduced" else finding.verdict
-    return finding._replace(verdict=said, note=f"{finding.note}; not settled: moved by {moved:.2g}")
+    return finding._replace(
+        verdict=said, note=f"{finding.note}; not settled: moved by {moved:.2g} {of}".rstrip()
+    )
 
 
 def _signed_rank(low: NDArray[np.float64], high: NDArray[np.float64]) -> float:

@@ -91,7 +91,8 @@ def followed(setup: Setup, cell: Cell, where: Workplace) -> Followed:
 def codes_scored(setup: Setup, cell: Cell, where: Workplace) -> CodesScored:
     """Train all seeds of a cell together and score their codes.
 
-    Cells of the printed loss are those of the paper's tables, measured in full by :func:`followed`.
+    Cells of the printed loss are those of the paper's tables: :func:`followed` measures them in full, so that they are
+    not trained twice.
 
     >>> import torch
     >>> from unseam.papers.bhowal2024.setups import SPRITES, smoke

@@ -262,13 +262,14 @@ def _dto(basis: geometry.RightBasis) -> Tensor:
 def _terms(ensemble: Ensemble, unseen: Unseen, code: Encoding) -> dict[str, Tensor]:
     """Reconstruction at the mean and KL, nats an item; an autoencoder's KL is none."""
     x = unseen.world.images(unseen.test[: unseen.points])
-    likelihood = ensemble[0].likelihood.to(x.device)
+    likelihoods = [ensemble[member].likelihood.to(x.device) for member in range(len(ensemble))]
     rows = max(1, AT_ONCE // (len(ensemble) * x[0].numel()))
     losses = []
     for items, z in zip(x.split(rows), code.mean.split(rows, dim=1), strict=True):
         output = ensemble.decode(z.to(x))
-        losses.append(-vmap(likelihood.log_prob, in_dims=(None, 0))(items, output))
-    found = {"rec": torch.cat(losses, dim=1).mean(1)}
+        each = zip(likelihoods, output, strict=True)
+        losses.append(-torch.stack([likelihood.log_prob(items, own) for likelihood, own in each]))
+    found = {"rec": torch.cat(losses, dim=1).detach().mean(1)}
     if bool((code.variance != 0).any()):
         full = code.variance.ndim == 4
         spread = code.variance.diagonal(dim1=-2, dim2=-1) if full else code.variance

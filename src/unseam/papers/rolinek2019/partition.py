@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,7 @@ def _between(latents: pd.DataFrame) -> str:
     if not len(own):
         return f"At the end the partitions agree on all {len(latents)} latents."
     share = own["wide"].min()
-    items = "every item" if share == 1 else f"{share:.0%} of items at least"
+    items = "every item" if share == 1 else f"{math.floor(100 * share)} % of items at least"
     return (
         f"At the end they differ on {len(own)} of {len(latents)} latents. These have at most {own['kl'].max():.3f} "
         f"nats, and σ² > ½ at {items}."
