@@ -11,7 +11,7 @@ import torch
 import unseam
 from unseam import geometry
 from unseam.data import split
-from unseam.papers import Workplace, artefacts, reproduce
+from unseam.papers import Workplace, artefacts, reproduce, results_folder
 from unseam.papers.rolinek2019.cells import Published, cell, correlated, order
 from unseam.papers.rolinek2019.figure3 import _among_alike, _beside_dto, _foretelling
 from unseam.papers.rolinek2019.maps import _about, _among, _paired, _together
@@ -19,7 +19,7 @@ from unseam.papers.rolinek2019.measures import ACTIVE, Unseen, latent_terms, mea
 from unseam.papers.rolinek2019.partition import PARTITIONS, _findings
 from unseam.papers.rolinek2019.runs import _marks, at_beta, followed, last
 from unseam.papers.rolinek2019.setups import LINEAR, MNIST, NONLINEAR, SPRITES, smoke
-from unseam.papers.rolinek2019.table1 import _finding, _with_partition
+from unseam.papers.rolinek2019.table1 import _finding
 from unseam.papers.rolinek2019.table_s4 import turned
 
 HERE = Workplace(torch.device("cpu"))
@@ -80,14 +80,17 @@ def test_regime_errors_are_those_of_each_member():
     assert missing(kl, half, kl > ACTIVE).tolist() == pytest.approx(by_nats, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("trainings", "said"),
-    [(pd.DataFrame({"partition": ["least error"]}), False), (pd.DataFrame({"steps": [10]}), True)],
-)
-def test_table1_says_which_trainings_have_a_threshold_for_active_latents(trainings, said):
-    note = _with_partition(_finding("share", 97.7, np.array([90.0, 99.0, 0.0])), trainings).note
-    assert note.startswith("median 90.0, least of 3 runs 0.0")
-    assert ("0.01 nats" in note) == said
+def test_an_interval_of_percentages_stays_among_the_runs():
+    found = _finding("share", 97.7, np.array([100.0] * 9 + [88.0]))
+    assert found.note == "median 100.0, least of 10 runs 88.0"
+    assert 88.0 < found.lower < found.measured == 98.8 < found.upper <= 100.0
+
+
+def test_no_table_has_two_definitions_of_an_active_latent():
+    folder = results_folder() / "rolinek2019" / "trainings"
+    kept = pd.concat(pd.read_csv(path) for path in folder.glob("*.trainings.csv"))
+    diagonal = ~kept["column"].isin(["AE", "β-VAE_Σ"])
+    assert set(kept[diagonal]["partition"]) == {"least error"}
 
 
 # Trainings

@@ -163,7 +163,7 @@ def _about(setup: Setup, column: Column, ensemble: Ensemble) -> dict[str, Any]:
         "batch": setup.batch_size,
         "members": len(ensemble),
         "steps": ensemble.trials[0].steps,
-        "partition": LEAST_ERROR,
+        "partition": LEAST_ERROR if ensemble.trials[0].posterior == "diagonal" else "",
         "hardware": hardware.get("accelerator", hardware["processor"]),
         "torch": versions["torch"],
         "unseam": versions["unseam"],
