@@ -25,7 +25,15 @@ __all__ = [
 
 
 class MissingFileError(FileNotFoundError):
-    """A published file is not where it was looked for."""
+    """A published file is not where it was looked for.
+
+    Attributes:
+        need: the file and how to get it, without the folder that was looked in: for results that travel.
+    """
+
+    def __init__(self, message: str, need: str = "") -> None:
+        super().__init__(message)
+        self.need = need or message
 
 
 class DamagedFileError(ValueError):
@@ -53,10 +61,10 @@ def locate(name: str, filenames: tuple[str, ...], root: str | Path | None, *, hi
     """Path of a published file.
 
     Args:
-        name: world that the file belongs to. filenames: names it may have, the published one first. root:
-            the file itself, or a folder that holds it directly or in a folder of the world's name; by
-            default
-            the cache folder.
+        name: world that the file belongs to.
+        filenames: names it may have, the published one first.
+        root: the file itself, or a folder that holds it directly or in a folder of the world's name; by default the
+            cache folder.
         hint: what else to say to someone who does not have it.
 
     >>> locate("mnist", ("nothing.gz",), "/nowhere")
@@ -73,7 +81,8 @@ def locate(name: str, filenames: tuple[str, ...], root: str | Path | None, *, hi
                 return place / filename
     state = "does not hold it" if folder.is_dir() else "does not exist"
     advice = hint or f"fetch it with `unseam data fetch {name}` or pass root= with the file or its folder"
-    raise MissingFileError(f"world {name!r} needs the file {filenames[0]}, and {folder} {state}; {advice}")
+    need = f"world {name!r} needs the file {filenames[0]}"
+    raise MissingFileError(f"{need}, and {folder} {state}; {advice}", f"{need}; {advice}")
 
 
 def as_memory_map(source: Path, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
+from unseam.data import MissingFileError
 from unseam.training import provenance
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ __all__ = [
     "Scale",
     "Verdict",
     "Workplace",
+    "not_here",
     "on_world",
     "reproduce",
     "verdict",
@@ -61,6 +63,15 @@ class Finding(NamedTuple):
     verdict: Verdict
     note: str = ""
     """Why, where the verdict alone does not say it."""
+
+
+def not_here(quantity: str, error: MissingFileError) -> Finding:
+    """What a data set would have told, had its file been there.
+
+    >>> not_here("MPI3D", MissingFileError("it is not in /here", "it has to be fetched")).note
+    'it has to be fetched'
+    """
+    return Finding(quantity, "", None, None, None, "cannot be run here", error.need)
 
 
 class Outcome(NamedTuple):

@@ -15,7 +15,7 @@ from unseam.data import World, load
 from unseam.data.files import MissingFileError
 from unseam.drawing import COLOURS, panels
 from unseam.papers.allen2024._members import orthonormal, trained
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace, not_here
 from unseam.theory import alive, data_moments, data_thresholds
 from unseam.training import Ensemble
 from unseam.trial import Trial
@@ -59,8 +59,7 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
         try:
             world = _world(name, settings)
         except MissingFileError as error:
-            findings.append(Finding(f"{name}: predicted against counted", "", None, None, None, "cannot be run here",
-                                    str(error)))  # fmt: skip
+            findings.append(not_here(f"{name}: predicted against counted", error))
             continue
         first = _trial(name, settings)
         known = _thresholds(world, first.likelihood, settings.items)

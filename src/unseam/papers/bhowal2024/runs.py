@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unseam.data import MissingFileError, World, place
-from unseam.papers.artefact import Finding, Workplace
+from unseam.papers.artefact import Finding, Workplace, not_here
 from unseam.papers.bhowal2024.measures import COLUMNS, SCORES, measured, scores
 from unseam.papers.bhowal2024.released import ROWS as SIGN_COLUMNS
 from unseam.papers.bhowal2024.setups import CELLS, NAMES, Cell, Setup
@@ -132,8 +132,7 @@ def trained(
         try:
             setup.load()
         except MissingFileError as error:
-            name = NAMES[setup.world]
-            missing.append(Finding(name, "", None, None, None, "cannot be run here", str(error)))
+            missing.append(not_here(NAMES[setup.world], error))
             continue
         for cell in cells:
             found = follow(setup, cell, where)._asdict()

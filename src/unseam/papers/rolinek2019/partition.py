@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unseam.data import MissingFileError, place
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace, not_here
 from unseam.papers.rolinek2019.measures import ACTIVE, LEAST_ERROR, latent_terms, least_error, missing
 from unseam.papers.rolinek2019.runs import POLARISED, prepared
 from unseam.papers.rolinek2019.setups import FASHION, NAMES, Setup, smoke
@@ -44,9 +44,7 @@ def measure(settings: Settings, where: Workplace) -> Outcome:
     try:
         world = place(setup.load(), where.device)
     except MissingFileError as error:
-        return Outcome(
-            (Finding(NAMES[setup.world], "", None, None, None, "cannot be run here", str(error)),), {}
-        )
+        return Outcome((not_here(NAMES[setup.world], error),), {})
     stack, ensemble, unseen, size = prepared(setup, "VAE", world, where.device)
     rows = []
     with choose(where.progress) as telling:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from unseam.data import MissingFileError
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
+from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace, not_here
 from unseam.papers.rolinek2019.cells import resampled
 from unseam.papers.rolinek2019.runs import POLARISED, at_beta, followed, last
 from unseam.papers.rolinek2019.setups import (
@@ -67,7 +67,7 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
     try:
         parts = [followed(setup, _column(setup), place) for setup in _both(settings)]
     except MissingFileError as error:
-        return Outcome((Finding(NAMES[world], "", None, None, None, "cannot be run here", str(error)),), {})
+        return Outcome((not_here(NAMES[world], error),), {})
     found, curves = [], []
     for part, setup, said in zip(parts, _both(settings), PUBLISHED[world], strict=True):
         words = f"{setup.latent} latents: percentage of training with Δ_KL < 3 % until the end"

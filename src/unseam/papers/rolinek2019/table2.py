@@ -12,7 +12,7 @@ import torch
 from unseam.data import MissingFileError
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import haar_dto, random_decoder_dto, uniform_dto
-from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
+from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace, not_here
 from unseam.papers.rolinek2019.cells import CELL_RULE, ORDER_RULE, Published, cell, order
 from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, followed, last
@@ -115,7 +115,7 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
     try:
         parts = [followed(setup, column, place) for setup in settings.setups for column in setup.columns]
     except MissingFileError as error:
-        return Outcome((Finding(NAMES[world], "", None, None, None, "cannot be run here", str(error)),), {})
+        return Outcome((not_here(NAMES[world], error),), {})
     members = at_beta(pd.concat([part.members for part in parts], ignore_index=True), settings.beta)
     members.insert(0, "world", world)
     ends = last(members)
