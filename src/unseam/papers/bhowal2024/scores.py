@@ -128,6 +128,7 @@ def _settling(panel: Any, part: pd.DataFrame, name: str) -> None:
             panel.plot(model["step"], model[name], color=colour, linewidth=0.5, alpha=0.4)
         means = own.groupby("step")[name].mean()
         panel.plot(means.index, means, "o-", color=colour, markersize=3, linewidth=1.5, label=one.family)
+    panel.set_xticks(sorted(part["step"].unique()))
     panel.set_xlabel("steps", fontsize=8)
     panel.margins(y=0.25)
     panel.legend(fontsize=7, frameon=False, ncols=3, loc="upper left")
