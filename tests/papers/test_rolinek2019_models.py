@@ -12,6 +12,7 @@ import unseam
 from unseam import geometry
 from unseam.data import split
 from unseam.papers import Workplace, artefacts, reproduce, results_folder
+from unseam.papers.rolinek2019 import along
 from unseam.papers.rolinek2019.cells import Published, cell, correlated, order
 from unseam.papers.rolinek2019.figure3 import _among_alike, _beside_dto, _foretelling
 from unseam.papers.rolinek2019.maps import _about, _among, _paired, _together
@@ -84,9 +85,10 @@ def test_an_interval_of_percentages_stays_among_the_runs():
     found = _finding("share", 97.7, np.array([100.0] * 9 + [88.0]))
     assert found.note == "median 100.0, least of 10 runs 88.0"
     assert 88.0 < found.lower < found.measured == 98.8 < found.upper <= 100.0
+    assert _finding("share", 97.7, np.array([100.0]))[3:5] == (None, None)
 
 
-def test_no_table_has_two_definitions_of_an_active_latent():
+def test_every_kept_regime_is_under_the_partition_of_least_error():
     folder = results_folder() / "rolinek2019" / "trainings"
     kept = pd.concat(pd.read_csv(path) for path in folder.glob("*.trainings.csv"))
     diagonal = ~kept["column"].isin(["AE", "β-VAE_Σ"])
@@ -300,3 +302,11 @@ def test_mnist_rows(tmp_path, monkeypatch):
     assert {"members", "random", "trainings"} <= set(result.outcome.tables)
     assert "disent" not in result.outcome.tables["members"]
     assert artefacts()[key].draw(result.outcome)
+
+
+def test_data_sets_that_are_missing_leave_the_others_along_training(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = along.measure(along.Settings((smoke(LINEAR), smoke(MNIST))), HERE)
+    assert [finding.verdict == "cannot be run here" for finding in found.findings] == [False, False, True]
+    assert set(found.tables["members"]["world"]) == {"linear"}
+    along.draw(found)

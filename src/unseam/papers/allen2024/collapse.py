@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseam.data import World, load
-from unseam.data.files import MissingFileError
+from unseam.data import MissingFileError, World, load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.allen2024._members import orthonormal, trained
 from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace, not_here

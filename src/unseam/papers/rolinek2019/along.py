@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from unseam.data import MissingFileError
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace, not_here
 from unseam.papers.rolinek2019.cells import ORDER_RULE, order
 from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, followed
@@ -48,15 +49,21 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
     """Follow every model, and compare how far its distance to orthogonality falls."""
     import pandas as pd
 
-    parts, trainings = [], []
+    parts, trainings, missing = [], [], {}
     for setup in settings.setups:
         for column in setup.columns:
-            runs = followed(setup, column, place)
+            try:
+                runs = followed(setup, column, place)
+            except MissingFileError as error:
+                missing[setup.world] = not_here(NAMES[setup.world], error)
+                break
             parts.append(at_beta(runs.members, JUDGED[setup.world]).assign(world=setup.world))
             trainings.append(runs.trainings)
     members = pd.concat(parts, ignore_index=True)
+    members = members[~members["world"].isin(list(missing))]
     found = [finding for _, part in members.groupby("world", sort=False) for finding in _findings(part)]
-    return Outcome(tuple(found), {"members": members, "trainings": pd.concat(trainings, ignore_index=True)})
+    tables = {"members": members, "trainings": pd.concat(trainings, ignore_index=True)}
+    return Outcome((*found, *missing.values()), tables)
 
 
 def _findings(members: pd.DataFrame) -> list[Finding]:

@@ -36,7 +36,7 @@ As printed, except that sensitivities of regressors are at least 0: k-NN predict
 so that as printed perfect codes of Synth. Lin. have a gap of 1.08, where the paper has 0.99 ± 0.01.
 """
 ACTIVE = 0.01
-"""Nats of KL from which a latent counts as active."""
+"""Nats of KL from which a latent counts as active, but for Δ_KL, which has :data:`LEAST_ERROR`."""
 LEAST_ERROR = "least error"
 """Name of the partition that Δ_KL is measured under."""
 
@@ -123,7 +123,9 @@ def missing(kl: Tensor, half: Tensor, kept: Tensor) -> Tensor:
 
 
 def measures(ensemble: Ensemble, unseen: Unseen) -> list[dict[str, float]]:
-    """One record a member: scores, distance to orthogonality in four forms, and who is alive.
+    """One record a member: scores, distance to orthogonality in four forms, and how many latents are active.
+
+    A latent is active that has more than :data:`ACTIVE` nats.
 
     Keys: ``disent`` and ``disent_printed`` (Suppl. 8.1 with both kinds of sensitivity in [0, 1], and as printed), and
     ``disent_table`` (:data:`SCORE`); ``dto`` of the decoder's output, ``dto_active`` over active latents,
@@ -246,7 +248,7 @@ def _inside(named: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _alive(code: Encoding) -> Tensor:
-    """Active latents (member, latent) by their KL; all of an autoencoder's."""
+    """Active latents (member, latent), of more than :data:`ACTIVE` nats; all of an autoencoder's."""
     spread = code.variance if code.variance.ndim == 3 else code.variance.diagonal(dim1=-2, dim2=-1)
     if not bool((spread != 0).any()):
         return torch.ones_like(code.mean[:, 0], dtype=torch.bool)

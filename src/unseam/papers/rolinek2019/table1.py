@@ -52,7 +52,7 @@ DOMINATES = 90.0
 
 @dataclass(frozen=True)
 class Settings:
-    """The training of the low dimension, and the same with ten latents."""
+    """A training of few latents, and one of ten."""
 
     low: Setup
     high: Setup
@@ -82,18 +82,25 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
 
 
 def _finding(quantity: str, published: float, shares: NDArray[np.float64]) -> Finding:
-    # of shares near 100 %, Student's interval would reach beyond it
-    lower, upper = np.quantile([shares[drawn].mean() for drawn in resampled(len(shares))], (0.025, 0.975))
+    lower, upper = _interval(shares)
     mean = float(shares.mean())
     return Finding(
         quantity,
         f"{published} %",
         mean,
-        float(lower),
-        float(upper),
+        lower,
+        upper,
         "reproduced" if mean >= DOMINATES else "not reproduced",
         f"median {np.median(shares):.1f}, least of {len(shares)} runs {shares.min():.1f}",
     )
+
+
+def _interval(shares: NDArray[np.float64]) -> tuple[float | None, float | None]:
+    """By bootstrap, as Student's interval of shares near 100 % would reach beyond; none of one run."""
+    if len(shares) < 2:
+        return None, None
+    lower, upper = np.quantile([shares[drawn].mean() for drawn in resampled(len(shares))], (0.025, 0.975))
+    return float(lower), float(upper)
 
 
 def _column(setup: Setup) -> Column:
