@@ -166,7 +166,7 @@ LOSSES = Artefact(
     f"moves by more than {MOVED:.0%} in the last quarter.",
     presets={
         "smoke": _under(smoke(SPRITES), "gaussian", "bernoulli"),
-        "laptop": _under(LAPTOP[0], "gaussian", "bernoulli"),
+        "laptop": _under(dataclasses.replace(LAPTOP[0], steps=2000), "gaussian", "bernoulli"),
         "full": _under(SPRITES, *WORDS),
     },
     measure=measure,

@@ -228,7 +228,7 @@ LAPTOP = (
         ),
         widths=(128, 128),
         weight=4.0,
-        steps=2000,
+        steps=16_000,
         batch_size=64,
         seeds=6,
         scored=900,
@@ -243,4 +243,7 @@ LAPTOP = (
         precision="float32",
     ),
 )
-"""Sprites alone, with soft edges and 32 pixels a side: what minutes on two cores allow."""
+"""Sprites alone, with soft edges and 32 pixels a side: what minutes on two cores allow.
+
+Scores hardly move between 1 000 and 2 000 steps, and come to rest three times as high after 14 000.
+"""
