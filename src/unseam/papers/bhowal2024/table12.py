@@ -103,7 +103,8 @@ def _shown(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 NOTE = (
     "Errors are held-out squared errors of the local decoder as a share of the stochastic loss E‖d(μ + ε) − d(μ)‖², so "
     "that 1 is the error of predicting no change at all. Both forms have the same noises, start, optimiser, rate and "
-    "steps. The paper does not say what its errors are divided by, so only the sign of the difference is judged."
+    "steps. The paper does not say what its errors are divided by, so differences are judged by their sign and a least "
+    "size, not by the published one."
 )
 LOSS_NOTE = (
     "Errors are absolute errors of the predicted stochastic loss, relative to the sampled one, at the same held-out "
