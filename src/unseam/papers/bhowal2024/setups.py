@@ -79,10 +79,10 @@ class Setup:
         widths: hidden widths of an ``mlp``'s encoder and decoder.
         weight: of the reconstruction loss; 1 as printed, 4 where half the resolution leaves a quarter of the pixels.
         latent: not stated; 10 is the default of the released code.
-        steps, batch_size: not stated, and the released scripts have several defaults. At full scale latents have not
-            done turning after these steps, though scores move little. An update of a stack of wide networks costs as
-            much as its pass over some hundred items, so that batches below 500 save little, while convolutions cost
-            in proportion to items.
+        steps, batch_size: not stated, and the released scripts have several defaults. At full scale latents may not
+            have done turning after these steps, though most scores move little. An update of a stack of wide networks
+            costs as much as its pass over some hundred items, so that batches below 500 save little, while
+            convolutions cost in proportion to items.
         marks: shares of the training at which scores are recorded, besides its end.
         seeds: models a cell; 12 on sprites make more than a hundred over all cells, 8 on shapes are enough for paired
             tests and hold a cell of convolutional models to about three minutes of an H200.
@@ -245,5 +245,5 @@ LAPTOP = (
 )
 """Sprites alone, with soft edges and 32 pixels a side: what minutes on two cores allow.
 
-Scores hardly move between 1 000 and 2 000 steps, and come to rest three times as high after 14 000.
+MIG of β-TCVAEs hardly moves between 1 000 and 2 000 steps, and comes to rest three times as high after 14 000.
 """
