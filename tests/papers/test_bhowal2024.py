@@ -14,6 +14,7 @@ import unseam
 from unseam import geometry
 from unseam.models import Encoding
 from unseam.papers import Outcome, Workplace, artefacts, on_world
+from unseam.papers.bhowal2024.beyond import Group, Settings
 from unseam.papers.bhowal2024.correlations import differences, rank_correlation
 from unseam.papers.bhowal2024.local import around, held_out_shifts
 from unseam.papers.bhowal2024.losses import TABLES, _distance
@@ -26,6 +27,7 @@ from unseam.papers.bhowal2024.setups import (
     CELLS,
     EVERY_CELL,
     FACES,
+    MANY,
     ROWS,
     SHAPES,
     SPRITES,
@@ -339,7 +341,7 @@ def test_three_families_are_the_papers():
     assert (tcvae.objective, tcvae.beta) == ("beta_tcvae", 6.0)
     assert (beta_vae.objective, beta_vae.beta) == (vae.objective, 6.0)
     assert vae.beta == 1.0 and vae.learning_rate == 1e-3 and vae.optimiser == "adam"
-    assert len(EVERY_CELL) * SPRITES.seeds >= 100
+    assert len(EVERY_CELL) * MANY.seeds >= 100
     assert all(setup.points >= 200 and setup.seeds >= 5 for setup in ROWS)
 
 
@@ -405,6 +407,24 @@ def test_measures_are_compared_over_the_same_models():
     assert found["a", "c"].rho == pytest.approx(whole)
     assert found["a", "c"].upper < 0
     assert list(differences(table.assign(a=np.nan), ("a", "b"), "score")) == []
+
+
+def test_groups_of_models_are_looked_at_by_themselves(tmp_path, monkeypatch):
+    """The long-trained are not ranked among those that were stopped early, nor is a missing file named twice."""
+    beyond = artefacts()["bhowal2024.beyond"]
+    groups = [Group(smoke(SPRITES, seeds=5, steps=steps), CELLS[1:]) for steps in (2, 30)]
+    outcome = beyond.measure(Settings(tuple(groups)), HERE)
+    table = outcome.tables["correlations"]
+    assert set(table["steps"]) == {2, 30} and table["models"].max() == 10
+    for group, (steps, own) in zip(groups, table.groupby("steps"), strict=True):
+        alone = beyond.measure(Settings((group,)), HERE).tables["correlations"]
+        assert group.setup.steps == steps
+        pd.testing.assert_frame_equal(own.reset_index(drop=True), alone)
+    assert sum("30 steps" in one.quantity for one in outcome.findings) == len(outcome.findings) / 2
+    assert len(beyond.draw(outcome).axes) == 8
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    missing = beyond.measure(on_world(Settings(tuple(groups)), "dsprites"), HERE)
+    assert len(missing.findings) == 1 and not missing.tables
 
 
 def test_losses_share_the_printed_one_with_the_tables(tmp_path):
@@ -479,7 +499,7 @@ def test_a_loss_is_judged_by_its_distance_once_it_has_settled(away, kl, verdicts
         for seed in range(3)
         for step in (90, 100)
     ]
-    settling, distance, *_ = losses_judged(pd.DataFrame(rows))
+    settling, distance, *_ = losses_judged(pd.DataFrame(rows).assign(loss="one"))
     assert settling.measured == pytest.approx(kl / 6) and distance.measured == pytest.approx(away)
     assert (settling.verdict, distance.verdict) == verdicts
 

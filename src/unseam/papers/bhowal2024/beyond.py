@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Any
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
 from unseam.papers.bhowal2024.correlations import SCOPES, Correlation, differences, judged, rank_correlation
-from unseam.papers.bhowal2024.rows import where_measured, worlds
+from unseam.papers.bhowal2024.rows import steps_in_words, where_measured
 from unseam.papers.bhowal2024.runs import trained
-from unseam.papers.bhowal2024.setups import CELLS, EVERY_CELL, LAPTOP, NAMES, SMOKE, SPRITES, Cell, Setup
+from unseam.papers.bhowal2024.setups import (
+    CELLS,
+    EVERY_CELL,
+    LAPTOP,
+    MANY,
+    NAMES,
+    SMOKE,
+    SPRITES,
+    Cell,
+    Setup,
+)
 from unseam.papers.bhowal2024.table6 import with_od
 
 if TYPE_CHECKING:
@@ -40,52 +50,70 @@ JUDGED = ("all", "families", "cells")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """A data set, and the cells whose models are compared."""
+class Group:
+    """Cells of a data set whose models are compared with each other."""
 
     setup: Setup
     cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Groups of models, each looked at by itself; they differ in their steps."""
+
+    groups: tuple[Group, ...]
 
 
 def measure(settings: Settings, place: Workplace) -> Outcome:
     """Rank correlation of every measure with every score, over all models, within families and cells, and between."""
     import pandas as pd
 
-    tables, missing = trained((settings.setup,), place, cells=settings.cells)
-    if not tables:
-        return Outcome(missing, {})
-    members = with_od(tables["members"], tables["points"], compared=("world",))
-    rows = list(_rows(members))
-    found = [_finding(row) for row in rows if row["scope"] in JUDGED]
-    correlations = pd.DataFrame(rows)
-    shown = {
-        "correlations": correlations,
-        "differences": pd.DataFrame(_differences(members)),
-        "members": members,
-        "trainings": tables["trainings"],
-    }
-    return Outcome((*found, *missing), shown, NOTE)
+    parts: dict[str, list[pd.DataFrame]] = {}
+    judgements: list[Finding] = []
+    missing: dict[Finding, None] = {}
+    for group in settings.groups:
+        setup = group.setup
+        tables, absent = trained((setup,), place, cells=group.cells)
+        missing |= dict.fromkeys(absent)
+        if not tables:
+            continue
+        members = with_od(tables["members"], tables["points"], compared=("world",))
+        named = {"world": setup.world, "steps": setup.steps}
+        rows = [named | row for row in _rows(members)]
+        judgements += [_finding(row) for row in rows if row["scope"] in JUDGED]
+        found = {
+            "correlations": pd.DataFrame(rows),
+            "differences": pd.DataFrame([named | row for row in _differences(members)]),
+            "members": members.assign(steps=setup.steps),
+            "trainings": tables["trainings"],
+        }
+        for name, table in found.items():
+            parts.setdefault(name, []).append(table)
+    shown = {name: pd.concat(some, ignore_index=True) for name, some in parts.items()}
+    return Outcome((*judgements, *missing), shown, NOTE if shown else "")
 
 
 def _rows(members: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for world, part in worlds(members):
-        for scope, measure_name, score in itertools.product(SCOPES, MEASURES, SCORED):
-            found = rank_correlation(part, measure_name, score, scope=scope)
-            yield {"world": world, "scope": scope, "measure": measure_name, "score": score} | found._asdict()
+    for scope, measure_name, score in itertools.product(SCOPES, MEASURES, SCORED):
+        found = rank_correlation(members, measure_name, score, scope=scope)
+        yield {"scope": scope, "measure": measure_name, "score": score} | found._asdict()
 
 
 def _differences(members: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for world, part in worlds(members):
-        for scope, score in itertools.product(SCOPES, SCORED):
-            for one, other, found in differences(part, tuple(MEASURES), score, scope=scope):
-                named = {"world": world, "scope": scope, "score": score, "measure": one, "less": other}
-                yield named | found._asdict()
+    for scope, score in itertools.product(SCOPES, SCORED):
+        for one, other, found in differences(members, tuple(MEASURES), score, scope=scope):
+            yield {"scope": scope, "score": score, "measure": one, "less": other} | found._asdict()
 
 
 def _finding(row: dict[str, Any]) -> Finding:
     words = f"{MEASURES[row['measure']]} and {SCORED[row['score']]}"
     found = Correlation(*(row[name] for name in Correlation._fields))
-    return judged(f"{NAMES[row['world']]}, {WORDS[row['scope']]}: rank correlation of {words}", found)
+    where = f"{_where(row)}, {WORDS[row['scope']]}"
+    return judged(f"{where}: rank correlation of {words}", found)
+
+
+def _where(row: Any) -> str:
+    return f"{NAMES[row['world']]}, {steps_in_words(int(row['steps']))}"
 
 
 NOTE = (
@@ -99,18 +127,19 @@ NOTE = (
 
 @where_measured
 def draw(outcome: Outcome) -> Figure:
-    """Correlations with their intervals: a panel a score, rows of measures, colours for scopes."""
+    """Correlations with their intervals: a row of panels a group, a panel a score, colours for scopes."""
     table = outcome.tables["correlations"]
-    name = NAMES[str(table["world"].iloc[0])]
-    figure, axes = panels([f"{words}\n{name}" for words in SCORED.values()], width=2.9, height=2.8)
-    for panel, score in zip(axes, SCORED, strict=True):
-        own = table[table["score"] == score]
+    groups = [own for _, own in table.groupby(["world", "steps"], sort=False)]
+    titles = [f"{words}\n{_where(own.iloc[0])}" for own in groups for words in SCORED.values()]
+    figure, axes = panels(titles, rows=len(groups), width=2.9, height=2.8)
+    shown = ((own[own["score"] == score], score) for own in groups for score in SCORED)
+    for panel, (own, score) in zip(axes, shown, strict=True):
         for turn, (scope, colour) in enumerate(zip(SCOPES, COLOURS, strict=False)):
             some = own[own["scope"] == scope].set_index("measure").loc[list(MEASURES)]
             height = [place + 0.2 * (turn - 1.5) for place in range(len(some))]
             panel.hlines(height, some["lower"], some["upper"], color=colour, linewidth=1.3)
             panel.plot(some["rho"], height, "o", color=colour, markersize=4, label=WORDS[scope])
-        panel.set_yticks(range(len(MEASURES)), MEASURES.values() if panel is axes[0] else [])
+        panel.set_yticks(range(len(MEASURES)), MEASURES.values() if score == next(iter(SCORED)) else [])
         panel.invert_yaxis()
         panel.set_xlim(-1.05, 1.05)
         panel.axvline(0, color="grey", linewidth=0.7)
@@ -128,9 +157,9 @@ BEYOND = Artefact(
     criterion="The 95 % bootstrap interval of a rank correlation lies below zero: over all models, within families, "
     "and within cells of one family and β; correlations between cells are in the table.",
     presets={
-        "smoke": Settings(SMOKE[0], CELLS),
-        "laptop": Settings(LAPTOP[0], CELLS),
-        "full": Settings(SPRITES, EVERY_CELL),
+        "smoke": Settings((Group(SMOKE[0], CELLS),)),
+        "laptop": Settings((Group(LAPTOP[0], CELLS),)),
+        "full": Settings((Group(MANY, EVERY_CELL), Group(SPRITES, CELLS))),
     },
     measure=measure,
     draw=draw,

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["PRINTED", "cells_of", "dots", "draw_cells", "published_cell", "where_measured", "worlds"]
+__all__ = [
+    "PRINTED",
+    "cells_of",
+    "dots",
+    "draw_cells",
+    "published_cell",
+    "steps_in_words",
+    "where_measured",
+    "worlds",
+]
 
 PRINTED = {
     "sprites": "dSprites",
@@ -130,3 +139,12 @@ def published_cell(panel: Any, across: float, cell: Published, **look: Any) -> N
     """
     look = {"color": COLOURS[1], "markersize": 4, "capsize": 3} | look
     panel.errorbar(across, cell.mean, cell.std, fmt="s", **look)
+
+
+def steps_in_words(steps: int) -> str:
+    """For titles and findings.
+
+    >>> steps_in_words(120_000)
+    '120 000 steps'
+    """
+    return f"{steps:,} steps".replace(",", " ")

@@ -16,10 +16,10 @@ from unseam.papers.bhowal2024.setups import (
     CELLS,
     EVERY_CELL,
     LAPTOP,
+    MANY,
     NAMES,
     SHAPES,
     SMOKE,
-    SPRITES,
     Cell,
     Setup,
 )
@@ -138,7 +138,7 @@ THEOREM2 = Artefact(
     presets={
         "smoke": Settings(SMOKE[:1], ((CELLS[1], CELLS[2], Cell("β-VAE", 0.1)),)),
         "laptop": Settings(LAPTOP, ((CELLS[1], CELLS[2], Cell("β-VAE", 0.25)),)),
-        "full": Settings((SPRITES, SHAPES), (EVERY_CELL, CELLS)),
+        "full": Settings((MANY, SHAPES), (EVERY_CELL, CELLS)),
     },
     measure=measure,
     draw=draw,
