@@ -18,6 +18,7 @@ from unseam.papers.bhowal2024.setups import (
     LAPTOP,
     MANY,
     NAMES,
+    SHAPES,
     SMOKE,
     SPRITES,
     Cell,
@@ -59,7 +60,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Settings:
-    """Groups of models, each looked at by itself; they differ in their steps."""
+    """Groups of models, each looked at by itself; those of one data set differ in their steps."""
 
     groups: tuple[Group, ...]
 
@@ -159,7 +160,7 @@ BEYOND = Artefact(
     presets={
         "smoke": Settings((Group(SMOKE[0], CELLS),)),
         "laptop": Settings((Group(LAPTOP[0], CELLS),)),
-        "full": Settings((Group(MANY, EVERY_CELL), Group(SPRITES, CELLS))),
+        "full": Settings((Group(MANY, EVERY_CELL), Group(SPRITES, CELLS), Group(SHAPES, CELLS))),
     },
     measure=measure,
     draw=draw,
