@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
-from unseam.papers.bhowal2024.correlations import SCOPES, Correlation, differences, judged, rank_correlation
+from unseam.papers.bhowal2024.correlations import (
+    FEWEST,
+    SCOPES,
+    Correlation,
+    Scope,
+    differences,
+    judged,
+    rank_correlation,
+)
 from unseam.papers.bhowal2024.rows import steps_in_words, where_measured
 from unseam.papers.bhowal2024.runs import trained
 from unseam.papers.bhowal2024.setups import (
@@ -94,14 +102,21 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
     return Outcome((*judgements, *missing), shown, NOTE if shown else "")
 
 
+def _scopes(members: pd.DataFrame) -> list[Scope]:
+    """All but families that are cells, having one β each, and means of too few cells to be ranked."""
+    cells = members[["family", "beta"]].drop_duplicates()
+    told = {"families": cells["family"].duplicated().any(), "between": len(cells) >= FEWEST}
+    return [scope for scope in SCOPES if told.get(scope, True)]
+
+
 def _rows(members: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for scope, measure_name, score in itertools.product(SCOPES, MEASURES, SCORED):
+    for scope, measure_name, score in itertools.product(_scopes(members), MEASURES, SCORED):
         found = rank_correlation(members, measure_name, score, scope=scope)
         yield {"scope": scope, "measure": measure_name, "score": score} | found._asdict()
 
 
 def _differences(members: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for scope, score in itertools.product(SCOPES, SCORED):
+    for scope, score in itertools.product(_scopes(members), SCORED):
         for one, other, found in differences(members, tuple(MEASURES), score, scope=scope):
             yield {"scope": scope, "score": score, "measure": one, "less": other} | found._asdict()
 
@@ -135,9 +150,11 @@ def draw(outcome: Outcome) -> Figure:
     figure, axes = panels(titles, rows=len(groups), width=2.9, height=2.8)
     shown = ((own[own["score"] == score], score) for own in groups for score in SCORED)
     for panel, (own, score) in zip(axes, shown, strict=True):
-        for turn, (scope, colour) in enumerate(zip(SCOPES, COLOURS, strict=False)):
+        told = [scope for scope in SCOPES if scope in set(own["scope"])]
+        for turn, scope in enumerate(told):
             some = own[own["scope"] == scope].set_index("measure").loc[list(MEASURES)]
-            height = [place + 0.2 * (turn - 1.5) for place in range(len(some))]
+            colour = COLOURS[SCOPES.index(scope)]
+            height = [place + 0.2 * (turn - (len(told) - 1) / 2) for place in range(len(some))]
             panel.hlines(height, some["lower"], some["upper"], color=colour, linewidth=1.3)
             panel.plot(some["rho"], height, "o", color=colour, markersize=4, label=WORDS[scope])
         panel.set_yticks(range(len(MEASURES)), MEASURES.values() if score == next(iter(SCORED)) else [])
@@ -156,7 +173,7 @@ BEYOND = Artefact(
     claim="The more orthogonal a decoder, the better it disentangles: every measure of orthogonality correlates with "
     "every score, among restarts of one model too.",
     criterion="The 95 % bootstrap interval of a rank correlation lies below zero: over all models, within families, "
-    "and within cells of one family and β; correlations between cells are in the table.",
+    "where these have several β, and within cells of one family and β; correlations between cells are in the table.",
     presets={
         "smoke": Settings((Group(SMOKE[0], CELLS),)),
         "laptop": Settings((Group(LAPTOP[0], CELLS),)),
