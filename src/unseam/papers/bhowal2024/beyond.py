@@ -124,12 +124,12 @@ def _differences(members: pd.DataFrame) -> Iterator[dict[str, Any]]:
 def _finding(row: dict[str, Any]) -> Finding:
     words = f"{MEASURES[row['measure']]} and {SCORED[row['score']]}"
     found = Correlation(*(row[name] for name in Correlation._fields))
-    where = f"{_where(row)}, {WORDS[row['scope']]}"
+    where = ", ".join((*_where(row), WORDS[row["scope"]]))
     return judged(f"{where}: rank correlation of {words}", found)
 
 
-def _where(row: Any) -> str:
-    return f"{NAMES[row['world']]}, {steps_in_words(int(row['steps']))}"
+def _where(row: Any) -> tuple[str, str]:
+    return NAMES[row["world"]], steps_in_words(int(row["steps"]))
 
 
 NOTE = (
@@ -146,7 +146,7 @@ def draw(outcome: Outcome) -> Figure:
     """Correlations with their intervals: a row of panels a group, a panel a score, colours for scopes."""
     table = outcome.tables["correlations"]
     groups = [own for _, own in table.groupby(["world", "steps"], sort=False)]
-    titles = [f"{words}\n{_where(own.iloc[0])}" for own in groups for words in SCORED.values()]
+    titles = ["\n".join((words, *_where(own.iloc[0]))) for own in groups for words in SCORED.values()]
     figure, axes = panels(titles, rows=len(groups), width=2.9, height=2.8)
     shown = ((own[own["score"] == score], score) for own in groups for score in SCORED)
     for panel, (own, score) in zip(axes, shown, strict=True):

@@ -156,7 +156,8 @@ def draw(outcome: Outcome) -> Figure:
         panel.set_xticks(range(len(names)), names)
         panel.set_xlim(-0.6, len(names) - 0.4)
         panel.set_ylim(bottom=0)
-    axes[-1].legend(fontsize=7, frameon=False)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=7, frameon=False, ncols=2, loc="outside lower center")
     return figure
 
 

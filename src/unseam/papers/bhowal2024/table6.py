@@ -52,6 +52,8 @@ FORMS = {
     "od_invariant": "invariant OD-Score (Jacobian, active)",
     "od_invariant_fit": "invariant OD-Score (M_D, active)",
 }
+PLOTTED = {"od_paper": "OD-Score as defined", "od_invariant": "invariant OD-Score"}
+"""Forms that scores are held against."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def measure_figure(settings: Settings, place: Workplace) -> Outcome:
         )
         for world, part in worlds(members)
         for name, words in (("mig", "MIG"), ("mig_sup", "MIG-sup"))
-        for form in ("od_paper", "od_invariant")
+        for form in PLOTTED
     ]
     return Outcome((*found, *missing), {"members": members, "trainings": tables["trainings"]}, NOTE)
 
@@ -148,19 +150,20 @@ def draw_table(outcome: Outcome) -> Figure:
 
 @where_measured
 def draw_figure(outcome: Outcome) -> Figure:
-    """The layout of Figure 4: both scores by model, then against the OD-Score, a column a data set."""
+    """The layout of Figure 4, both scores by model, then against two forms of the OD-Score; a column a data set."""
     parts = list(worlds(outcome.tables["members"]))
     shown = (("mig", "MIG", MIG), ("mig_sup", "MIG-sup", MIG_SUP))
     titles = [f"{words}\n{NAMES[world]}" for _, words, _ in shown for world, _ in parts]
-    titles += [f"{words} against OD-Score" for _, words, _ in shown for _ in parts]
-    figure, axes = panels(titles, rows=4, width=3.4, height=2.1)
+    titles += [f"{words} against {form}" for form in PLOTTED.values() for _, words, _ in shown for _ in parts]
+    figure, axes = panels(titles, rows=6, width=3.4, height=2.1)
     turn = iter(axes)
     for name, _, published in shown:
         for world, part in parts:
             _bars(next(turn), part, name, published[PRINTED[world]])
-    for name, _, _ in shown:
-        for _, part in parts:
-            _scatter(next(turn), part, name)
+    for form in PLOTTED:
+        for name, _, _ in shown:
+            for _, part in parts:
+                _scatter(next(turn), part, form, name)
     return figure
 
 
@@ -174,10 +177,10 @@ def _bars(panel: Any, part: pd.DataFrame, name: str, published: Mapping[str, Pub
     panel.set_xticks(range(3), [one.family for one, _ in cells_of(part)])
 
 
-def _scatter(panel: Any, part: pd.DataFrame, name: str) -> None:
+def _scatter(panel: Any, part: pd.DataFrame, form: str, name: str) -> None:
     """Models as dots, and the mean of each family with its 95 % intervals."""
     for (one, own), colour in zip(cells_of(part), COLOURS, strict=False):
-        across, along = (own[key].to_numpy(dtype=float) for key in ("od_paper", name))
+        across, along = (own[key].to_numpy(dtype=float) for key in (form, name))
         panel.plot(across, along, "o", color=colour, markersize=3, alpha=0.5)
         panel.errorbar(
             across.mean(),
@@ -188,7 +191,7 @@ def _scatter(panel: Any, part: pd.DataFrame, name: str) -> None:
             color=colour,
             label=one.family,
         )
-    panel.set_xlabel("OD-Score as defined", fontsize=8)
+    panel.set_xlabel(PLOTTED[form], fontsize=8)
     panel.legend(fontsize=7, frameon=False)
 
 
