@@ -81,9 +81,9 @@ class Setup:
         weight: of the reconstruction loss; 1 as printed, 4 where half the resolution leaves a quarter of the pixels.
         latent: not stated; 10 is the default of the released code.
         steps, batch_size: not stated, and the released scripts have several defaults. Latents turn long after losses
-            have come to rest, so scores of wide networks need ten times the steps that their losses do. An update of a
-            stack of wide networks costs as much as its pass over some hundred items, so that batches below 500 save
-            little, while convolutions cost in proportion to items.
+            have come to rest, so that scores ask for more steps than losses do. An update of a stack of wide networks
+            costs as much as its pass over some hundred items, so that batches below 500 save little, while
+            convolutions cost in proportion to items.
         marks: shares of the training at which scores are recorded, besides its end.
         seeds: models a cell; six are enough for paired tests, and leave the time for long trainings.
         scored: held-out items that codes are scored on: 10 000 that DCI's trees are fitted to and 5 000 others.
