@@ -37,7 +37,7 @@ def decoder(z):
 # Audit
 
 
-def test_the_released_score_sees_the_length_of_columns_and_hardly_their_angles():
+def test_the_released_score_sees_the_length_of_columns_and_not_their_angles():
     table = (
         known_matrices(draws=20, data=256, latent=10)
         .groupby(["kind", "longer"])[["released", "defined", "invariant"]]
@@ -47,9 +47,13 @@ def test_the_released_score_sees_the_length_of_columns_and_hardly_their_angles()
     angles = table.loc[("random", 1.0), "released"] - table.loc[("orthogonal", 1.0), "released"]
     lengths = table.loc[("orthogonal", 3.0), "released"] - table.loc[("orthogonal", 1.0), "released"]
     assert abs(angles) < 0.1 * lengths
+    assert table.loc[("oblique", 1.0), "released"] < table.loc[("orthogonal", 1.0), "released"]
     for name in ("defined", "invariant"):
         assert table.loc["orthogonal", name].max() < 1e-12 < table.loc["random", name].min()
+        assert table.loc["random", name].max() < table.loc["oblique", name].min()
         assert table.loc["random", name].tolist() == pytest.approx([table.loc[("random", 1.0), name]] * 2)
+    gram = 0.5 * (np.eye(10) + np.ones((10, 10)))
+    assert table.loc[("oblique", 1.0), "invariant"] == pytest.approx(1 - np.linalg.det(gram) ** 0.1)
 
 
 def test_the_released_score_depends_on_the_order_of_columns_and_the_definition_does_not():
