@@ -14,24 +14,25 @@ import unseam
 from unseam import geometry
 from unseam.models import Encoding
 from unseam.papers import Outcome, Workplace, artefacts, on_world
-from unseam.papers.bhowal2024.beyond import Group, Settings
+from unseam.papers.bhowal2024.beyond import MEASURES, SCORED, Settings, _scopes
 from unseam.papers.bhowal2024.correlations import differences, rank_correlation
 from unseam.papers.bhowal2024.local import around, held_out_shifts
-from unseam.papers.bhowal2024.losses import TABLES, _distance
+from unseam.papers.bhowal2024.losses import _distance
 from unseam.papers.bhowal2024.losses import _findings as losses_judged
 from unseam.papers.bhowal2024.measures import entropy_gaps, measured, scores
 from unseam.papers.bhowal2024.rules import by_seed, lower, moved, paired, score_findings
 from unseam.papers.bhowal2024.runs import codes_scored, followed, trained
-from unseam.papers.bhowal2024.scores import MIG
+from unseam.papers.bhowal2024.scores import MIG, TABLES
 from unseam.papers.bhowal2024.setups import (
     CELLS,
     EVERY_CELL,
     FACES,
-    MANY,
+    MANY_SPRITES,
     ROWS,
     SHAPES,
     SPRITES,
     Cell,
+    Group,
     smoke,
 )
 from unseam.papers.bhowal2024.table6 import with_od
@@ -341,7 +342,7 @@ def test_three_families_are_the_papers():
     assert (tcvae.objective, tcvae.beta) == ("beta_tcvae", 6.0)
     assert (beta_vae.objective, beta_vae.beta) == (vae.objective, 6.0)
     assert vae.beta == 1.0 and vae.learning_rate == 1e-3 and vae.optimiser == "adam"
-    assert len(EVERY_CELL) * MANY.seeds >= 100
+    assert len(EVERY_CELL) * MANY_SPRITES.seeds >= 100
     assert all(setup.points >= 200 and setup.seeds >= 5 for setup in ROWS)
 
 
@@ -350,7 +351,7 @@ def test_published_files_take_the_place_of_their_twins(key):
     settings = on_world(artefacts()[f"bhowal2024.{key}"].presets["full"], "dsprites")
     assert "'dsprites'" in str(settings) and "'sprites'" not in str(settings)
     if key == "theorem2":
-        assert settings.cells[0][0].family == "β-TCVAE"
+        assert settings.groups[0].cells[0].family == "β-TCVAE"
 
 
 def test_squared_error_is_eq_5():
@@ -411,24 +412,99 @@ def test_measures_are_compared_over_the_same_models():
 
 def test_groups_of_models_are_looked_at_by_themselves(tmp_path, monkeypatch):
     """The long-trained are not ranked among those that were stopped early, nor is a missing file named twice."""
+    here = Workplace(torch.device("cpu"), shared=tmp_path)
     beyond = artefacts()["bhowal2024.beyond"]
-    groups = [Group(smoke(SPRITES, seeds=5, steps=steps), CELLS[1:]) for steps in (2, 30)]
-    outcome = beyond.measure(Settings(tuple(groups)), HERE)
+    groups = tuple(Group(smoke(SPRITES, seeds=5, steps=steps), CELLS[1:]) for steps in (2, 30))
+    beyond.measure(Settings(groups), here)
+    outcome = beyond.measure(Settings(groups), here)  # of kept tables, which have six digits
     table = outcome.tables["correlations"]
     assert set(table["steps"]) == {2, 30} and table["models"].max() == 10
     for group, (steps, own) in zip(groups, table.groupby("steps"), strict=True):
-        alone = beyond.measure(Settings((group,)), HERE).tables["correlations"]
+        alone = beyond.measure(Settings((group,)), here).tables["correlations"]
         assert group.setup.steps == steps
         pd.testing.assert_frame_equal(own.reset_index(drop=True), alone)
     assert sum("30 steps" in one.quantity for one in outcome.findings) == len(outcome.findings) / 2
-    assert len(beyond.draw(outcome).axes) == 8
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    missing = beyond.measure(on_world(Settings(tuple(groups)), "dsprites"), HERE)
+    missing = beyond.measure(on_world(Settings(groups), "dsprites"), here)
     assert len(missing.findings) == 1 and not missing.tables
+    partly = (*groups, dataclasses.replace(groups[0], setup=smoke(FACES)))
+    *found, last = beyond.measure(Settings(partly), here).findings
+    assert len(found) == len(outcome.findings) and last.verdict == "cannot be run here"
+
+
+def test_groups_that_could_be_taken_for_each_other_are_refused():
+    with pytest.raises(ValueError, match="must differ in their steps"):
+        Settings((Group(SPRITES, CELLS), Group(SPRITES, EVERY_CELL)))
+
+
+@pytest.mark.parametrize(
+    "cells, scopes",
+    [(CELLS, ["all", "cells"]), (EVERY_CELL, ["all", "families", "cells", "between"])],
+)
+def test_scopes_that_tell_something(cells, scopes):
+    """Three families of one β each are their cells, and three means are not ranked."""
+    assert _scopes(pd.DataFrame([dataclasses.asdict(cell) for cell in cells])) == scopes
+
+
+def test_figure_of_measures_has_a_colour_for_every_scope():
+    """Of groups with different scopes too."""
+    names = ("world", "steps", "scope", "measure", "score", "rho", "lower", "upper", "models")
+    scopes = {12: ("all", "families", "cells", "between"), 120: ("all", "cells")}
+    rows = [
+        ("sprites", steps, scope, measure, score, rho, rho - 0.1, rho + 0.1, 18)
+        for steps, own in scopes.items()
+        for rho, scope in zip((-0.4, -0.3, -0.2, -0.1), own, strict=False)
+        for measure in MEASURES
+        for score in SCORED
+    ]
+    figure = artefacts()["bhowal2024.beyond"].draw(
+        Outcome((), {"correlations": pd.DataFrame(rows, columns=names)})
+    )
+    first, second = ([line for line in axes.lines if len(line.get_xdata()) == 6] for axes in figure.axes[::4])
+    assert [line.get_xdata()[0] for line in second] == [-0.4, -0.3]
+    assert [line.get_color() for line in second] == [first[place].get_color() for place in (0, 2)]
+    assert len(figure.legends[0].get_texts()) == 4
+    assert "120 steps" in figure.axes[4].get_title(loc="left")
+
+
+def test_full_scale_asks_the_long_trained_models():
+    """The tables' own models, which are not trained again."""
+    full = {key: artefacts()[f"bhowal2024.{key}"].presets["full"] for key in ("beyond", "losses", "table4")}
+    assert {SPRITES, SHAPES} < {group.setup for group in full["beyond"].groups}
+    assert full["losses"].setups[0] == SPRITES == full["table4"].setups[0]
+    assert SPRITES.steps > MANY_SPRITES.steps
+
+
+def test_every_loss_is_drawn_at_its_own_end():
+    rows = [
+        {"world": "sprites", "family": one.family, "beta": one.beta, "step": step, "loss": loss}
+        | {"mig": step / 1000, "mig_sup": 0.0}
+        for loss, steps in (("short", (10, 20)), ("long", (100, 200)))
+        for one in CELLS
+        for step in steps
+    ]
+    figure = artefacts()["bhowal2024.losses"].draw(Outcome((), {"path": pd.DataFrame(rows)}))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["short", "long", "published"]
+    drawn = [float(y) for line in figure.axes[0].lines if line.get_marker() == "o" for y in line.get_ydata()]
+    assert drawn == [0.02, 0.2] * 3
+
+
+def test_figure4_draws_both_forms():
+    keys = ("mig", "mig_sup", "od_paper", "od_invariant")
+    rows = [
+        {"world": "sprites", "family": one.family, "beta": one.beta, "seed": seed}
+        | {key: turn + 0.1 * seed for turn, key in enumerate(keys)}
+        for one in CELLS
+        for seed in range(3)
+    ]
+    figure = artefacts()["bhowal2024.figure4"].draw(Outcome((), {"members": pd.DataFrame(rows)}))
+    drawn = [axes.lines[0] for axes in figure.axes[2:]]
+    assert [line.get_xdata()[0] for line in drawn] == [2, 2, 3, 3]
+    assert [line.get_ydata()[0] for line in drawn] == [0, 1, 0, 1]
 
 
 def test_losses_share_the_printed_one_with_the_tables(tmp_path):
-    """What was measured for the tables is not trained again, and the others differ in their likelihood alone."""
+    """Where steps and seeds are the tables', nothing is trained again; smoke's losses differ in nothing else."""
     here = Workplace(torch.device("cpu"), shared=tmp_path)
     setups = artefacts()["bhowal2024.losses"].presets["smoke"].setups
     assert {dataclasses.replace(one, likelihood="gaussian") for one in setups} == {smoke(SPRITES)}
@@ -439,7 +515,7 @@ def test_losses_share_the_printed_one_with_the_tables(tmp_path):
     )
     assert len(list(tmp_path.iterdir())) == files
     other = codes_scored(setups[1], CELLS[2], here)
-    assert len(list(tmp_path.iterdir())) == files + 2
+    assert len(list(tmp_path.iterdir())) == files + 3
     assert list(other.path.columns) == list(found.path.columns)
 
 
@@ -499,7 +575,7 @@ def test_a_loss_is_judged_by_its_distance_once_it_has_settled(away, kl, verdicts
         for seed in range(3)
         for step in (90, 100)
     ]
-    settling, distance, *_ = losses_judged(pd.DataFrame(rows).assign(loss="one"))
+    settling, distance, *_ = losses_judged(pd.DataFrame(rows))
     assert settling.measured == pytest.approx(kl / 6) and distance.measured == pytest.approx(away)
     assert (settling.verdict, distance.verdict) == verdicts
 

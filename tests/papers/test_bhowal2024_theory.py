@@ -37,7 +37,7 @@ def decoder(z):
 # Audit
 
 
-def test_the_released_score_sees_the_length_of_columns_and_not_their_angles():
+def test_the_released_score_sees_lengths_and_takes_oblique_columns_for_better_ones():
     table = (
         known_matrices(draws=20, data=256, latent=10)
         .groupby(["kind", "longer"])[["released", "defined", "invariant"]]

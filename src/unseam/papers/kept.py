@@ -6,11 +6,10 @@ import hashlib
 import io
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from unseam.training.files import write_atomically
+from unseam.training.files import read_json, write_json, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,11 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["digest", "kept"]
 
 DIGITS = "%.6g"
+REMEDY = "bring it back, or delete all files of this name, and the training is done again"
 Tables = TypeVar("Tables", bound="tuple[Any, ...]")
 
 
 def kept(folder: Path | None, name: str, kind: type[Tables], make: Callable[[], Tables]) -> Tables:
     """Tables that were made before under this name, or made now and kept.
+
+    A file of checksums is written last. Where it is there, a table that is missing or was changed is an error, since a
+    long training is not done again unasked. Where it is not, keeping was interrupted, and the tables are made anew.
 
     Args:
         folder: where they are kept, one CSV file a table; none for nowhere.
@@ -39,26 +42,44 @@ def kept(folder: Path | None, name: str, kind: type[Tables], make: Callable[[], 
     names: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
     if folder is None:
         return make()
+    sums = folder / f"{name}.json"
     paths = [folder / f"{name}.{table}.csv" for table in names]
-    if all(path.exists() for path in paths):
-        return kind(*map(_read, paths))
+    if sums.exists():
+        expected = _sums(sums)
+        return kind(*(_read(path, expected.get(path.name)) for path in paths))
     found = make()
-    for path, table in zip(paths, found, strict=True):
-        write_atomically(path, partial(table.to_csv, index=False, float_format=DIGITS))
+    texts = [table.to_csv(index=False, float_format=DIGITS) for table in found]
+    for path, text in zip(paths, texts, strict=True):
+        write_text(path, text)
+    write_json(sums, {path.name: _sum(text) for path, text in zip(paths, texts, strict=True)})
     return found
 
 
-def _read(path: Path) -> pd.DataFrame:
-    """A table that is whole: its last line ends, and its lines have one length."""
+def _sums(path: Path) -> dict[str, str]:
+    try:
+        return read_json(path)
+    except ValueError:
+        raise ValueError(f"{path} is damaged; {REMEDY}") from None
+
+
+def _read(path: Path, expected: str | None) -> pd.DataFrame:
+    """A table as it was kept."""
     import pandas as pd
 
     try:
         text = path.read_text(encoding="utf-8")
-        if text.endswith("\n"):
-            return pd.read_csv(io.StringIO(text))
-    except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError):
-        pass
-    raise ValueError(f"{path} is damaged; delete it, and its training is done again, or bring it back")
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing; {REMEDY}") from None
+    except UnicodeDecodeError:
+        text = ""
+    if _sum(text) != expected:
+        raise ValueError(f"{path} is damaged; {REMEDY}")
+    return pd.read_csv(io.StringIO(text))
+
+
+def _sum(text: str) -> str:
+    """Of lines, however they end: a checkout may change that."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def digest(given: Any) -> str:

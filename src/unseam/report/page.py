@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unseam.drawing import COLOURS
 from unseam.report._chart import ramps
 from unseam.report._slim import slim
-from unseam.training.files import write_atomically
+from unseam.training.files import write_text
 
 __all__ = ["Group", "Panel", "Section", "check_path", "write_page"]
 
@@ -133,7 +133,7 @@ def write_page(
         style=f"{_read('page.css')}\n{_colours()}\n{ramps()}",
         script=_read("page.js") if any(section.groups for section in sections) else "",
     )
-    write_atomically(path, lambda temporary: _write(temporary, text))
+    write_text(path, text)
     return path
 
 
@@ -168,7 +168,3 @@ def _legible(svg: str) -> str:
 
 def _read(name: str) -> str:
     return files("unseam.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

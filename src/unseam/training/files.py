@@ -23,6 +23,7 @@ __all__ = [
     "write_json",
     "write_table",
     "write_tensors",
+    "write_text",
 ]
 
 
@@ -65,6 +66,22 @@ def clear_parts(folder: Path) -> None:
         part.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write text as UTF-8.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_text(Path(folder) / "note", "β")
+    ...     (Path(folder) / "note").stat().st_size
+    2
+    """
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+    write_atomically(path, write)
+
+
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Write a mapping as indented JSON.
 
@@ -75,7 +92,7 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
     {'a': 1}
     """
     text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
-    write_atomically(path, lambda temporary: _write_text(temporary, text + "\n"))
+    write_text(path, text + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -176,7 +193,3 @@ def _check_exists(path: Path) -> None:
 
 def _absent(path: Path) -> FileNotFoundError:
     return FileNotFoundError(f"{path.parent} holds no {path.name}; is it the folder of a run?")
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
 from unseam.papers.bhowal2024.correlations import (
-    FEWEST,
     SCOPES,
     Correlation,
     Scope,
@@ -19,18 +18,17 @@ from unseam.papers.bhowal2024.correlations import (
     rank_correlation,
 )
 from unseam.papers.bhowal2024.rows import steps_in_words, where_measured
-from unseam.papers.bhowal2024.runs import trained
+from unseam.papers.bhowal2024.runs import trained_groups
 from unseam.papers.bhowal2024.setups import (
     CELLS,
     EVERY_CELL,
     LAPTOP,
-    MANY,
+    MANY_SPRITES,
     NAMES,
     SHAPES,
     SMOKE,
     SPRITES,
-    Cell,
-    Setup,
+    Group,
 )
 from unseam.papers.bhowal2024.table6 import with_od
 
@@ -56,14 +54,8 @@ WORDS = {
     "between": "between cells",
 }
 JUDGED = ("all", "families", "cells")
-
-
-@dataclass(frozen=True)
-class Group:
-    """Cells of a data set whose models are compared with each other."""
-
-    setup: Setup
-    cells: tuple[Cell, ...]
+FEWEST_CELLS = 5
+"""Below which their means are not ranked."""
 
 
 @dataclass(frozen=True)
@@ -72,41 +64,43 @@ class Settings:
 
     groups: tuple[Group, ...]
 
+    def __post_init__(self) -> None:
+        if len({(group.setup.world, group.setup.steps) for group in self.groups}) < len(self.groups):
+            raise ValueError("groups of one data set must differ in their steps, which name them")
+
 
 def measure(settings: Settings, place: Workplace) -> Outcome:
     """Rank correlation of every measure with every score, over all models, within families and cells, and between."""
     import pandas as pd
 
-    parts: dict[str, list[pd.DataFrame]] = {}
-    judgements: list[Finding] = []
-    missing: dict[Finding, None] = {}
-    for group in settings.groups:
-        setup = group.setup
-        tables, absent = trained((setup,), place, cells=group.cells)
-        missing |= dict.fromkeys(absent)
-        if not tables:
-            continue
-        members = with_od(tables["members"], tables["points"], compared=("world",))
-        named = {"world": setup.world, "steps": setup.steps}
-        rows = [named | row for row in _rows(members)]
-        judgements += [_finding(row) for row in rows if row["scope"] in JUDGED]
-        found = {
-            "correlations": pd.DataFrame(rows),
-            "differences": pd.DataFrame([named | row for row in _differences(members)]),
-            "members": members.assign(steps=setup.steps),
-            "trainings": tables["trainings"],
-        }
-        for name, table in found.items():
-            parts.setdefault(name, []).append(table)
-    shown = {name: pd.concat(some, ignore_index=True) for name, some in parts.items()}
-    return Outcome((*judgements, *missing), shown, NOTE if shown else "")
+    found, missing = trained_groups(settings.groups, place)
+    parts = [_looked_at(group, tables) for group, tables in found]
+    if not parts:
+        return Outcome(missing, {})
+    shown = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in parts[0]}
+    rows = shown["correlations"]
+    judgements = [_finding(row) for _, row in rows[rows["scope"].isin(JUDGED)].iterrows()]
+    return Outcome((*judgements, *missing), shown, NOTE)
+
+
+def _looked_at(group: Group, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    import pandas as pd
+
+    named = {"world": group.setup.world, "steps": group.setup.steps}
+    members = with_od(tables["members"], tables["points"], compared=("world",))
+    return {
+        "correlations": pd.DataFrame([named | row for row in _rows(members)]),
+        "differences": pd.DataFrame([named | row for row in _differences(members)]),
+        "members": members.assign(steps=group.setup.steps),
+        "trainings": tables["trainings"],
+    }
 
 
 def _scopes(members: pd.DataFrame) -> list[Scope]:
     """All but families that are cells, having one β each, and means of too few cells to be ranked."""
     cells = members[["family", "beta"]].drop_duplicates()
-    told = {"families": cells["family"].duplicated().any(), "between": len(cells) >= FEWEST}
-    return [scope for scope in SCOPES if told.get(scope, True)]
+    useful = {"families": cells["family"].duplicated().any(), "between": len(cells) >= FEWEST_CELLS}
+    return [scope for scope in SCOPES if useful.get(scope, True)]
 
 
 def _rows(members: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -121,14 +115,14 @@ def _differences(members: pd.DataFrame) -> Iterator[dict[str, Any]]:
             yield {"scope": scope, "score": score, "measure": one, "less": other} | found._asdict()
 
 
-def _finding(row: dict[str, Any]) -> Finding:
+def _finding(row: pd.Series[Any]) -> Finding:
     words = f"{MEASURES[row['measure']]} and {SCORED[row['score']]}"
     found = Correlation(*(row[name] for name in Correlation._fields))
     where = ", ".join((*_where(row), WORDS[row["scope"]]))
     return judged(f"{where}: rank correlation of {words}", found)
 
 
-def _where(row: Any) -> tuple[str, str]:
+def _where(row: pd.Series[Any]) -> tuple[str, str]:
     return NAMES[row["world"]], steps_in_words(int(row["steps"]))
 
 
@@ -136,8 +130,8 @@ NOTE = (
     "Every measure is low for orthogonal columns, so the chain from orthogonality to disentanglement asks for "
     "negative correlations. 'Within families' ranks models of one family among themselves, with all their β; 'within "
     "cells' those of one family and β: what is left when everything that an objective does to both is taken out. One "
-    "correlation in forty would lie below zero by chance. The OD-Score as defined is normalised over all models here. "
-    "Differences of correlations, over the same resampled models, are in a table."
+    "correlation in forty would lie below zero by chance. The OD-Score as defined is normalised over all models of a "
+    "group. Differences of correlations, over the same resampled models, are in a table."
 )
 
 
@@ -148,22 +142,26 @@ def draw(outcome: Outcome) -> Figure:
     groups = [own for _, own in table.groupby(["world", "steps"], sort=False)]
     titles = ["\n".join((words, *_where(own.iloc[0]))) for own in groups for words in SCORED.values()]
     figure, axes = panels(titles, rows=len(groups), width=2.9, height=2.8)
-    shown = ((own[own["score"] == score], score) for own in groups for score in SCORED)
-    for panel, (own, score) in zip(axes, shown, strict=True):
-        told = [scope for scope in SCOPES if scope in set(own["scope"])]
-        for turn, scope in enumerate(told):
+    shown = itertools.product(groups, SCORED)
+    handles: dict[str, Any] = {}
+    for panel, (group, score) in zip(axes, shown, strict=True):
+        own = group[group["score"] == score]
+        scopes = [scope for scope in SCOPES if scope in set(own["scope"])]
+        for turn, scope in enumerate(scopes):
             some = own[own["scope"] == scope].set_index("measure").loc[list(MEASURES)]
             colour = COLOURS[SCOPES.index(scope)]
-            height = [place + 0.2 * (turn - (len(told) - 1) / 2) for place in range(len(some))]
+            height = [place + 0.2 * (turn - (len(scopes) - 1) / 2) for place in range(len(some))]
             panel.hlines(height, some["lower"], some["upper"], color=colour, linewidth=1.3)
-            panel.plot(some["rho"], height, "o", color=colour, markersize=4, label=WORDS[scope])
+            (handles[WORDS[scope]],) = panel.plot(some["rho"], height, "o", color=colour, markersize=4)
         panel.set_yticks(range(len(MEASURES)), MEASURES.values() if score == next(iter(SCORED)) else [])
         panel.invert_yaxis()
         panel.set_xlim(-1.05, 1.05)
         panel.axvline(0, color="grey", linewidth=0.7)
         panel.set_xlabel("rank correlation", fontsize=8)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=7, frameon=False, ncols=len(SCOPES), loc="outside lower center")
+    names = list(handles)
+    figure.legend(
+        handles.values(), names, fontsize=7, frameon=False, ncols=len(names), loc="outside lower center"
+    )
     return figure
 
 
@@ -177,7 +175,7 @@ BEYOND = Artefact(
     presets={
         "smoke": Settings((Group(SMOKE[0], CELLS),)),
         "laptop": Settings((Group(LAPTOP[0], CELLS),)),
-        "full": Settings((Group(MANY, EVERY_CELL), Group(SPRITES, CELLS), Group(SHAPES, CELLS))),
+        "full": Settings((Group(MANY_SPRITES, EVERY_CELL), Group(SPRITES, CELLS), Group(SHAPES, CELLS))),
     },
     measure=measure,
     draw=draw,

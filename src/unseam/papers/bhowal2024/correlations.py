@@ -15,14 +15,14 @@ from unseam.papers.ranks import Floats, centred_ranks, correlation
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FEWEST", "SCOPES", "Correlation", "Scope", "differences", "judged", "rank_correlation"]
+__all__ = ["SCOPES", "Correlation", "Scope", "differences", "judged", "rank_correlation"]
 
 Scope = Literal["all", "families", "cells", "between"]
 SCOPES: tuple[Scope, ...] = ("all", "families", "cells", "between")
 """Over all models; among models of one family, and of one cell (family and β), pooled; over the cells' means."""
 RESAMPLINGS = 2000
 FEWEST = 5
-"""Models below which there is no interval, and cells below which their means are not ranked."""
+"""Models below which there is no interval."""
 
 
 class Correlation(NamedTuple):

@@ -94,7 +94,7 @@ def judged_matrices(matrices: pd.DataFrame) -> Iterator[Finding]:
 
 
 def draw_matrices(panel: Any, matrices: pd.DataFrame) -> None:
-    """Bars of the three scores, with and without orthogonal columns.
+    """Bars of the three scores: three kinds of columns, and orthogonal ones that are longer.
 
     >>> from unseam.drawing import panels
     >>> draw_matrices(panels(["matrices"])[1][0], known_matrices(draws=2, data=6, latent=3))

@@ -11,7 +11,7 @@ from unseam.data import MissingFileError, World, place
 from unseam.papers.artefact import Finding, Workplace, not_here
 from unseam.papers.bhowal2024.measures import COLUMNS, SCORES, measured, scores
 from unseam.papers.bhowal2024.released import ROWS as SIGN_COLUMNS
-from unseam.papers.bhowal2024.setups import CELLS, NAMES, Cell, Setup
+from unseam.papers.bhowal2024.setups import CELLS, NAMES, Cell, Group, Setup
 from unseam.papers.kept import digest, kept
 from unseam.training import Ensemble, provenance, stack_trials, training_index, training_steps
 from unseam.training.progress import choose
@@ -19,7 +19,16 @@ from unseam.training.progress import choose
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CodesScored", "Followed", "Trained", "at_cell", "codes_scored", "followed", "trained"]
+__all__ = [
+    "CodesScored",
+    "Followed",
+    "Trained",
+    "at_cell",
+    "codes_scored",
+    "followed",
+    "trained",
+    "trained_groups",
+]
 
 RECORDS = 20
 """Of a training; scores are taken at some of them."""
@@ -142,6 +151,26 @@ def trained(
         for name in (parts[0] if parts else ())
     }
     return Trained(tables, tuple(missing))
+
+
+def trained_groups(
+    groups: Sequence[Group], where: Workplace
+) -> tuple[list[tuple[Group, dict[str, pd.DataFrame]]], tuple[Finding, ...]]:
+    """Groups whose data are there, with their tables; and a finding for each data set whose file is not.
+
+    >>> import torch
+    >>> from unseam.papers.bhowal2024.setups import FACES, smoke
+    >>> found, missing = trained_groups([Group(smoke(FACES), CELLS)] * 2, Workplace(torch.device("cpu")))
+    >>> len(found), len(missing)
+    (0, 1)
+    """
+    found: list[tuple[Group, dict[str, pd.DataFrame]]] = []
+    missing: dict[Finding, None] = {}
+    for group in groups:
+        tables, absent = trained((group.setup,), where, cells=group.cells)
+        found += [(group, tables)] if tables else []
+        missing |= dict.fromkeys(absent)
+    return found, tuple(missing)
 
 
 def at_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:

@@ -15,7 +15,7 @@ __all__ = [
     "FACES",
     "FAMILIES",
     "LAPTOP",
-    "MANY",
+    "MANY_SPRITES",
     "MPI3D",
     "NAMES",
     "ROWS",
@@ -23,6 +23,7 @@ __all__ = [
     "SMOKE",
     "SPRITES",
     "Cell",
+    "Group",
     "Likelihood",
     "Setup",
     "smoke",
@@ -169,8 +170,16 @@ class Setup:
         raise ValueError(f"{self.likelihood} has no weight of {self.weight:g}: train with a weight of 1")
 
 
+@dataclass(frozen=True)
+class Group:
+    """Cells of a data set whose models are compared with each other."""
+
+    setup: Setup
+    cells: tuple[Cell, ...]
+
+
 SPRITES = Setup(world="sprites", architecture="mlp", widths=(1200, 1200), steps=120_000, batch_size=512)
-MANY = dataclasses.replace(SPRITES, steps=12_000, seeds=12)
+MANY_SPRITES = dataclasses.replace(SPRITES, steps=12_000, seeds=12)
 """For what is asked over more than a hundred models: losses have come to rest, latents have not done turning."""
 FACES = Setup(world="faces3d", architecture="bhowal_faces")
 SHAPES = Setup(world="shapes")
@@ -230,7 +239,6 @@ LAPTOP = (
         weight=4.0,
         steps=16_000,
         batch_size=64,
-        seeds=6,
         scored=900,
         boosted=500,
         rounds=20,

@@ -11,17 +11,17 @@ from unseam.papers.artefact import Artefact, Finding, Outcome, Verdict, Workplac
 from unseam.papers.bhowal2024.correlations import judged, rank_correlation
 from unseam.papers.bhowal2024.neighbours import NEIGHBOURS
 from unseam.papers.bhowal2024.rows import where_measured, worlds
-from unseam.papers.bhowal2024.runs import trained
+from unseam.papers.bhowal2024.runs import trained_groups
 from unseam.papers.bhowal2024.setups import (
     CELLS,
     EVERY_CELL,
     LAPTOP,
-    MANY,
+    MANY_SPRITES,
     NAMES,
     SHAPES,
     SMOKE,
     Cell,
-    Setup,
+    Group,
 )
 from unseam.papers.rolinek2019.cells import mean_interval
 
@@ -47,24 +47,18 @@ CLOSE = {
 class Settings:
     """Data sets, and the cells of each whose models span the KL."""
 
-    setups: tuple[Setup, ...]
-    cells: tuple[tuple[Cell, ...], ...]
+    groups: tuple[Group, ...]
 
 
 def measure(settings: Settings, place: Workplace) -> Outcome:
     """Neighbours of every model, and their distance against its KL."""
     import pandas as pd
 
-    parts: list[dict[str, pd.DataFrame]] = []
-    missing: list[Finding] = []
-    for setup, cells in zip(settings.setups, settings.cells, strict=True):
-        tables, absent = trained((setup,), place, cells=cells)
-        parts += [tables] if tables else []
-        missing += absent
+    parts, missing = trained_groups(settings.groups, place)
     if not parts:
-        return Outcome(tuple(missing), {})
+        return Outcome(missing, {})
     shown = {
-        name: pd.concat([part[name] for part in parts], ignore_index=True)
+        name: pd.concat([tables[name] for _, tables in parts], ignore_index=True)
         for name in ("members", "trainings")
     }
     return Outcome((*_findings(shown["members"]), *missing), shown, NOTE)
@@ -94,7 +88,8 @@ NOTE = (
     "E‖z − z'‖² over samples of two posteriors is the squared distance of their means plus both variances, summed over "
     "latents. As the KL vanishes it rises to twice the number of latents, its value for a collapsed model, however far "
     "apart the data are: part (b) cannot hold as printed over the whole range of KL. What falls is the distance of "
-    "means, and what rises is the overlap, which is what the proof argues with."
+    "means, and what rises is the overlap, which is what the proof argues with. At full scale models on sprites are "
+    "the 108 of 12 000 steps, of nine cells."
 )
 
 
@@ -136,9 +131,9 @@ THEOREM2 = Artefact(
     "partly where ten times as many do as by chance. (b) reproduced where the 95 % bootstrap interval of the rank "
     "correlation of KL and distance over models lies above zero, and below zero for the overlap.",
     presets={
-        "smoke": Settings(SMOKE[:1], ((CELLS[1], CELLS[2], Cell("β-VAE", 0.1)),)),
-        "laptop": Settings(LAPTOP, ((CELLS[1], CELLS[2], Cell("β-VAE", 0.25)),)),
-        "full": Settings((MANY, SHAPES), (EVERY_CELL, CELLS)),
+        "smoke": Settings((Group(SMOKE[0], (*CELLS[1:], Cell("β-VAE", 0.1))),)),
+        "laptop": Settings((Group(LAPTOP[0], (*CELLS[1:], Cell("β-VAE", 0.25))),)),
+        "full": Settings((Group(MANY_SPRITES, EVERY_CELL), Group(SHAPES, CELLS))),
     },
     measure=measure,
     draw=draw,
