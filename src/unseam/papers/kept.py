@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["digest", "kept"]
 
 DIGITS = "%.6g"
-REMEDY = "bring it back, or delete all files of this name, and the training is done again"
 Tables = TypeVar("Tables", bound="tuple[Any, ...]")
 
 
@@ -59,7 +58,7 @@ def _sums(path: Path) -> dict[str, str]:
     try:
         return read_json(path)
     except ValueError:
-        raise ValueError(f"{path} is damaged; {REMEDY}") from None
+        raise _lost(path, "damaged") from None
 
 
 def _read(path: Path, expected: str | None) -> pd.DataFrame:
@@ -69,12 +68,19 @@ def _read(path: Path, expected: str | None) -> pd.DataFrame:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ValueError(f"{path} is missing; {REMEDY}") from None
+        raise _lost(path, "missing") from None
     except UnicodeDecodeError:
         text = ""
     if _sum(text) != expected:
-        raise ValueError(f"{path} is damaged; {REMEDY}")
+        raise _lost(path, "damaged")
     return pd.read_csv(io.StringIO(text))
+
+
+def _lost(path: Path, how: str) -> ValueError:
+    all_of_it = path.name.split(".")[0] + ".*"
+    return ValueError(
+        f"{path} is {how}; bring it back, or delete {all_of_it} beside it, and the training is done again"
+    )
 
 
 def _sum(text: str) -> str:
