@@ -415,8 +415,7 @@ def test_groups_of_models_are_looked_at_by_themselves(tmp_path, monkeypatch):
     here = Workplace(torch.device("cpu"), shared=tmp_path)
     beyond = artefacts()["bhowal2024.beyond"]
     groups = tuple(Group(smoke(SPRITES, seeds=5, steps=steps), CELLS[1:]) for steps in (2, 30))
-    beyond.measure(Settings(groups), here)
-    outcome = beyond.measure(Settings(groups), here)  # of kept tables, which have six digits
+    outcome = beyond.measure(Settings(groups), here)
     table = outcome.tables["correlations"]
     assert set(table["steps"]) == {2, 30} and table["models"].max() == 10
     for group, (steps, own) in zip(groups, table.groupby("steps"), strict=True):

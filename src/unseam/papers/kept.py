@@ -23,8 +23,8 @@ Tables = TypeVar("Tables", bound="tuple[Any, ...]")
 def kept(folder: Path | None, name: str, kind: type[Tables], make: Callable[[], Tables]) -> Tables:
     """Tables that were made before under this name, or made now and kept.
 
-    A file of checksums is written last. Where it is there, a table that is missing or was changed is an error, since a
-    long training is not done again unasked. Where it is not, keeping was interrupted, and the tables are made anew.
+    They come as they are kept, with six digits, whether made now or before. A file of checksums stands beside them: if
+    any of the files is missing or was changed, that is an error, since a long training is not done again unasked.
 
     Args:
         folder: where they are kept, one CSV file a table; none for nowhere.
@@ -41,38 +41,42 @@ def kept(folder: Path | None, name: str, kind: type[Tables], make: Callable[[], 
     names: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
     if folder is None:
         return make()
-    sums = folder / f"{name}.json"
-    paths = [folder / f"{name}.{table}.csv" for table in names]
-    if sums.exists():
-        expected = _sums(sums)
-        return kind(*(_read(path, expected.get(path.name)) for path in paths))
-    found = make()
-    texts = [table.to_csv(index=False, float_format=DIGITS) for table in found]
+    sums, paths = folder / f"{name}.json", [folder / f"{name}.{table}.csv" for table in names]
+    if any(path.exists() for path in (sums, *paths)):
+        expected = _expected(sums)
+        return kind(*(_parsed(_checked(path, expected.get(path.name))) for path in paths))
+    texts = [table.to_csv(index=False, float_format=DIGITS, lineterminator="\n") for table in make()]
     for path, text in zip(paths, texts, strict=True):
         write_text(path, text)
     write_json(sums, {path.name: _sum(text) for path, text in zip(paths, texts, strict=True)})
-    return found
+    return kind(*map(_parsed, texts))
 
 
-def _sums(path: Path) -> dict[str, str]:
+def _expected(path: Path) -> dict[str, str]:
     try:
         return read_json(path)
+    except FileNotFoundError:
+        raise _lost(path, "missing") from None
     except ValueError:
         raise _lost(path, "damaged") from None
 
 
-def _read(path: Path, expected: str | None) -> pd.DataFrame:
-    """A table as it was kept."""
-    import pandas as pd
-
+def _checked(path: Path, expected: str | None) -> str:
+    """The text of a table as it was kept; lines may end as a checkout has them."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise _lost(path, "missing") from None
     except UnicodeDecodeError:
-        text = ""
+        raise _lost(path, "damaged") from None
     if _sum(text) != expected:
         raise _lost(path, "damaged")
+    return text
+
+
+def _parsed(text: str) -> pd.DataFrame:
+    import pandas as pd
+
     return pd.read_csv(io.StringIO(text))
 
 
@@ -84,7 +88,6 @@ def _lost(path: Path, how: str) -> ValueError:
 
 
 def _sum(text: str) -> str:
-    """Of lines, however they end: a checkout may change that."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

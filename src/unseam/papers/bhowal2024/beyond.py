@@ -65,8 +65,9 @@ class Settings:
     groups: tuple[Group, ...]
 
     def __post_init__(self) -> None:
-        if len({(group.setup.world, group.setup.steps) for group in self.groups}) < len(self.groups):
-            raise ValueError("groups of one data set must differ in their steps, which name them")
+        named = [(group.setup.world, group.setup.steps) for group in self.groups]
+        if len(set(named)) < len(named):
+            raise ValueError(f"groups of one data set must differ in their steps, got {named}")
 
 
 def measure(settings: Settings, place: Workplace) -> Outcome:

@@ -26,6 +26,7 @@ __all__ = [
     "by_seed",
     "lower",
     "moved",
+    "ordered_pairs",
     "paired",
     "score_findings",
     "unsettled",
@@ -118,9 +119,6 @@ def score_findings(
     Orders are tested over all runs of two families, or as ``compare`` has it. ``moving`` says how far the mean of a
     data set and family still moved.
 
-    VAE is worse than both others in all of the paper's rows; the other two are compared where their published means
-    differ by more than their spreads together.
-
     >>> import pandas as pd
     >>> from unseam.papers.bhowal2024.setups import CELLS
     >>> rows = pd.DataFrame([{"world": "w", "family": one.family, "beta": one.beta, "a": 0.5} for one in CELLS])
@@ -136,19 +134,32 @@ def score_findings(
         for family, values in runs.items():
             found = cell(f"{NAMES[world]}, {family}: {words}", said[family], values)
             yield unsettled(found, drift[family], SETTLED)
-        first, second = said["β-TCVAE"], said["β-VAE"]
-        pairs = [("VAE", "β-VAE"), ("VAE", "β-TCVAE")]
-        if abs(first.mean - second.mean) > float(np.hypot(first.std, second.std)):
-            ahead = (first.mean > second.mean) == larger_is_better
-            pairs.append(("β-VAE", "β-TCVAE") if ahead else ("β-TCVAE", "β-VAE"))
-        for worse, better in pairs:
-            low, high = (worse, better) if larger_is_better else (better, worse)
+        for low, high in ordered_pairs(said, larger_is_better=larger_is_better):
             quantity = f"{NAMES[world]}: {words} of {low} less that of {high}"
             if compare is None:
                 found = order(quantity, runs[low], runs[high])
             else:
                 found = compare(quantity, part, name, low, high)
             yield unsettled(found, max(drift[low], drift[high]), SETTLED)
+
+
+def ordered_pairs(published: Mapping[str, Published], *, larger_is_better: bool) -> Iterator[tuple[str, str]]:
+    """Families of which the first should have the lower score.
+
+    VAE is worse than both others in all of the paper's rows; the other two are compared where their published means
+    differ by more than their spreads together.
+
+    >>> said = {"β-TCVAE": Published(0.5, 0.1), "β-VAE": Published(0.2, 0.1), "VAE": Published(0.1, 0.1)}
+    >>> list(ordered_pairs(said, larger_is_better=True))
+    [('VAE', 'β-VAE'), ('VAE', 'β-TCVAE'), ('β-VAE', 'β-TCVAE')]
+    """
+    first, second = published["β-TCVAE"], published["β-VAE"]
+    pairs = [("VAE", "β-VAE"), ("VAE", "β-TCVAE")]
+    if abs(first.mean - second.mean) > float(np.hypot(first.std, second.std)):
+        ahead = (first.mean > second.mean) == larger_is_better
+        pairs.append(("β-VAE", "β-TCVAE") if ahead else ("β-TCVAE", "β-VAE"))
+    for worse, better in pairs:
+        yield (worse, better) if larger_is_better else (better, worse)
 
 
 def moved(path: pd.DataFrame, name: str) -> dict[tuple[str, str], float]:

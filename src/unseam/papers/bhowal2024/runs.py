@@ -168,8 +168,9 @@ def trained_groups(
     missing: dict[Finding, None] = {}
     for group in groups:
         tables, absent = trained((group.setup,), where, cells=group.cells)
-        found += [(group, tables)] if tables else []
         missing |= dict.fromkeys(absent)
+        if tables:
+            found.append((group, tables))
     return found, tuple(missing)
 
 

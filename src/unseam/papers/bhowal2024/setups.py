@@ -251,7 +251,7 @@ LAPTOP = (
         precision="float32",
     ),
 )
-"""Sprites alone, with soft edges and 32 pixels a side: what minutes on two cores allow.
+"""Sprites alone, with soft edges and 32 pixels a side: ten minutes a cell on one core.
 
 MIG of β-TCVAEs hardly moves between 1 000 and 2 000 steps, and comes to rest three times as high after 14 000.
 """

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
 from unseam.papers.bhowal2024.correlations import judged, rank_correlation
 from unseam.papers.bhowal2024.rows import PRINTED, cells_of, draw_cells, where_measured, worlds
-from unseam.papers.bhowal2024.rules import PAIRED_ORDER_RULE, by_seed, score_findings
+from unseam.papers.bhowal2024.rules import PAIRED_ORDER_RULE, by_seed, ordered_pairs, score_findings
 from unseam.papers.bhowal2024.runs import trained
 from unseam.papers.bhowal2024.scores import TABLES
 from unseam.papers.bhowal2024.setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
@@ -107,11 +106,9 @@ def measure_table(settings: Settings, place: Workplace) -> Outcome:
 
 
 def _invariant(members: pd.DataFrame) -> Iterator[Finding]:
-    """The published order in the form that does not depend on who is compared."""
+    """The published orders in the form that does not depend on who is compared."""
     for world, part in worlds(members):
-        said = OD[PRINTED[world]]
-        families = sorted((one.family for one, _ in cells_of(part)), key=lambda family: said[family].mean)
-        for low, high in pairwise(families):
+        for low, high in ordered_pairs(OD[PRINTED[world]], larger_is_better=False):
             words = f"{NAMES[world]}: {FORMS['od_invariant']} of {low} less that of {high}"
             yield by_seed(words, part, "od_invariant", low, high)
 
@@ -173,7 +170,8 @@ def _bars(panel: Any, part: pd.DataFrame, name: str, published: Mapping[str, Pub
         label = None if place else "published"
         panel.plot(place, published[one.family].mean, "_", color="black", markersize=14, label=label)
     panel.legend(fontsize=7, frameon=False)
-    panel.set_xticks(range(3), [one.family for one, _ in cells_of(part)])
+    names = [one.family for one, _ in cells_of(part)]
+    panel.set_xticks(range(len(names)), names)
 
 
 def _scatter(panel: Any, part: pd.DataFrame, form: str, name: str) -> None:
