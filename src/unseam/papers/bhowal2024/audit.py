@@ -227,10 +227,10 @@ AUDIT = Artefact(
     claim="The OD-Score is a property of a decoder: lower for orthogonal columns, one number for one decoder, and its "
     "order of models (Table 6) is theirs; errors are lower for better fits, and the non-linear fit's for its "
     "non-linearity (Table 1).",
-    criterion="Orthogonal columns score 0 at any length, and lower than random and oblique ones (the latter were added "
-    "after the others were seen); one decoder has one score whatever the penalty's sign; the order of models is the "
-    "same when signs change places, and with none; the error of a perfect fit is the lowest; Table 1's order is the "
-    f"same at any rates, and there is none where nothing is fitted. {PAIRED_ORDER_RULE}",
+    criterion="Orthogonal columns score 0 at any length, and lower than random and oblique ones (the latter, and other "
+    "lengths, were added after the first were seen); one decoder has one score whatever the penalty's sign; the order "
+    "of models is the same when signs change places, and with none; the error of a perfect fit is the lowest; Table "
+    f"1's order is the same at any rates, and there is none where nothing is fitted. {PAIRED_ORDER_RULE}",
     presets={
         "smoke": Settings(SMOKE[:1], draws=5),
         "laptop": Settings(LAPTOP),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
@@ -17,18 +16,18 @@ from unseam.papers.bhowal2024.correlations import (
     judged,
     rank_correlation,
 )
-from unseam.papers.bhowal2024.rows import steps_in_words, where_measured
+from unseam.papers.bhowal2024.rows import groups_of, where_measured
 from unseam.papers.bhowal2024.runs import trained_groups
 from unseam.papers.bhowal2024.setups import (
     CELLS,
     EVERY_CELL,
     LAPTOP,
     MANY_SPRITES,
-    NAMES,
     SHAPES,
     SMOKE,
     SPRITES,
     Group,
+    GroupSettings,
 )
 from unseam.papers.bhowal2024.table6 import with_od
 
@@ -55,44 +54,35 @@ WORDS = {
 }
 JUDGED = ("all", "families", "cells")
 FEWEST_CELLS = 5
-"""Below which their means are not ranked."""
+"""Below which their means are not ranked, a choice: three have six orders only, five have 120."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Groups of models, each looked at by itself; those of one data set differ in their steps."""
-
-    groups: tuple[Group, ...]
-
-    def __post_init__(self) -> None:
-        named = [(group.setup.world, group.setup.steps) for group in self.groups]
-        if len(set(named)) < len(named):
-            raise ValueError(f"groups of one data set must differ in their steps, got {named}")
-
-
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: GroupSettings, place: Workplace) -> Outcome:
     """Rank correlation of every measure with every score, over all models, within families and cells, and between."""
     import pandas as pd
 
     found, missing = trained_groups(settings.groups, place)
-    parts = [_looked_at(group, tables) for group, tables in found]
-    if not parts:
+    if not found:
         return Outcome(missing, {})
+    parts = [_looked_at(tables) for tables in found]
     shown = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in parts[0]}
-    rows = shown["correlations"]
-    judgements = [_finding(row) for _, row in rows[rows["scope"].isin(JUDGED)].iterrows()]
+    judgements = [
+        _finding(where, row)
+        for where, own in groups_of(shown["correlations"])
+        for _, row in own[own["scope"].isin(JUDGED)].iterrows()
+    ]
     return Outcome((*judgements, *missing), shown, NOTE)
 
 
-def _looked_at(group: Group, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def _looked_at(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     import pandas as pd
 
-    named = {"world": group.setup.world, "steps": group.setup.steps}
     members = with_od(tables["members"], tables["points"], compared=("world",))
+    named = members[["world", "steps"]].iloc[0].to_dict()
     return {
         "correlations": pd.DataFrame([named | row for row in _rows(members)]),
         "differences": pd.DataFrame([named | row for row in _differences(members)]),
-        "members": members.assign(steps=group.setup.steps),
+        "members": members,
         "trainings": tables["trainings"],
     }
 
@@ -116,15 +106,10 @@ def _differences(members: pd.DataFrame) -> Iterator[dict[str, Any]]:
             yield {"scope": scope, "score": score, "measure": one, "less": other} | found._asdict()
 
 
-def _finding(row: pd.Series[Any]) -> Finding:
+def _finding(where: tuple[str, str], row: pd.Series[Any]) -> Finding:
     words = f"{MEASURES[row['measure']]} and {SCORED[row['score']]}"
     found = Correlation(*(row[name] for name in Correlation._fields))
-    where = ", ".join((*_where(row), WORDS[row["scope"]]))
-    return judged(f"{where}: rank correlation of {words}", found)
-
-
-def _where(row: pd.Series[Any]) -> tuple[str, str]:
-    return NAMES[row["world"]], steps_in_words(int(row["steps"]))
+    return judged(f"{', '.join((*where, WORDS[row['scope']]))}: rank correlation of {words}", found)
 
 
 NOTE = (
@@ -140,12 +125,11 @@ NOTE = (
 def draw(outcome: Outcome) -> Figure:
     """Correlations with their intervals: a row of panels a group, a panel a score, colours for scopes."""
     table = outcome.tables["correlations"]
-    groups = [own for _, own in table.groupby(["world", "steps"], sort=False)]
-    titles = ["\n".join((words, *_where(own.iloc[0]))) for own in groups for words in SCORED.values()]
+    groups = list(groups_of(table))
+    titles = ["\n".join((words, *where)) for where, _ in groups for words in SCORED.values()]
     figure, axes = panels(titles, rows=len(groups), width=2.9, height=2.8)
-    shown = itertools.product(groups, SCORED)
     handles: dict[str, Any] = {}
-    for panel, (group, score) in zip(axes, shown, strict=True):
+    for panel, ((_, group), score) in zip(axes, itertools.product(groups, SCORED), strict=True):
         own = group[group["score"] == score]
         scopes = [scope for scope in SCOPES if scope in set(own["scope"])]
         for turn, scope in enumerate(scopes):
@@ -174,9 +158,9 @@ BEYOND = Artefact(
     criterion="The 95 % bootstrap interval of a rank correlation lies below zero: over all models, within families, "
     "where these have several β, and within cells of one family and β; correlations between cells are in the table.",
     presets={
-        "smoke": Settings((Group(SMOKE[0], CELLS),)),
-        "laptop": Settings((Group(LAPTOP[0], CELLS),)),
-        "full": Settings((Group(MANY_SPRITES, EVERY_CELL), Group(SPRITES, CELLS), Group(SHAPES, CELLS))),
+        "smoke": GroupSettings((Group(SMOKE[0], CELLS),)),
+        "laptop": GroupSettings((Group(LAPTOP[0], CELLS),)),
+        "full": GroupSettings((Group(MANY_SPRITES, EVERY_CELL), Group(SPRITES, CELLS), Group(SHAPES, CELLS))),
     },
     measure=measure,
     draw=draw,

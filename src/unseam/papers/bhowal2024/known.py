@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,23 +25,24 @@ MATRICES = ("orthogonal", "random", "oblique")
 """Random columns are nearly orthogonal where data have many dimensions; oblique ones share a direction."""
 COSINE = 0.5
 """Between any two oblique columns."""
-LONGER = (1.0, 3.0)
-"""Factors of all lengths."""
+LENGTHS = (0.5, 1.0, 2.0, 12.0)
+"""Mean lengths of columns; the random start of the released fit has 12 for pictures of 64 × 64."""
 FORMS = {
     "released": "score as released",
     "defined": "score as defined in §4.4",
     "invariant": "invariant form",
 }
+NAMED = {"released": "as released", "defined": "as defined", "invariant": "invariant"}
 
 
 def known_matrices(*, draws: int, data: int, latent: int) -> pd.DataFrame:
-    """Scores of matrices with and without orthogonal columns, of the same lengths, in no order, and all longer.
+    """Scores of matrices with and without orthogonal columns, of the same lengths, in no order.
 
-    A row a ``draw``, ``kind`` and factor of all lengths (``longer``): the score as ``released``, as ``defined``, where
-    all kinds are compared with each other, and in its ``invariant`` form.
+    A row a ``draw``, ``kind`` and mean ``length``, around which columns differ by up to a half: the score as
+    ``released``, as ``defined``, where all kinds are compared with each other, and in its ``invariant`` form.
 
     >>> len(known_matrices(draws=2, data=6, latent=3))
-    12
+    24
     """
     import pandas as pd
 
@@ -48,19 +50,19 @@ def known_matrices(*, draws: int, data: int, latent: int) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for turn in range(draws):
         entries = torch.randn(data, latent + 1, generator=draw, dtype=torch.float64)
-        lengths = 0.5 + 1.5 * torch.rand(latent, generator=draw, dtype=torch.float64)
+        unequal = 0.5 + torch.rand(latent, generator=draw, dtype=torch.float64)
         random = entries[:, :latent] / torch.linalg.vector_norm(entries[:, :latent], dim=0)
         orthogonal, shared = torch.linalg.qr(entries).Q.split([latent, 1], dim=1)
         oblique = (1 - COSINE) ** 0.5 * orthogonal + COSINE**0.5 * shared
-        for longer in LONGER:
-            kinds = longer * lengths * torch.stack([orthogonal, random, oblique])
+        for length in LENGTHS:
+            kinds = length * unequal * torch.stack([orthogonal, random, oblique])
             scores = {
                 "released": released_score(kinds).tolist(),
                 "defined": geometry.od_score(kinds.unsqueeze(1))[:, 0].tolist(),
                 "invariant": geometry.od_score(kinds, form="invariant").tolist(),
             }
             rows += [
-                {"draw": turn, "kind": kind, "longer": longer}
+                {"draw": turn, "kind": kind, "length": length}
                 | {name: part[place] for name, part in scores.items()}
                 for place, kind in enumerate(MATRICES)
             ]
@@ -71,42 +73,55 @@ def judged_matrices(matrices: pd.DataFrame) -> Iterator[Finding]:
     """A deviation from orthogonality is 0 without any, more for random and oblique columns, and no matter of units.
 
     >>> found = judged_matrices(known_matrices(draws=6, data=9, latent=3))
-    >>> {one.verdict for one in list(found)[4:]}
+    >>> {one.verdict for one in list(found)[10:]}
     {'reproduced'}
     """
-    wide = matrices.pivot_table(index="draw", columns=["kind", "longer"], values=list(FORMS))
+    wide = matrices.pivot_table(index="draw", columns=["kind", "length"], values=list(FORMS))
     for name, words in FORMS.items():
-        first, longer = (wide[name, "orthogonal", scale].to_numpy(dtype=float) for scale in LONGER)
+        scores = {
+            (kind, length): wide[name, kind, length].to_numpy(dtype=float)
+            for kind in MATRICES
+            for length in LENGTHS
+        }
+        first, longest = scores["orthogonal", 1.0], scores["orthogonal", LENGTHS[-1]]
         for quantity, values in (
-            ("score of orthogonal columns", first),
-            (f"orthogonal columns {LONGER[1]:g} times as long, change of the score", longer - first),
+            ("score of orthogonal columns of mean length 1", first),
+            (f"change of it with a mean length of {LENGTHS[-1]:g}", longest - first),
         ):
             zero = bool((abs(values) < SAME).all())
             said: Verdict = "reproduced" if zero else "not reproduced"
             found = float(values.mean()), *mean_interval(values)
             yield Finding(f"matrices, {words}: {quantity}", "0", *found, said)
-        for kind, which in (("random", "random ones"), ("oblique", f"oblique ones (cosines {COSINE:g})")):
-            other = wide[name, kind, LONGER[0]].to_numpy(dtype=float)
-            means = f"orthogonal {first.mean():.2f}, {kind} {other.mean():.2f} ± {other.std(ddof=1):.2f}"
+        for kind, length in itertools.product(MATRICES[1:], LENGTHS):
+            low, other = scores["orthogonal", length], scores[kind, length]
             yield lower(
-                f"matrices, {words}: orthogonal columns less {which} of the same lengths", first, other, means
+                f"matrices, {words}: orthogonal columns less {kind} ones, mean length {length:g}",
+                low,
+                other,
+                f"orthogonal {low.mean():.2f}, {kind} {other.mean():.2f} ± {other.std(ddof=1):.2f}, orthogonal below "
+                f"in {(low < other).mean():.0%} of draws",
             )
 
 
 def draw_matrices(panel: Any, matrices: pd.DataFrame) -> None:
-    """Bars of the three scores: three kinds of columns, and orthogonal ones that are longer.
+    """By how much random and oblique columns score more than orthogonal ones, at every length.
 
     >>> from unseam.drawing import panels
     >>> draw_matrices(panels(["matrices"])[1][0], known_matrices(draws=2, data=6, latent=3))
     """
-    shown = [*((kind, LONGER[0]) for kind in MATRICES), (MATRICES[0], LONGER[1])]
+    wide = matrices.pivot_table(index="draw", columns=["kind", "length"], values=list(FORMS))
+    ticks = []
     for place, name in enumerate(FORMS):
-        for turn, (kind, longer) in enumerate(shown):
-            values = matrices[(matrices["kind"] == kind) & (matrices["longer"] == longer)][name]
-            label = None if place else kind + ("" if longer == 1 else f", {longer:g} × as long")
+        for turn, length in enumerate(LENGTHS):
             across = place + 0.2 * (turn - 1.5)
-            bar = panel.bar(across, values.mean(), 0.18, yerr=values.std(), color=COLOURS[turn], label=label)
-            panel.bar_label(bar, [f"{values.mean():.2g}" if values.mean() > SAME else "0"], fontsize=5)
-    panel.set_xticks(range(3), ["as released", "as defined", "invariant"])
-    panel.set_ylabel("score, lower should be orthogonal", fontsize=8)
-    panel.legend(fontsize=7, frameon=False)
+            ticks.append(across)
+            for kind, colour in zip(MATRICES[1:], COLOURS, strict=False):
+                more = wide[name, kind, length] - wide[name, "orthogonal", length]
+                label = None if ticks[1:] else kind
+                panel.errorbar(across, more.mean(), more.std(), fmt="o", color=colour, capsize=2, label=label)
+        panel.annotate(NAMED[name], (place, 1.0), xycoords=("data", "axes fraction"), ha="center", fontsize=8)
+    panel.axhline(0, color="grey", linewidth=0.7)
+    panel.set_xticks(ticks, [f"{length:g}" for length in LENGTHS] * len(FORMS), fontsize=7)
+    panel.set_xlabel("mean length of columns", fontsize=8)
+    panel.set_ylabel("score less that of orthogonal columns", fontsize=8)
+    panel.legend(fontsize=7, frameon=False, loc="lower right")

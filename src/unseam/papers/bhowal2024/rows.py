@@ -24,6 +24,7 @@ __all__ = [
     "cells_of",
     "dots",
     "draw_cells",
+    "groups_of",
     "published_cell",
     "steps_in_words",
     "where_measured",
@@ -50,6 +51,18 @@ def worlds(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """
     for world in dict.fromkeys(table["world"]):
         yield str(world), table[table["world"] == world]
+
+
+def groups_of(table: pd.DataFrame) -> Iterator[tuple[tuple[str, str], pd.DataFrame]]:
+    """Rows of a table by data set and steps, with both in words, in the order they stand in.
+
+    >>> import pandas as pd
+    >>> [words for words, _ in groups_of(pd.DataFrame({"world": ["sprites"], "steps": [120_000]}))]
+    [('sprites (a twin of dSprites)', '120 000 steps')]
+    """
+    for world, part in worlds(table):
+        for steps in dict.fromkeys(part["steps"]):
+            yield (NAMES[world], steps_in_words(int(steps))), part[part["steps"] == steps]
 
 
 def cells_of(table: pd.DataFrame, cells: Sequence[Cell] = CELLS) -> Iterator[tuple[Cell, pd.DataFrame]]:

@@ -155,8 +155,8 @@ def trained(
 
 def trained_groups(
     groups: Sequence[Group], where: Workplace
-) -> tuple[list[tuple[Group, dict[str, pd.DataFrame]]], tuple[Finding, ...]]:
-    """Groups whose data are there, with their tables; and a finding for each data set whose file is not.
+) -> tuple[list[dict[str, pd.DataFrame]], tuple[Finding, ...]]:
+    """Tables of every group whose data are there, members with their ``steps``; and what is missing, named once.
 
     >>> import torch
     >>> from unseam.papers.bhowal2024.setups import FACES, smoke
@@ -164,13 +164,13 @@ def trained_groups(
     >>> len(found), len(missing)
     (0, 1)
     """
-    found: list[tuple[Group, dict[str, pd.DataFrame]]] = []
+    found: list[dict[str, pd.DataFrame]] = []
     missing: dict[Finding, None] = {}
     for group in groups:
         tables, absent = trained((group.setup,), where, cells=group.cells)
         missing |= dict.fromkeys(absent)
         if tables:
-            found.append((group, tables))
+            found.append(tables | {"members": tables["members"].assign(steps=group.setup.steps)})
     return found, tuple(missing)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["MIG", "MIG_SUP", "TABLE4", "TABLE5", "TABLES"]
+__all__ = ["MIG", "MIG_SUP", "TABLE4", "TABLE5", "TABLES", "draw_settling"]
 
 Scores = Mapping[str, Mapping[str, Published]]
 MIG: Scores = {
@@ -120,11 +120,18 @@ def _draw(outcome: Outcome, name: str, words: str, published: Scores, other: tup
     titles = [f"{words} while training\n{NAMES[world]}" for world, _ in worlds(path)]
     figure, rest = draw_cells(outcome, [(name, words, published), (*other, published)], more=titles)
     for panel, (_, part) in zip(rest, worlds(path), strict=True):
-        _settling(panel, part, name)
+        draw_settling(panel, part, name)
     return figure
 
 
-def _settling(panel: Any, part: pd.DataFrame, name: str) -> None:
+def draw_settling(panel: Any, part: pd.DataFrame, name: str) -> None:
+    """What was recorded while training: models as thin lines, means of families as thick ones.
+
+    >>> import pandas as pd
+    >>> from unseam.drawing import panels
+    >>> path = pd.DataFrame({"family": "VAE", "beta": 1.0, "seed": 0, "step": [5, 10], "mig": [0.1, 0.2]})
+    >>> draw_settling(panels(["MIG"])[1][0], path, "mig")
+    """
     for (one, own), colour in zip(cells_of(part), COLOURS, strict=False):
         for _, model in own.groupby("seed"):
             panel.plot(model["step"], model[name], color=colour, linewidth=0.5, alpha=0.4)

@@ -24,6 +24,7 @@ __all__ = [
     "SPRITES",
     "Cell",
     "Group",
+    "GroupSettings",
     "Likelihood",
     "Setup",
     "smoke",
@@ -176,6 +177,18 @@ class Group:
 
     setup: Setup
     cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """Settings of an artefact that looks at every group by itself; groups of one data set differ in their steps."""
+
+    groups: tuple[Group, ...]
+
+    def __post_init__(self) -> None:
+        named = [(group.setup.world, group.setup.steps) for group in self.groups]
+        if len(set(named)) < len(named):
+            raise ValueError(f"groups of one data set must differ in their steps, got {named}")
 
 
 SPRITES = Setup(world="sprites", architecture="mlp", widths=(1200, 1200), steps=120_000, batch_size=512)

@@ -10,9 +10,18 @@ from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
 from unseam.papers.bhowal2024.correlations import judged, rank_correlation
 from unseam.papers.bhowal2024.rows import PRINTED, cells_of, draw_cells, where_measured, worlds
-from unseam.papers.bhowal2024.rules import PAIRED_ORDER_RULE, by_seed, ordered_pairs, score_findings
+from unseam.papers.bhowal2024.rules import (
+    PAIRED_ORDER_RULE,
+    SETTLED,
+    SETTLED_RULE,
+    by_seed,
+    moved,
+    ordered_pairs,
+    score_findings,
+    unsettled,
+)
 from unseam.papers.bhowal2024.runs import trained
-from unseam.papers.bhowal2024.scores import TABLES
+from unseam.papers.bhowal2024.scores import TABLES, draw_settling
 from unseam.papers.bhowal2024.setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
 from unseam.papers.bhowal2024.signs import relative
 from unseam.papers.rolinek2019.cells import CELL_RULE, Published, mean_interval
@@ -102,7 +111,8 @@ def measure_table(settings: Settings, place: Workplace) -> Outcome:
         *score_findings(members, "od_paper", FORMS["od_paper"], OD, larger_is_better=False, compare=by_seed),
         *_invariant(members),
     ]
-    return Outcome((*found, *missing), {"members": members, "trainings": tables["trainings"]}, NOTE)
+    shown = {"members": members, "path": tables["path"], "trainings": tables["trainings"]}
+    return Outcome((*found, *missing), shown, NOTE)
 
 
 def _invariant(members: pd.DataFrame) -> Iterator[Finding]:
@@ -120,9 +130,13 @@ def measure_figure(settings: Settings, place: Workplace) -> Outcome:
         return Outcome(missing, {})
     members = with_od(tables["members"], tables["points"])
     found = [
-        judged(
-            f"{NAMES[world]}: rank correlation of {words} and {FORMS[form]}",
-            rank_correlation(part, form, name),
+        unsettled(
+            judged(
+                f"{NAMES[world]}: rank correlation of {words} and {FORMS[form]}",
+                rank_correlation(part, form, name),
+            ),
+            max(change for (where, _), change in moved(tables["path"], name).items() if where == world),
+            SETTLED,
         )
         for world, part in worlds(members)
         for name, words, _ in TABLES
@@ -140,9 +154,14 @@ NOTE = (
 
 @where_measured
 def draw_table(outcome: Outcome) -> Figure:
-    """Four forms of the score, models beside published cells where they are comparable."""
+    """Four forms of the score, models beside published cells where they are comparable, and how the gap settled."""
     shown = [(name, words, OD if name == "od_paper" else None) for name, words in FORMS.items()]
-    return draw_cells(outcome, shown)[0]
+    path = list(worlds(outcome.tables["path"]))
+    titles = [f"Hadamard gap while training\n{NAMES[world]}" for world, _ in path]
+    figure, rest = draw_cells(outcome, shown, more=titles)
+    for panel, (_, part) in zip(rest, path, strict=True):
+        draw_settling(panel, part, "gap")
+    return figure
 
 
 @where_measured
@@ -217,8 +236,8 @@ FIGURE4 = Artefact(
     title="Figure 4: MIG and MIG-sup against OD-Score",
     claim="As MIG and MIG-sup increase the OD-Score decreases: orthogonality promotes disentanglement.",
     criterion="The 95 % bootstrap interval of the rank correlation over the models of a data set lies below zero, for "
-    "the score as defined and for its invariant form, of the Jacobian and of M_D; the last was added after the others "
-    "were seen.",
+    f"the score as defined and for its invariant form, of the Jacobian and of M_D. {SETTLED_RULE} The "
+    "form of M_D and the last rule were added after the others were seen.",
     presets=PRESETS,
     measure=measure_figure,
     draw=draw_figure,

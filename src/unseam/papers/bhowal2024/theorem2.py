@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Verdict, Workplace
 from unseam.papers.bhowal2024.correlations import judged, rank_correlation
 from unseam.papers.bhowal2024.neighbours import NEIGHBOURS
-from unseam.papers.bhowal2024.rows import where_measured, worlds
+from unseam.papers.bhowal2024.rows import groups_of, where_measured
 from unseam.papers.bhowal2024.runs import trained_groups
 from unseam.papers.bhowal2024.setups import (
     CELLS,
     EVERY_CELL,
     LAPTOP,
     MANY_SPRITES,
-    NAMES,
     SHAPES,
     SMOKE,
+    SPRITES,
     Cell,
     Group,
+    GroupSettings,
 )
 from unseam.papers.rolinek2019.cells import mean_interval
 
@@ -43,14 +43,7 @@ CLOSE = {
 """With the sign of the correlation that (b) asks for."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Data sets, and the cells of each whose models span the KL."""
-
-    groups: tuple[Group, ...]
-
-
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: GroupSettings, place: Workplace) -> Outcome:
     """Neighbours of every model, and their distance against its KL."""
     import pandas as pd
 
@@ -58,17 +51,18 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
     if not parts:
         return Outcome(missing, {})
     shown = {
-        name: pd.concat([tables[name] for _, tables in parts], ignore_index=True)
+        name: pd.concat([tables[name] for tables in parts], ignore_index=True)
         for name in ("members", "trainings")
     }
     return Outcome((*_findings(shown["members"]), *missing), shown, NOTE)
 
 
 def _findings(members: pd.DataFrame) -> Iterator[Finding]:
-    for world, part in worlds(members):
-        yield _shared(NAMES[world], part)
+    for where, part in groups_of(members):
+        group = ", ".join(where)
+        yield _shared(group, part)
         for name, (words, sign) in CLOSE.items():
-            quantity = f"{NAMES[world]}, (b): rank correlation of the KL and {words}"
+            quantity = f"{group}, (b): rank correlation of the KL and {words}"
             yield judged(quantity, rank_correlation(part, "kl", name), sign=sign)
 
 
@@ -88,22 +82,21 @@ NOTE = (
     "E‖z − z'‖² over samples of two posteriors is the squared distance of their means plus both variances, summed over "
     "latents. As the KL vanishes it rises to twice the number of latents, its value for a collapsed model, however far "
     "apart the data are: part (b) cannot hold as printed over the whole range of KL. What falls is the distance of "
-    "means, and what rises is the overlap, which is what the proof argues with. At full scale models on sprites are "
-    "the 108 of 12 000 steps, of nine cells."
+    "means, and what rises is the overlap, which is what the proof argues with."
 )
 
 
 @where_measured
 def draw(outcome: Outcome) -> Figure:
     """Distance as printed, distance of means and overlap against the KL; crosses are what random pairs have."""
-    parts = list(worlds(outcome.tables["members"]))
+    parts = list(groups_of(outcome.tables["members"]))
     shown = (
         ("near", "far", "E‖z − z'‖² of neighbours"),
         ("near_means", "far_means", "‖μ − μ'‖² of neighbours"),
         ("overlap", None, "overlap of neighbours"),
         ("shared", "shared_chance", "neighbours among overlapping"),
     )
-    titles = [f"{words}\n{NAMES[world]}" for world, _ in parts for _, _, words in shown]
+    titles = ["\n".join((words, *where)) for where, _ in parts for _, _, words in shown]
     figure, axes = panels(titles, rows=len(parts), width=2.9, height=2.4)
     turn = iter(axes)
     for _, part in parts:
@@ -131,9 +124,9 @@ THEOREM2 = Artefact(
     "partly where ten times as many do as by chance. (b) reproduced where the 95 % bootstrap interval of the rank "
     "correlation of KL and distance over models lies above zero, and below zero for the overlap.",
     presets={
-        "smoke": Settings((Group(SMOKE[0], (*CELLS[1:], Cell("β-VAE", 0.1))),)),
-        "laptop": Settings((Group(LAPTOP[0], (*CELLS[1:], Cell("β-VAE", 0.25))),)),
-        "full": Settings((Group(MANY_SPRITES, EVERY_CELL), Group(SHAPES, CELLS))),
+        "smoke": GroupSettings((Group(SMOKE[0], (*CELLS[1:], Cell("β-VAE", 0.1))),)),
+        "laptop": GroupSettings((Group(LAPTOP[0], (*CELLS[1:], Cell("β-VAE", 0.25))),)),
+        "full": GroupSettings((Group(MANY_SPRITES, EVERY_CELL), Group(SPRITES, CELLS), Group(SHAPES, CELLS))),
     },
     measure=measure,
     draw=draw,
