@@ -159,7 +159,7 @@ def draw(outcome: Outcome) -> Figure:
         name: tables[name][tables[name]["passes"] == 1] for name in ("signs", "exchanged") if name in tables
     }
     parts = list(worlds(shown["signs"])) if shown else []
-    titles = ["matrices whose answer is known"]
+    titles = ["matrices whose answer is known\nby mean length of columns"]
     for title in ("one decoder, three signs", "signs exchanged", "what Table 1 reports"):
         titles += [f"{title}\n{NAMES[world]}" for world, _ in parts]
     figure, axes = panels(titles, rows=1 + (len(parts) > 1), width=3.6, height=2.7)

@@ -119,9 +119,9 @@ def draw_matrices(panel: Any, matrices: pd.DataFrame) -> None:
                 more = wide[name, kind, length] - wide[name, "orthogonal", length]
                 label = None if ticks[1:] else kind
                 panel.errorbar(across, more.mean(), more.std(), fmt="o", color=colour, capsize=2, label=label)
-        panel.annotate(NAMED[name], (place, 1.0), xycoords=("data", "axes fraction"), ha="center", fontsize=8)
+        below = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "top", "fontsize": 8}
+        panel.annotate(NAMED[name], (place, -0.12), **below)
     panel.axhline(0, color="grey", linewidth=0.7)
     panel.set_xticks(ticks, [f"{length:g}" for length in LENGTHS] * len(FORMS), fontsize=7)
-    panel.set_xlabel("mean length of columns", fontsize=8)
     panel.set_ylabel("score less that of orthogonal columns", fontsize=8)
     panel.legend(fontsize=7, frameon=False, loc="lower right")
