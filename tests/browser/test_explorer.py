@@ -145,7 +145,8 @@ def test_the_plane_of_factors_leads_to_items(visit, server):
     frame = plane.bounding_box()
     plane.locator("img").first.click(position={"x": 0.8 * frame["width"], "y": 0.5 * frame["height"]})
     page.wait_for_selector(".view .item img[src^='data:']")
-    assert page.get_by_label("Factor scale").input_value() == "6"
+    chosen = page.get_by_label("Factor scale").element_handle()
+    page.wait_for_function("chosen => chosen.value === '6'", arg=chosen)
 
 
 def test_an_item_is_encoded_to_its_point(visit, server):
