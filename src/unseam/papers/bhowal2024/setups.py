@@ -78,8 +78,10 @@ class Setup:
     Attributes:
         world: name of the data set.
         options: of the data set.
-        architecture: ``mlp`` for dSprites, ``bhowal_faces`` and ``bhowal_shapes`` for the convolutional networks.
-        widths: hidden widths of an ``mlp``'s encoder and decoder.
+        architecture: ``mlp`` for dSprites, ``bhowal_faces`` and ``bhowal_shapes`` for the convolutional networks;
+            ``released_mlp`` has the encoder of the first and the decoder of the released scripts, of three tanh layers.
+        widths: hidden widths of the encoder and decoder of the first, and of the encoder of the last, whose decoder
+            repeats the last of them.
         weight: of the reconstruction loss; 1 as printed, 4 where half the resolution leaves a quarter of the pixels.
         latent: not stated; 10 is the default of the released code.
         steps, batch_size: not stated, and the released scripts have several defaults. Latents turn long after losses
@@ -101,11 +103,11 @@ class Setup:
 
     world: str
     options: tuple[tuple[str, Any], ...] = ()
-    architecture: Literal["mlp", "bhowal_faces", "bhowal_shapes"] = "bhowal_shapes"
+    architecture: Literal["mlp", "released_mlp", "bhowal_faces", "bhowal_shapes"] = "bhowal_shapes"
     widths: tuple[int, ...] = ()
     weight: float = 1.0
     latent: int = 10
-    steps: int = 48_000
+    steps: int = 120_000
     batch_size: int = 128
     marks: tuple[float, ...] = (0.25, 0.5, 0.75)
     seeds: int = 6
@@ -143,11 +145,7 @@ class Setup:
             world=self.world,
             world_options=self.options,
             train_fraction=0.8,
-            architecture=self.architecture,
-            encoder_widths=self.widths,
-            decoder_widths=self.widths,
-            encoder_activation="relu",
-            decoder_activation="relu",
+            **self._networks(),
             latent=self.latent,
             **self._loss(),
             objective="beta_tcvae" if cell.family == "β-TCVAE" else "beta_elbo",
@@ -159,6 +157,17 @@ class Setup:
             precision=self.precision,
         )
         return [dataclasses.replace(first, seed=seed) for seed in range(self.seeds)]
+
+    def _networks(self) -> dict[str, Any]:
+        """Fields of a trial."""
+        released = self.architecture == "released_mlp"
+        return {
+            "architecture": "mlp" if released else self.architecture,
+            "encoder_widths": self.widths,
+            "decoder_widths": (*self.widths, self.widths[-1]) if released else self.widths,
+            "encoder_activation": "relu",
+            "decoder_activation": "tanh" if released else "relu",
+        }
 
     def _loss(self) -> dict[str, Any]:
         """Fields of a trial: −log p(x|z) is the weight times the squared error or cross entropy, up to a constant."""
@@ -191,7 +200,7 @@ class GroupSettings:
             raise ValueError(f"groups of one data set must differ in their steps, got {named}")
 
 
-SPRITES = Setup(world="sprites", architecture="mlp", widths=(1200, 1200), steps=120_000, batch_size=512)
+SPRITES = Setup(world="sprites", architecture="mlp", widths=(1200, 1200), batch_size=512)
 MANY_SPRITES = dataclasses.replace(SPRITES, steps=12_000, seeds=12)
 """For what is asked over more than a hundred models: losses have come to rest, latents have not done turning."""
 FACES = Setup(world="faces3d", architecture="bhowal_faces")
