@@ -179,6 +179,8 @@ def draw_figure(outcome: Outcome) -> Figure:
         for name, _, _ in TABLES:
             for _, part in parts:
                 _scatter(next(turn), part, form, name)
+    handles = [*axes[-1].get_legend_handles_labels()[0], *axes[0].get_legend_handles_labels()[0]]
+    figure.legend(handles=handles, fontsize=7, frameon=False, ncols=4, loc="outside upper center")
     return figure
 
 
@@ -188,7 +190,6 @@ def _bars(panel: Any, part: pd.DataFrame, name: str, published: Mapping[str, Pub
         panel.bar(place, values.mean(), 0.6, color=colour, alpha=0.8, yerr=_reach(values), capsize=3)
         label = None if place else "published"
         panel.plot(place, published[one.family].mean, "_", color="black", markersize=14, label=label)
-    panel.legend(fontsize=7, frameon=False)
     names = [one.family for one, _ in cells_of(part)]
     panel.set_xticks(range(len(names)), names)
 
@@ -208,7 +209,6 @@ def _scatter(panel: Any, part: pd.DataFrame, form: str, name: str) -> None:
             label=one.family,
         )
     panel.set_xlabel(FORMS[form], fontsize=8)
-    panel.legend(fontsize=7, frameon=False)
 
 
 def _reach(values: Any) -> float:
