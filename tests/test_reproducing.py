@@ -25,6 +25,10 @@ def test_all_artefacts_are_listed_with_their_verdicts(command):
     assert [row["artefact"] for row in rows] == list(artefacts())
     verdicts = {row["artefact"]: row["verdict"] for row in rows}
     assert verdicts["sikka2019.propositions"] == "reproduced"
+    for row in rows:
+        reproduced, judged = map(int, row["reproduced"].split(" of "))
+        assert 0 <= reproduced <= judged
+        assert (reproduced == judged) >= (row["verdict"] == "reproduced")
 
 
 def test_a_paper_is_listed_and_nothing_is_measured(command):

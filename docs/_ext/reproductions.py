@@ -28,15 +28,20 @@ def figure(artefact):
 
 
 def verdicts(kept):
-    lines = ["| artefact | shows | verdict | scale | time | on |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| artefact | shows | verdict | findings reproduced | scale | time | on |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for artefact, result in kept:
         title = f"[{artefact.key}](#{anchor(artefact)})"
         if result is None:
-            lines.append(f"| {title} | {artefact.title} | not measured yet | | | |")
+            lines.append(f"| {title} | {artefact.title} | not measured yet | | | | |")
             continue
         mark = f"{MARKS[result.verdict]} {result.verdict}"
         seconds, on = result.spent
-        lines.append(f"| {title} | {artefact.title} | {mark} | {result.scale} | {seconds:.0f} s | {on} |")
+        lines.append(
+            f"| {title} | {artefact.title} | {mark} | {result.tally} | {result.scale} | {seconds:.0f} s | {on} |"
+        )
     return "\n".join(lines)
 
 

@@ -91,6 +91,7 @@ def artefact_rows(kept: Sequence[tuple[Artefact, Result | None]]) -> list[Row]:
             "artefact": artefact.key,
             "shows": artefact.title,
             "verdict": "not measured yet" if result is None else result.verdict,
+            "reproduced": None if result is None else result.tally,
             "scale": None if result is None else result.scale,
             "seconds": None if result is None else result.spent.seconds,
             "on": None if result is None else result.spent.on,

@@ -172,6 +172,18 @@ class Result:
         return verdict(self.outcome.findings)
 
     @property
+    def tally(self) -> str:
+        """How many findings are reproduced, of those that could be run.
+
+        >>> said = ("reproduced", "partly", "not reproduced", "cannot be run here")
+        >>> found = tuple(Finding("", "", None, None, None, one) for one in said)
+        >>> Result("a2024.figure1", "smoke", {}, Outcome(found, {}), {}, 0.5).tally
+        '1 of 3'
+        """
+        run = [one.verdict for one in self.outcome.findings if one.verdict != "cannot be run here"]
+        return f"{run.count('reproduced')} of {len(run)}"
+
+    @property
     def spent(self) -> Spent:
         """Time and hardware of this measurement, or of the trainings that it found ready where these took longer."""
         trainings = self.outcome.tables.get("trainings")
