@@ -29,7 +29,7 @@ def figure(artefact):
 
 def verdicts(kept):
     lines = [
-        "| artefact | shows | verdict | findings reproduced | scale | time | on |",
+        "| artefact | shows | verdict | findings | scale | time | on |",
         "|---|---|---|---|---|---|---|",
     ]
     for artefact, result in kept:

@@ -14,6 +14,7 @@ import unseam
 from unseam import geometry
 from unseam.models import Encoding
 from unseam.papers import Outcome, Workplace, artefacts, on_world, results_folder
+from unseam.papers.bhowal2024 import runs
 from unseam.papers.bhowal2024.beyond import MEASURES, SCORED, _scopes
 from unseam.papers.bhowal2024.correlations import differences, rank_correlation
 from unseam.papers.bhowal2024.local import around, held_out_shifts
@@ -385,7 +386,7 @@ def test_batch_normalised_decoders_are_measured_in_evaluation_mode():
 
 def test_a_cell_with_a_diverged_model_is_not_kept(tmp_path, monkeypatch):
     """Models are compared seed by seed, so one that stood still must not stand beside the others."""
-    steps = unseam.papers.bhowal2024.runs.training_steps
+    steps = runs.training_steps
 
     def stumbling(stack, world, **options):
         stack.alive[1], stack.stopped_at[1] = False, 7
@@ -502,6 +503,10 @@ def test_figure4_draws_both_forms():
         for seed in range(3)
     ]
     figure = artefacts()["bhowal2024.figure4"].draw(Outcome((), {"members": pd.DataFrame(rows)}))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        *(one.family for one in CELLS),
+        "published",
+    ]
     drawn = [axes.lines[0] for axes in figure.axes[2:]]
     assert [line.get_xdata()[0] for line in drawn] == [2, 2, 3, 3]
     assert [line.get_ydata()[0] for line in drawn] == [0, 1, 0, 1]
@@ -520,9 +525,11 @@ def test_losses_share_the_printed_one_with_the_tables(tmp_path):
         codes_scored(setups[0], CELLS[2], here).path, found.path, rtol=1e-5, check_dtype=False
     )
     assert len(list(tmp_path.iterdir())) == files
-    other = codes_scored(setups[1], CELLS[2], here)
-    assert len(list(tmp_path.iterdir())) == files + 3
-    assert list(other.path.columns) == list(found.path.columns)
+    for setup in (setups[1], dataclasses.replace(setups[0], architecture="released_mlp")):
+        other = codes_scored(setup, CELLS[2], here)
+        files += 3
+        assert len(list(tmp_path.iterdir())) == files
+        assert list(other.path.columns) == list(found.path.columns)
 
 
 def test_the_released_decoder_has_three_tanh_layers():

@@ -9,6 +9,7 @@ from unseam import geometry
 from unseam.data import load
 from unseam.models import Encoding
 from unseam.papers.bhowal2024 import figure5, lemma5
+from unseam.papers.bhowal2024.bases import known_fits
 from unseam.papers.bhowal2024.known import known_matrices
 from unseam.papers.bhowal2024.released import (
     PASSES,
@@ -19,6 +20,7 @@ from unseam.papers.bhowal2024.released import (
     released_score,
     signed_fits,
 )
+from unseam.papers.bhowal2024.signs import ADDED
 
 CODE = Encoding(torch.zeros(4, 3), torch.full((4, 3), 0.2))
 
@@ -181,3 +183,15 @@ def test_printed_numbers_add_up_but_not_in_the_order_of_variance():
     for seed in range(20):
         ordered = np.sort(np.random.default_rng(seed).exponential(size=4096))[::-1]
         assert ordered[:1500].sum() / 1500 >= ordered[1500:2000].sum() / 500
+
+
+def test_bases_change_the_released_score_less_than_the_sign_does_after_twenty_steps():
+    """Not after one, where signs of singular vectors outweigh that of the penalty."""
+    table = known_fits(starts=8, pixels=150, latent=4).set_index(["passes", "start", "sign"])
+    wide = {name: table[name].unstack("sign")[list(ADDED)] for name in ("ten", "full", "norm")}
+    apart = (wide["ten"] - wide["full"]).abs()
+    reach = {name: scores.max(axis=1) - scores.min(axis=1) for name, scores in wide.items()}
+    assert apart.loc[20].max().max() < reach["full"].loc[20].min()
+    assert apart.loc[1].max().max() > reach["full"].loc[1].min()
+    ordered = {name: (scores.diff(axis=1).iloc[:, 1:] > 0).all(axis=1) for name, scores in wide.items()}
+    assert ordered["ten"].loc[20].all() and ordered["full"].loc[20].all()

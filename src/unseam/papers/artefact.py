@@ -149,6 +149,22 @@ class Spent(NamedTuple):
     on: str
 
 
+class Tally(NamedTuple):
+    """Findings of a result, without those that cannot be run.
+
+    >>> str(Tally(3, 1, 6)), str(Tally(3, 0, 6))
+    ('3 of 6, 1 partly', '3 of 6')
+    """
+
+    reproduced: int
+    partly: int
+    judged: int
+
+    def __str__(self) -> str:
+        partly = f", {self.partly} partly" if self.partly else ""
+        return f"{self.reproduced} of {self.judged}{partly}"
+
+
 @dataclass(frozen=True)
 class Result:
     """An artefact measured at one scale, with all that is needed to do it again.
@@ -172,16 +188,10 @@ class Result:
         return verdict(self.outcome.findings)
 
     @property
-    def tally(self) -> str:
-        """How many findings are reproduced, of those that could be run.
-
-        >>> said = ("reproduced", "partly", "not reproduced", "cannot be run here")
-        >>> found = tuple(Finding("", "", None, None, None, one) for one in said)
-        >>> Result("a2024.figure1", "smoke", {}, Outcome(found, {}), {}, 0.5).tally
-        '1 of 3'
-        """
+    def tally(self) -> Tally:
+        """How many of the findings are reproduced."""
         run = [one.verdict for one in self.outcome.findings if one.verdict != "cannot be run here"]
-        return f"{run.count('reproduced')} of {len(run)}"
+        return Tally(run.count("reproduced"), run.count("partly"), len(run))
 
     @property
     def spent(self) -> Spent:

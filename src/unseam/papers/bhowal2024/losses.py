@@ -183,7 +183,9 @@ def _released(setup: Setup) -> Setup:
     return dataclasses.replace(setup, architecture="released_mlp")
 
 
-PRINTED_24, CROSS_24 = _under(dataclasses.replace(SPRITES, steps=24_000, seeds=5), "gaussian", "bernoulli")
+AFFORDED = dataclasses.replace(SPRITES, steps=24_000, seeds=5)
+CROSS = dataclasses.replace(AFFORDED, likelihood="bernoulli")
+BRIEF = dataclasses.replace(LAPTOP[0], steps=2000)
 
 
 LOSSES = Artefact(
@@ -191,7 +193,8 @@ LOSSES = Artefact(
     title="Beyond the paper: MIG and MIG-sup under several losses, and with the released decoder",
     claim="Some loss and decoder, the printed ones (Eq. 5, Table 3) or near those of the released scripts, give Tables "
     "4 and 5 on dSprites.",
-    criterion="Made after Tables 4 and 5 were seen under the printed loss. Every training is judged by itself: by its "
+    criterion="Made after Tables 4 and 5 were seen under the printed loss; the tanh decoder was added after the other "
+    "losses had been seen, and a small trial of it. Every training is judged by itself: by its "
     f"distance from all cells, at most {FAR:g} published standard deviations, by each cell, and by the orders of "
     f"Tables 4 and 5. {CELL_RULE} {ORDER_RULE} {SETTLED_RULE} Nor is anything under a loss whose KL "
     f"moves by more than {MOVED:.0%} in the last quarter.",
@@ -202,14 +205,19 @@ LOSSES = Artefact(
                 _released(smoke(SPRITES, likelihood="bernoulli")),
             )
         ),
-        "laptop": Settings(_under(dataclasses.replace(LAPTOP[0], steps=2000), "gaussian", "bernoulli")),
+        "laptop": Settings(
+            (
+                *_under(BRIEF, "gaussian", "bernoulli"),
+                _released(dataclasses.replace(BRIEF, likelihood="bernoulli")),
+            )
+        ),
         "full": Settings(
             (
                 SPRITES,
                 MANY_SPRITES,
-                _released(PRINTED_24),
-                CROSS_24,
-                _released(CROSS_24),
+                _released(AFFORDED),
+                CROSS,
+                _released(CROSS),
                 dataclasses.replace(MANY_SPRITES, likelihood="gaussian_learned"),
             )
         ),  # the printed loss and network in full and at 12 000 steps, the others for as long as could be afforded

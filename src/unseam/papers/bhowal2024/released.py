@@ -21,6 +21,7 @@ __all__ = [
     "SIGNS",
     "Fit",
     "gram_root",
+    "released_distances",
     "released_errors",
     "released_fit",
     "released_score",
@@ -144,20 +145,29 @@ def released_errors(decoder: Decoder, code: Encoding) -> dict[str, float]:
 
 
 def released_score(matrices: Tensor) -> Tensor:
-    """Mean of three distances (...) of matrices (..., data, latent) as ``checking_orthogonality`` takes them.
-
-    They are those of U, Σ and Vᵀ from the bases and singular values of MN (see :func:`released_fit`) and from I; not
-    squared, not normalised, the bases full and as a library returns them.
+    """Mean of :func:`released_distances` (...), as ``checking_orthogonality`` has it without ``--norm``.
 
     >>> orthogonal = torch.diag(torch.tensor([1.0, 2.0]))  # the longer column second
     >>> bool(released_score(orthogonal) > 1)
     True
     """
+    return released_distances(matrices).mean(-1)
+
+
+def released_distances(matrices: Tensor) -> Tensor:
+    """Three distances (..., 3) of matrices (..., data, latent) as ``checking_orthogonality`` takes them.
+
+    They are those of U, Vᵀ and Σ from the bases and singular values of MN (see :func:`released_fit`) and from I; not
+    squared, not normalised, the bases full and as a library returns them.
+
+    >>> released_distances(torch.eye(2))
+    tensor([0., 0., 0.])
+    """
     left, values, right = torch.linalg.svd(matrices)
     other, lengths, _ = torch.linalg.svd(_nearest(matrices))
     identity = torch.eye(right.shape[-1], dtype=matrices.dtype, device=matrices.device)
     parts = [torch.linalg.matrix_norm(apart) for apart in (left - other, right - identity)]
-    return (sum(parts) + torch.linalg.vector_norm(values - lengths, dim=-1)) / 3
+    return torch.stack([*parts, torch.linalg.vector_norm(values - lengths, dim=-1)], -1)
 
 
 def gram_root(gram: Tensor) -> Tensor:

@@ -100,8 +100,8 @@ def followed(setup: Setup, cell: Cell, where: Workplace) -> Followed:
 def codes_scored(setup: Setup, cell: Cell, where: Workplace) -> CodesScored:
     """Train all seeds of a cell together and score their codes.
 
-    Cells of the printed loss are those of the paper's tables: :func:`followed` measures them in full, so that they are
-    not trained twice.
+    Cells of the printed loss and networks are those of the paper's tables: :func:`followed` measures them in full, so
+    that they are not trained twice.
 
     >>> import torch
     >>> from unseam.papers.bhowal2024.setups import SPRITES, smoke
@@ -109,7 +109,7 @@ def codes_scored(setup: Setup, cell: Cell, where: Workplace) -> CodesScored:
     >>> len(codes_scored(tiny, CELLS[2], Workplace(torch.device("cpu"))).path)
     1
     """
-    if setup.likelihood == "gaussian":
+    if setup.likelihood == "gaussian" and setup.architecture != "released_mlp":
         found = followed(setup, cell, where)
         return CodesScored(found.path, found.trainings)
     return kept(where.shared, _name(setup, cell), CodesScored, lambda: _score(setup, cell, where))

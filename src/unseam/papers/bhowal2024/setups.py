@@ -79,14 +79,13 @@ class Setup:
         world: name of the data set.
         options: of the data set.
         architecture: ``mlp`` for dSprites, ``bhowal_faces`` and ``bhowal_shapes`` for the convolutional networks;
-            ``released_mlp`` has the encoder of the first and the decoder of the released scripts, of three tanh layers.
-        widths: hidden widths of the encoder and decoder of the first, and of the encoder of the last, whose decoder
-            repeats the last of them.
+            ``released_mlp`` is ``mlp`` with the decoder of the released scripts, which has three tanh layers.
+        widths: hidden widths of an MLP's encoder and decoder; the decoder of ``released_mlp`` has the last one twice.
         weight: of the reconstruction loss; 1 as printed, 4 where half the resolution leaves a quarter of the pixels.
         latent: not stated; 10 is the default of the released code.
-        steps, batch_size: not stated, and the released scripts have several defaults. Latents turn long after losses
-            have come to rest, so that scores ask for more steps than losses do. An update of a stack of wide networks
-            costs as much as its pass over some hundred items, so that batches below 500 save little, while
+        steps, batch_size: not stated, and the released scripts have several defaults. Latents of MLPs turn long after
+            losses have come to rest, so that scores ask for more steps than losses do. An update of a stack of wide
+            networks costs as much as its pass over some hundred items, so that batches below 500 save little, while
             convolutions cost in proportion to items.
         marks: shares of the training at which scores are recorded, besides its end.
         seeds: models a cell; six are enough for paired tests, and leave the time for long trainings.
@@ -164,7 +163,7 @@ class Setup:
         return {
             "architecture": "mlp" if released else self.architecture,
             "encoder_widths": self.widths,
-            "decoder_widths": (*self.widths, self.widths[-1]) if released else self.widths,
+            "decoder_widths": (*self.widths, *self.widths[-1:]) if released else self.widths,
             "encoder_activation": "relu",
             "decoder_activation": "tanh" if released else "relu",
         }
