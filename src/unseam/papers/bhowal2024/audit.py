@@ -12,6 +12,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Outcome, Verdict, Workplace
 from unseam.papers.bhowal2024.bases import draw_fits, judged_fits, known_fits
 from unseam.papers.bhowal2024.known import draw_matrices, judged_matrices, known_matrices
+from unseam.papers.bhowal2024.released import PASSES
 from unseam.papers.bhowal2024.rows import worlds
 from unseam.papers.bhowal2024.rules import PAIRED_ORDER_RULE, by_seed, paired
 from unseam.papers.bhowal2024.runs import trained
@@ -172,16 +173,19 @@ def draw(outcome: Outcome) -> Figure:
     """Known matrices; each decoder under three signs; models with signs given, exchanged and left out; Table 1."""
     tables = outcome.tables
     shown = {
-        name: tables[name][tables[name]["passes"] == 1] for name in ("signs", "exchanged") if name in tables
+        name: tables[name][tables[name]["passes"] == PASSES[-1]]
+        for name in ("signs", "exchanged")
+        if name in tables
     }
     parts = list(worlds(shown["signs"])) if shown else []
+    most = _passes(PASSES[-1])
     titles = [
         "matrices whose answer is known\nby mean length of columns",
-        "one known decoder, three signs\n20 passes",
+        f"one known decoder, three signs\n{most}",
     ]
-    for title in ("one decoder, three signs", "signs exchanged", "what Table 1 reports"):
+    for title in (f"one decoder, three signs, {most}", f"signs exchanged, {most}", "what Table 1 reports"):
         titles += [f"{title}\n{NAMES[world]}" for world, _ in parts]
-    figure, axes = panels(titles, rows=1 + (len(parts) > 1), width=3.6, height=2.7)
+    figure, axes = panels(titles, rows=(len(titles) + 1) // 2, width=3.6, height=2.4)
     draw_matrices(axes[0], tables["matrices"])
     draw_fits(axes[1], tables["bases"])
     turn = iter(axes[2:])
