@@ -150,7 +150,7 @@ class Spent(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Findings of a result, without those that cannot be run.
+    """Findings of a result, without those that cannot be run; ``partly`` are not among the ``reproduced``.
 
     >>> str(Tally(3, 1, 6)), str(Tally(3, 0, 6))
     ('3 of 6, 1 partly', '3 of 6')

@@ -46,7 +46,7 @@ class Settings:
     Attributes:
         setups: of the models.
         draws, data, latent: number and size of known matrices.
-        starts, pixels: of fits to a known decoder.
+        starts, pixels: of fits to known decoders.
     """
 
     setups: tuple[Setup, ...]
@@ -58,7 +58,7 @@ class Settings:
 
 
 def measure(settings: Settings, place: Workplace) -> Outcome:
-    """Matrices whose answer is known, one decoder under three signs, signs exchanged among models, and rates."""
+    """Matrices whose answer is known, one decoder under three factors, factors exchanged among models, and rates."""
     matrices = known_matrices(draws=settings.draws, data=settings.data, latent=settings.latent)
     bases = known_fits(starts=settings.starts, pixels=settings.pixels, latent=settings.latent)
     found = [*judged_matrices(matrices), *judged_fits(bases)]
@@ -89,7 +89,7 @@ def _one_decoder(signs: pd.DataFrame, points: pd.DataFrame) -> Iterator[Finding]
             )
             follows = float(((np.diff(scores, axis=1) > 0).all(1)).mean())
             yield Finding(
-                f"{NAMES[str(world)]}, {_passes(passes)}, {words}: one decoder under three signs, largest less "
+                f"{NAMES[str(world)]}, {_passes(passes)}, {words}: one decoder under three factors, largest less "
                 "smallest",
                 "0: one decoder, one score",
                 float(apart.mean()),
@@ -122,7 +122,7 @@ def _started(signs: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _passes(passes: Any) -> str:
-    return "one pass" if passes == 1 else f"{passes} passes"
+    return "one step" if passes == 1 else f"{passes} steps"
 
 
 def _reports(members: pd.DataFrame) -> Iterator[Finding]:
@@ -161,16 +161,15 @@ def _faithful(members: pd.DataFrame) -> Iterator[Finding]:
 NOTE = (
     "The procedure is that of the released code at revision 8f40aad with the defaults of its arguments, one point's "
     "ten noises in one step, and with twenty; with which arguments the published numbers were made is not recorded "
-    "there. Scores of models under signs are relative to the largest of the three, and over bases of ten vectors, "
-    "where the code has full ones. What that changes the known decoder tells, which is scored in this form, over full "
-    "bases, and over full bases with each distance relative to its largest, as with --norm. All models are fitted from "
-    "the same random starts with the same noises, so that their scores share what these do. 'Not reproduced' says that "
-    "a statement which a sound measurement would satisfy fails under that procedure."
+    "there. Scores of models are relative to the largest of the three, and over bases of ten vectors, where the code "
+    "has full ones; all models are fitted from the same random starts with the same noises. Known decoders are scored "
+    "in this form, over full bases, and over full bases with each distance relative to its largest, as with --norm. "
+    "'Not reproduced' says that a statement which a sound measurement would satisfy fails under that procedure."
 )
 
 
 def draw(outcome: Outcome) -> Figure:
-    """Known matrices; each decoder under three signs; models with signs given, exchanged and left out; Table 1."""
+    """Known matrices; each decoder under three factors; models with factors given, exchanged and left out; Table 1."""
     tables = outcome.tables
     shown = {
         name: tables[name][tables[name]["passes"] == PASSES[-1]]
@@ -181,9 +180,13 @@ def draw(outcome: Outcome) -> Figure:
     most = _passes(PASSES[-1])
     titles = [
         "matrices whose answer is known\nby mean length of columns",
-        f"one known decoder, three signs\n{most}",
+        f"known decoders, three factors, {most}\nsolid: with passive latents, dashed: without",
     ]
-    for title in (f"one decoder, three signs, {most}", f"signs exchanged, {most}", "what Table 1 reports"):
+    for title in (
+        f"one decoder, three factors, {most}",
+        f"factors exchanged, {most}",
+        "what Table 1 reports",
+    ):
         titles += [f"{title}\n{NAMES[world]}" for world, _ in parts]
     figure, axes = panels(titles, rows=(len(titles) + 1) // 2, width=3.6, height=2.4)
     draw_matrices(axes[0], tables["matrices"])
@@ -252,8 +255,8 @@ AUDIT = Artefact(
     "order of models (Table 6) is theirs; errors are lower for better fits, and the non-linear fit's for its "
     "non-linearity (Table 1).",
     criterion="Orthogonal columns score 0 at any length, and lower than random and oblique ones (the latter, and other "
-    "lengths, were added after the first were seen); one decoder has one score whatever the penalty's sign (a known "
-    "decoder in three forms of the score was added after models had been seen); the order of models is the same when "
+    "lengths, were added after the first were seen); one decoder has one score whatever the penalty's sign (known "
+    "decoders in three forms of the score were added after models had been seen); the order of models is the same when "
     "signs change places, and with none; the error of a perfect fit is the lowest; Table 1's order is the same at any "
     f"rates, and there is none where nothing is fitted. {PAIRED_ORDER_RULE}",
     presets={

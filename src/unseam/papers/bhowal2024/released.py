@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 SIGNS = (1.0, 0.0, -0.7, -1.4)
-"""Factors of the penalty for β-TCVAE, β-VAE and VAE (the second is none): ``load_loss`` goes by who comes first."""
+"""Factors of the penalty, for β-TCVAE, none (0), β-VAE and VAE: ``load_loss`` goes by who comes first."""
 PASSES = (1, 20)
 """Over the ten noises, which are one batch: a step by default, and more for those who would change the argument."""
 RATES = {"linear": 1e-4, "nonlinear": 0.1}
@@ -157,8 +157,8 @@ def released_score(matrices: Tensor) -> Tensor:
 def released_distances(matrices: Tensor) -> Tensor:
     """Three distances (..., 3) of matrices (..., data, latent) as ``checking_orthogonality`` takes them.
 
-    They are those of U, Vᵀ and Σ from the bases and singular values of MN (see :func:`released_fit`) and from I; not
-    squared, not normalised, the bases full and as a library returns them.
+    They are those of U from that of MN (see :func:`released_fit`), of Vᵀ from I, and of Σ from that of MN; not squared,
+    not normalised, the bases full and as a library returns them.
 
     >>> released_distances(torch.eye(2))
     tensor([0., 0., 0.])

@@ -96,7 +96,7 @@ class Setup:
         noises, held_out: of a local fit, fitted and scored on.
         fit_steps: of a local fit; the last one is judged, the others show that it has settled.
         audited: of the points, how many the released procedure is followed at.
-        precision: arithmetic of the training; measured is in single precision, or double where it says so.
+        precision: arithmetic of the training; measurements are in single precision, or double where they say so.
         likelihood: ``gaussian`` for the printed squared error; the others are near those of the released scripts.
     """
 

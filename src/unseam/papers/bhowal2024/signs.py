@@ -16,8 +16,8 @@ __all__ = ["ADDED", "compared", "relative", "roles"]
 ADDED = tuple(sign for sign in SIGNS if sign)
 """The three factors of the released penalty, in the order of the paper's columns."""
 ROLES: Mapping[str, Mapping[str, float]] = {
-    "signs as released": dict(zip(FAMILIES, ADDED, strict=True)),
-    "signs exchanged": dict(zip(FAMILIES, reversed(ADDED), strict=True)),
+    "factors as released": dict(zip(FAMILIES, ADDED, strict=True)),
+    "factors exchanged": dict(zip(FAMILIES, reversed(ADDED), strict=True)),
     "no penalty": dict.fromkeys(FAMILIES, 0.0),
 }
 """Which model is measured under which factor."""
@@ -47,7 +47,7 @@ def roles(signs: pd.DataFrame) -> pd.DataFrame:
     ...     for cell in CELLS for sign in SIGNS
     ... ])
     >>> found = roles(rows).set_index(["roles", "family"])["released"]
-    >>> [round(float(found[role, "VAE"]), 2) for role in ("signs as released", "signs exchanged")]
+    >>> [round(float(found[role, "VAE"]), 2) for role in ("factors as released", "factors exchanged")]
     [1.0, 0.29]
     """
     import pandas as pd
