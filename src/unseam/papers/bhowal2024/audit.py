@@ -17,7 +17,7 @@ from unseam.papers.bhowal2024.rows import worlds
 from unseam.papers.bhowal2024.rules import PAIRED_ORDER_RULE, by_seed, paired
 from unseam.papers.bhowal2024.runs import trained
 from unseam.papers.bhowal2024.setups import FAMILIES, LAPTOP, NAMES, SHAPES, SMOKE, SPRITES, Setup
-from unseam.papers.bhowal2024.signs import ADDED, compared, roles
+from unseam.papers.bhowal2024.signs import ADDED, compared, one_score, roles
 from unseam.papers.bhowal2024.table6 import with_od
 from unseam.papers.rolinek2019.cells import mean_interval
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AUDIT"]
 
-SAME = 1e-6
 SCORES = {"released": "score as released", "defined": "score as defined"}
 PERFECT = 1e-12
 NO_GAIN = "no lower, where nothing is fitted"
@@ -83,21 +82,9 @@ def _one_decoder(signs: pd.DataFrame, points: pd.DataFrame) -> Iterator[Finding]
         for name, words in SCORES.items():
             wide = part.pivot_table(index=["family", "beta", "seed"], columns="sign", values=name)
             scores = wide[list(ADDED)].to_numpy(dtype=float)
-            apart = scores.max(1) - scores.min(1)
-            means = ", ".join(
-                f"{sign:+g}: {value:.3f}" for sign, value in zip(ADDED, scores.mean(0), strict=True)
-            )
-            follows = float(((np.diff(scores, axis=1) > 0).all(1)).mean())
-            yield Finding(
-                f"{NAMES[str(world)]}, {_passes(passes)}, {words}: one decoder under three factors, largest less "
-                "smallest",
-                "0: one decoder, one score",
-                float(apart.mean()),
-                *mean_interval(apart),
-                "reproduced" if apart.max() < SAME else "not reproduced",
-                f"{means}; ordered by the factor for {100 * follows:.0f} % of {len(apart)} decoders (17 % by chance)"
-                + (f" and at {100 * at_points:.0f} % of points" if name == "released" else ""),
-            )
+            found = one_score(f"{NAMES[str(world)]}, {_passes(passes)}, {words}", scores, "for decoders")
+            more = f" and at {100 * at_points:.0f} % of points" if name == "released" else ""
+            yield found._replace(note=found.note + more)
 
 
 def _exchanged(table: pd.DataFrame) -> Iterator[Finding]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,8 +12,7 @@ from unseam.drawing import COLOURS
 from unseam.models import Encoding
 from unseam.papers.artefact import Finding
 from unseam.papers.bhowal2024.released import PASSES, gram_root, released_distances, released_fit
-from unseam.papers.bhowal2024.signs import ADDED
-from unseam.papers.rolinek2019.cells import mean_interval
+from unseam.papers.bhowal2024.signs import ADDED, one_score
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +25,6 @@ FORMS = {
     "norm": "full bases, each distance over its largest, as with --norm",
 }
 NAMED = {"ten": "bases of ten", "full": "full bases", "norm": "full bases, --norm"}
-SAME = 1e-6
 ACTIVE, PASSIVE = 0.05, 1.0
 """Variances of the posterior."""
 
@@ -75,20 +72,9 @@ def judged_fits(table: pd.DataFrame) -> Iterator[Finding]:
     for (passive, passes), part in table.groupby(["passive", "passes"]):
         for name, words in FORMS.items():
             scores = part.pivot_table(index="start", columns="sign", values=name)[list(ADDED)].to_numpy(float)
-            apart = scores.max(1) - scores.min(1)
-            means = ", ".join(
-                f"{sign:+g}: {value:.3f}" for sign, value in zip(ADDED, scores.mean(0), strict=True)
-            )
-            follows = float((np.diff(scores, axis=1) > 0).all(1).mean())
             turns = "one step" if passes == 1 else f"{passes} steps"
-            yield Finding(
-                f"known decoder, {passive} passive latents, {turns}, {words}: one decoder under three factors, largest "
-                "less smallest",
-                "0: one decoder, one score",
-                float(apart.mean()),
-                *mean_interval(apart),
-                "reproduced" if apart.max() < SAME else "not reproduced",
-                f"{means}; ordered by the factor from {100 * follows:.0f} % of {len(apart)} starts (17 % by chance)",
+            yield one_score(
+                f"known decoder, {passive} passive latents, {turns}, {words}", scores, "from starts"
             )
 
 

@@ -5,22 +5,53 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from unseam.papers.artefact import Finding
 from unseam.papers.bhowal2024.released import SIGNS
 from unseam.papers.bhowal2024.setups import FAMILIES
+from unseam.papers.rolinek2019.cells import mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ADDED", "compared", "relative", "roles"]
+__all__ = ["ADDED", "compared", "one_score", "relative", "roles"]
 
 ADDED = tuple(sign for sign in SIGNS if sign)
 """The three factors of the released penalty, in the order of the paper's columns."""
+SAME = 1e-6
 ROLES: Mapping[str, Mapping[str, float]] = {
     "factors as released": dict(zip(FAMILIES, ADDED, strict=True)),
     "factors exchanged": dict(zip(FAMILIES, reversed(ADDED), strict=True)),
     "no penalty": dict.fromkeys(FAMILIES, 0.0),
 }
 """Which model is measured under which factor."""
+
+
+def one_score(words: str, scores: NDArray[np.float64], among: str) -> Finding:
+    """Whether a decoder has one score under three factors; the note says how they are ordered.
+
+    Args:
+        words: what is scored, and how.
+        scores: (case, factor), relative to the largest.
+        among: what cases are, with the preposition that belongs to them.
+
+    >>> one_score("a decoder", np.array([[0.3, 0.7, 1.0], [0.2, 0.9, 1.0]]), "from starts").note
+    '+1: 0.250, -0.7: 0.800, -1.4: 1.000; ordered by the factor from 100 % of 2 starts (17 % by chance)'
+    """
+    apart = scores.max(1) - scores.min(1)
+    means = ", ".join(f"{sign:+g}: {value:.3f}" for sign, value in zip(ADDED, scores.mean(0), strict=True))
+    follows = float((np.diff(scores, axis=1) > 0).all(1).mean())
+    where, cases = among.split()
+    return Finding(
+        f"{words}: one decoder under three factors, largest less smallest",
+        "0: one decoder, one score",
+        float(apart.mean()),
+        *mean_interval(apart),
+        "reproduced" if apart.max() < SAME else "not reproduced",
+        f"{means}; ordered by the factor {where} {100 * follows:.0f} % of {len(apart)} {cases} (17 % by chance)",
+    )
 
 
 def compared(signs: pd.DataFrame) -> pd.DataFrame:
