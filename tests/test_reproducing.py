@@ -6,7 +6,7 @@ import pytest
 
 import unseam
 from unseam.cli import main
-from unseam.papers import artefacts, load_result
+from unseam.papers import artefacts, load_result, on_world
 from unseam.reproducing import chosen_artefacts, run_artefacts
 
 
@@ -128,6 +128,18 @@ def test_a_published_data_set_takes_the_place_of_its_twin(tmp_path, monkeypatch)
         )
     with pytest.raises(ValueError, match="world must be one of dsprites, shapes3d, got 'mars'"):
         next(run_artefacts([table], "smoke", out=None, device="cpu", world="mars"))
+
+
+def test_whoever_names_a_data_set_waits_for_no_other(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    table = artefacts()["bhowal2024.table6"]
+    (result,) = run_artefacts([table], "full", out=None, device="cpu", world="dsprites")
+    (finding,) = result.outcome.findings
+    assert finding.quantity == "dSprites" and finding.verdict == "cannot be run here"
+    settings = on_world(artefacts()["bhowal2024.beyond"].presets["full"], "shapes3d")
+    assert [group.setup.world for group in settings.groups] == ["shapes3d"]
+    both = on_world(artefacts()["rolinek2019.foretold"].presets["full"], "dsprites")
+    assert len(both.setups) == len(both.betas), "data sets that are compared stay together"
 
 
 def test_the_published_data_set_is_measured_as_its_twin(monkeypatch):

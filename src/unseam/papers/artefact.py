@@ -224,6 +224,9 @@ def verdict(findings: tuple[Finding, ...]) -> Verdict:
 def on_world(settings: Any, world: str) -> Any:
     """Settings of an artefact with a published data set in the place of its twin, wherever they name it.
 
+    Of several that are looked at each by itself (``by_itself`` of their class), the others are left out: whoever names
+    one data set waits for no other.
+
     Args:
         settings: a frozen dataclass, with others in its fields.
         world: ``dsprites`` or ``shapes3d``, whose file has to be there.
@@ -242,13 +245,15 @@ def on_world(settings: Any, world: str) -> Any:
 
 def _exchanged(value: Any, world: str) -> Any:
     if isinstance(value, tuple):
-        return tuple(_exchanged(part, world) for part in value)
+        parts = tuple(_exchanged(part, world) for part in value)
+        changed = tuple(new for old, new in zip(value, parts, strict=True) if new != old)
+        return changed if changed and all(getattr(part, "by_itself", False) for part in value) else parts
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     if getattr(value, "world", None) == TWINS[world]:
         return dataclasses.replace(value, world=world, options=())
-    parts = {item.name: _exchanged(getattr(value, item.name), world) for item in dataclasses.fields(value)}
-    return dataclasses.replace(value, **parts)
+    fields = {item.name: _exchanged(getattr(value, item.name), world) for item in dataclasses.fields(value)}
+    return dataclasses.replace(value, **fields)
 
 
 def reproduce(

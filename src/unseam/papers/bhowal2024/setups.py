@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from unseam.data import World, load
 from unseam.trial import Trial
@@ -100,6 +100,9 @@ class Setup:
         likelihood: ``gaussian`` for the printed squared error; the others are near those of the released scripts.
     """
 
+    by_itself: ClassVar[bool] = True
+    """No artefact compares models of two data sets."""
+
     world: str
     options: tuple[tuple[str, Any], ...] = ()
     architecture: Literal["mlp", "released_mlp", "bhowal_faces", "bhowal_shapes"] = "bhowal_shapes"
@@ -183,6 +186,7 @@ class Setup:
 class Group:
     """Cells of a data set whose models are compared with each other."""
 
+    by_itself: ClassVar[bool] = True
     setup: Setup
     cells: tuple[Cell, ...]
 
