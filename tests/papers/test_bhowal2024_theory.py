@@ -186,12 +186,10 @@ def test_printed_numbers_add_up_but_not_in_the_order_of_variance():
 
 
 def test_bases_change_the_released_score_less_than_the_factor_does_after_twenty_steps():
-    """Not after one, where signs of singular vectors may outweigh the penalty, unless passive latents have it grow."""
     table = known_fits(starts=8, pixels=150, latent=4)
     for _, own in table.groupby("passive"):
         wide = own.set_index(["passes", "start", "sign"])
         ten, full = (wide[name].unstack("sign")[list(ADDED)] for name in ("ten", "full"))
         reach, apart = full.max(axis=1) - full.min(axis=1), (ten - full).abs().max(axis=1)
         assert apart.loc[20].max() < reach.loc[20].min()
-        assert apart.loc[1].max() > reach.loc[1].min()
         assert all((scores.loc[20].diff(axis=1).iloc[:, 1:] > 0).all(axis=None) for scores in (ten, full))

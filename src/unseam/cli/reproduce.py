@@ -48,8 +48,7 @@ def reproduce_artefacts(
     _check(report)
     if scale is None and (target is None or "." not in target):
         kept = [(artefact, committed(artefact, out or results_folder())) for artefact in artefacts]
-        rows = artefact_rows(kept, as_json=as_json)
-        print_rows(rows, title="artefacts and their committed verdicts", as_json=as_json)
+        print_rows(artefact_rows(kept), title="artefacts and their committed verdicts", as_json=as_json)
         _report([result for _, result in kept if result is not None], report, as_json)
         return
     results = list(run_artefacts(artefacts, scale or "smoke", out=out, device=device, world=world))
@@ -80,28 +79,27 @@ def standing(result: Result, kept: Result | None) -> str:
     return f"{words}Committed at {kept.scale} scale: {kept.verdict} ({kept.spent.seconds:.0f} s on {kept.spent.on})."
 
 
-def artefact_rows(kept: Sequence[tuple[Artefact, Result | None]], *, as_json: bool = False) -> list[Row]:
-    """Artefacts with the verdicts of their committed results, and how many findings these are made of.
+def artefact_rows(kept: Sequence[tuple[Artefact, Result | None]]) -> list[Row]:
+    """Artefacts with the verdicts of their committed results, and how many findings these are over.
 
     >>> from unseam.papers import artefacts
     >>> artefact_rows([(artefacts()["sikka2019.figure1"], None)])[0]["verdict"]
     'not measured yet'
     """
-    rows: list[Row] = []
-    for artefact, result in kept:
-        row = {"artefact": artefact.key, "shows": artefact.title, "verdict": "not measured yet"}
-        if result is None:
-            rows.append(row | dict.fromkeys(("findings", "scale", "seconds", "on")))
-            continue
-        said = {
-            "verdict": result.verdict,
-            "findings": result.tally._asdict() if as_json else str(result.tally),
-            "scale": result.scale,
-            "seconds": result.spent.seconds,
-            "on": result.spent.on,
+    return [
+        {
+            "artefact": artefact.key,
+            "shows": artefact.title,
+            "verdict": "not measured yet" if result is None else result.verdict,
+            "reproduced": None if result is None else result.tally.reproduced,
+            "partly": None if result is None else result.tally.partly,
+            "judged": None if result is None else result.tally.judged,
+            "scale": None if result is None else result.scale,
+            "seconds": None if result is None else result.spent.seconds,
+            "on": None if result is None else result.spent.on,
         }
-        rows.append(row | said)
-    return rows
+        for artefact, result in kept
+    ]
 
 
 def finding_rows(result: Result) -> list[Row]:

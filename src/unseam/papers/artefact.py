@@ -102,6 +102,14 @@ class Workplace(NamedTuple):
     """Where artefacts of one paper keep what they measured of trainings that others of them need too."""
 
 
+class ByItself:
+    """Base of settings for one data set that no artefact compares with another: see :func:`on_world`.
+
+    >>> issubclass(ByItself, tuple)
+    False
+    """
+
+
 @dataclass(frozen=True)
 class Artefact:
     """A published table, figure or theorem that can be measured again.
@@ -224,8 +232,7 @@ def verdict(findings: tuple[Finding, ...]) -> Verdict:
 def on_world(settings: Any, world: str) -> Any:
     """Settings of an artefact with a published data set in the place of its twin, wherever they name it.
 
-    Of several that are looked at each by itself (``by_itself`` of their class), the others are left out: whoever names
-    one data set waits for no other.
+    Of several that are looked at each :class:`ByItself` the others are left out: whoever names one waits for no other.
 
     Args:
         settings: a frozen dataclass, with others in its fields.
@@ -247,7 +254,7 @@ def _exchanged(value: Any, world: str) -> Any:
     if isinstance(value, tuple):
         parts = tuple(_exchanged(part, world) for part in value)
         changed = tuple(new for old, new in zip(value, parts, strict=True) if new != old)
-        return changed if changed and all(getattr(part, "by_itself", False) for part in value) else parts
+        return changed if changed and all(isinstance(part, ByItself) for part in value) else parts
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     if getattr(value, "world", None) == TWINS[world]:

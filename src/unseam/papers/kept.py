@@ -23,9 +23,9 @@ Tables = TypeVar("Tables", bound="tuple[Any, ...]")
 def kept(folder: Path | None, name: str, kind: type[Tables], make: Callable[[], Tables]) -> Tables:
     """Tables that were made before under this name, or made now and kept.
 
-    They come as they are kept, with six digits, whether made now or before. A file of checksums stands beside them: if
-    any of the files is missing or was changed, that is an error, since a long training is not done again unasked; also
-    where a process was killed between writing two of them.
+    With a folder they come as they are kept, with six digits, whether made now or before. A file of checksums stands
+    beside them: if any of the files is missing or was changed, that is an error, since a long training is not done
+    again unasked; also where a process was killed between writing two of them.
 
     Args:
         folder: where they are kept, one CSV file a table; none for nowhere.

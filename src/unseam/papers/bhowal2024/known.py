@@ -92,7 +92,10 @@ def judged_matrices(matrices: pd.DataFrame) -> Iterator[Finding]:
             said: Verdict = "reproduced" if zero else "not reproduced"
             found = float(values.mean()), *mean_interval(values)
             yield Finding(f"matrices, {words}: {quantity}", "0", *found, said)
-        for kind, length in itertools.product(MATRICES[1:], LENGTHS):
+        lengths = (
+            LENGTHS if name == "released" else (1.0,)
+        )  # the others do not depend on it, as was just asked
+        for kind, length in itertools.product(MATRICES[1:], lengths):
             low, other = scores["orthogonal", length], scores[kind, length]
             yield lower(
                 f"matrices, {words}: orthogonal columns less {kind} ones, mean length {length:g}",
@@ -117,7 +120,7 @@ def draw_matrices(panel: Any, matrices: pd.DataFrame) -> None:
             ticks.append(across)
             for kind, colour in zip(MATRICES[1:], COLOURS, strict=False):
                 more = wide[name, kind, length] - wide[name, "orthogonal", length]
-                label = None if ticks[1:] else kind
+                label = kind if place == turn == 0 else None
                 panel.errorbar(across, more.mean(), more.std(), fmt="o", color=colour, capsize=2, label=label)
         below = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "top", "fontsize": 8}
         panel.annotate(NAMED[name], (place, -0.12), **below)

@@ -154,10 +154,10 @@ def published_cell(panel: Any, across: float, cell: Published, **look: Any) -> N
     panel.errorbar(across, cell.mean, cell.std, fmt="s", **look)
 
 
-def steps_in_words(steps: int) -> str:
+def steps_in_words(steps: Any) -> str:
     """For titles and findings.
 
     >>> steps_in_words(120_000)
     '120 000 steps'
     """
-    return f"{steps:,} steps".replace(",", " ")
+    return "one step" if steps == 1 else f"{steps:,} steps".replace(",", " ")

@@ -109,7 +109,7 @@ def codes_scored(setup: Setup, cell: Cell, where: Workplace) -> CodesScored:
     >>> len(codes_scored(tiny, CELLS[2], Workplace(torch.device("cpu"))).path)
     1
     """
-    if setup.likelihood == "gaussian" and setup.architecture != "released_mlp":
+    if setup.likelihood == "gaussian" and not setup.released:
         found = followed(setup, cell, where)
         return CodesScored(found.path, found.trainings)
     return kept(where.shared, _name(setup, cell), CodesScored, lambda: _score(setup, cell, where))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from unseam.data import World, load
+from unseam.papers.artefact import ByItself
 from unseam.trial import Trial
 
 __all__ = [
@@ -72,7 +73,7 @@ EVERY_CELL = (
 
 
 @dataclass(frozen=True)
-class Setup:
+class Setup(ByItself):
     """One data set of Table 3 and the choices around it.
 
     Attributes:
@@ -100,9 +101,6 @@ class Setup:
         likelihood: ``gaussian`` for the printed squared error; the others are near those of the released scripts.
     """
 
-    by_itself: ClassVar[bool] = True
-    """No artefact compares models of two data sets."""
-
     world: str
     options: tuple[tuple[str, Any], ...] = ()
     architecture: Literal["mlp", "released_mlp", "bhowal_faces", "bhowal_shapes"] = "bhowal_shapes"
@@ -124,6 +122,11 @@ class Setup:
     audited: int = 40
     precision: Literal["tf32", "float32", "bf16"] = "bf16"
     likelihood: Likelihood = "gaussian"
+
+    @property
+    def released(self) -> bool:
+        """Whether the decoder is that of the released scripts."""
+        return self.architecture == "released_mlp"
 
     def load(self) -> World:
         """The data set."""
@@ -162,7 +165,7 @@ class Setup:
 
     def _networks(self) -> dict[str, Any]:
         """Fields of a trial."""
-        released = self.architecture == "released_mlp"
+        released = self.released
         return {
             "architecture": "mlp" if released else self.architecture,
             "encoder_widths": self.widths,
@@ -183,10 +186,9 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(ByItself):
     """Cells of a data set whose models are compared with each other."""
 
-    by_itself: ClassVar[bool] = True
     setup: Setup
     cells: tuple[Cell, ...]
 

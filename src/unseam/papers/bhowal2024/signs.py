@@ -29,28 +29,27 @@ ROLES: Mapping[str, Mapping[str, float]] = {
 """Which model is measured under which factor."""
 
 
-def one_score(words: str, scores: NDArray[np.float64], among: str) -> Finding:
+def one_score(words: str, scores: NDArray[np.float64], cases: str) -> Finding:
     """Whether a decoder has one score under three factors; the note says how they are ordered.
 
     Args:
         words: what is scored, and how.
         scores: (case, factor), relative to the largest.
-        among: what cases are, with the preposition that belongs to them.
+        cases: what they are.
 
-    >>> one_score("a decoder", np.array([[0.3, 0.7, 1.0], [0.2, 0.9, 1.0]]), "from starts").note
-    '+1: 0.250, -0.7: 0.800, -1.4: 1.000; ordered by the factor from 100 % of 2 starts (17 % by chance)'
+    >>> one_score("a decoder", np.array([[0.3, 0.7, 1.0], [0.2, 0.9, 1.0]]), "starts").note
+    '+1: 0.250, -0.7: 0.800, -1.4: 1.000; ordered by the factor for 100 % of 2 starts (17 % by chance)'
     """
     apart = scores.max(1) - scores.min(1)
     means = ", ".join(f"{sign:+g}: {value:.3f}" for sign, value in zip(ADDED, scores.mean(0), strict=True))
     follows = float((np.diff(scores, axis=1) > 0).all(1).mean())
-    where, cases = among.split()
     return Finding(
         f"{words}: one decoder under three factors, largest less smallest",
         "0: one decoder, one score",
         float(apart.mean()),
         *mean_interval(apart),
         "reproduced" if apart.max() < SAME else "not reproduced",
-        f"{means}; ordered by the factor {where} {100 * follows:.0f} % of {len(apart)} {cases} (17 % by chance)",
+        f"{means}; ordered by the factor for {100 * follows:.0f} % of {len(apart)} {cases} (17 % by chance)",
     )
 
 
@@ -68,7 +67,7 @@ def compared(signs: pd.DataFrame) -> pd.DataFrame:
 
 
 def roles(signs: pd.DataFrame) -> pd.DataFrame:
-    """Scores of the three models with the signs they were given, with the opposite ones, and with none.
+    """Scores of the three models with the factors they were given, with the opposite ones, and with none.
 
     >>> import pandas as pd
     >>> from unseam.papers.bhowal2024.setups import CELLS

@@ -226,7 +226,8 @@ TABLE6 = Artefact(
     title="Table 6: OD-Score of VAE, β-VAE and β-TCVAE",
     claim="Local decoders of β-TCVAE and β-VAE are closer to orthogonal columns than VAE's, by the OD-Score.",
     criterion=f"{CELL_RULE} {PAIRED_ORDER_RULE} VAE must lie above both others, and these in their published order "
-    "where their published means differ by more than their spreads together; the same with the invariant form.",
+    "where their published means differ by more than their spreads together; the same with the invariant form, which "
+    "was first asked for neighbours in the published order.",
     presets=PRESETS,
     measure=measure_table,
     draw=draw_table,
