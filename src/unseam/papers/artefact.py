@@ -105,7 +105,7 @@ class Workplace(NamedTuple):
 class ByItself:
     """Base of settings for one data set that no artefact compares with another: see :func:`on_world`.
 
-    >>> from unseam.papers import artefacts
+    >>> from unseam.papers import artefacts, on_world
     >>> rows = artefacts()["bhowal2024.table4"].presets["full"]
     >>> len(rows.setups), len(on_world(rows, "dsprites").setups)
     (4, 1)
