@@ -24,7 +24,7 @@ def figure(artefact):
     result = committed(artefact, results_folder())
     if result is None:
         return "*Not measured yet.*"
-    return f'```{{raw}} html\n<div class="artefact">{to_svg(artefact.draw(result.outcome))}</div>\n```'
+    return f'```{{raw}} html\n<div class="artefact">{to_svg(artefact.draw(result.outcome.tables))}</div>\n```'
 
 
 def verdicts(kept):
@@ -60,7 +60,7 @@ def section(artefact, result):
     text += [
         "",
         "```{raw} html",
-        f'<div class="artefact">{to_svg(artefact.draw(result.outcome))}</div>',
+        f'<div class="artefact">{to_svg(artefact.draw(result.outcome.tables))}</div>',
         "```",
         "",
     ]

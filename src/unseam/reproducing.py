@@ -73,7 +73,7 @@ def _run(
     )
     if out is not None:
         path = save_result(result, out)
-        write_svg(artefact.draw(result.outcome), path.with_suffix(".svg"))
+        write_svg(artefact.draw(result.outcome.tables), path.with_suffix(".svg"))
     if work is not None:
         shutil.rmtree(work, ignore_errors=True)
     return result

@@ -17,14 +17,14 @@ each = pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=ARTEFACTS.key
 def test_smoke(artefact, tmp_path):
     result = reproduce(artefact, "smoke", device="cpu", folder=tmp_path / "work")
     assert result.outcome.findings
-    assert isinstance(artefact.draw(result.outcome), Figure)
+    assert isinstance(artefact.draw(result.outcome.tables), Figure)
     path = save_result(result, tmp_path)
     again = load_result(path)
     assert again.verdict == result.verdict
     assert [finding.quantity for finding in again.outcome.findings] == [
         finding.quantity for finding in result.outcome.findings
     ]
-    assert isinstance(artefact.draw(again.outcome), Figure), "the figure needs more than the tables on disk"
+    assert isinstance(artefact.draw(again.outcome.tables), Figure), "the figure needs more than the tables on disk"
     assert committed(artefact, tmp_path).scale == "smoke"
 
 
@@ -47,7 +47,7 @@ def test_committed_result_belongs_to_the_artefact_as_it_is(artefact):
 
     settings = json.loads(json.dumps(dataclasses.asdict(artefact.presets[result.scale])))
     assert json.loads(json.dumps(dict(result.settings))) == settings
-    assert isinstance(artefact.draw(result.outcome), Figure)
+    assert isinstance(artefact.draw(result.outcome.tables), Figure)
 
 
 def finding(said):

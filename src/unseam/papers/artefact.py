@@ -18,15 +18,20 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    Tables = Mapping[str, pd.DataFrame]
+
 __all__ = [
     "SCALES",
     "Artefact",
+    "DIGITS",
     "Finding",
+    "Judgement",
     "Outcome",
     "Result",
     "Scale",
     "Verdict",
     "Workplace",
+    "as_stored",
     "not_here",
     "on_world",
     "reproduce",
@@ -39,6 +44,9 @@ SCALES: tuple[Scale, ...] = ("smoke", "laptop", "full")
 
 TWINS = {"dsprites": "sprites", "shapes3d": "shapes"}
 """Published data sets, and the rendered worlds that stand for them."""
+
+DIGITS = "%.6g"
+"""Of numbers in stored tables."""
 
 Verdict = Literal["reproduced", "partly", "not reproduced", "cannot be run here"]
 
@@ -72,6 +80,17 @@ def not_here(quantity: str, error: MissingFileError) -> Finding:
     'it has to be fetched'
     """
     return Finding(quantity, "", None, None, None, "cannot be run here", error.need)
+
+
+class Judgement(NamedTuple):
+    """What the tables of an artefact say.
+
+    >>> Judgement(()).note
+    ''
+    """
+
+    findings: tuple[Finding, ...]
+    note: str = ""
 
 
 class Outcome(NamedTuple):
@@ -122,11 +141,9 @@ class Artefact:
         claim: what the paper says.
         criterion: what counts as reproduced, decided from the paper before looking at measured numbers.
         presets: settings for each scale it has, as frozen dataclasses.
-        measure: the measurement, a function of settings and workplace.
-        draw: its figure, in the paper's layout, from the outcome alone.
-
-    >>> Artefact("a2024.figure1", "", "", "", {}, lambda settings, place: Outcome((), {}), lambda outcome: None).paper
-    'a2024'
+        measure: the measurement, a function of settings and workplace, that returns tables and nothing else.
+        judge: findings from the tables alone, as they are stored.
+        draw: its figure, in the paper's layout, from the tables alone.
     """
 
     key: str
@@ -134,8 +151,14 @@ class Artefact:
     claim: str
     criterion: str
     presets: Mapping[Scale, Any]
-    measure: Callable[[Any, Workplace], Outcome]
-    draw: Callable[[Outcome], Figure]
+    measure: Callable[[Any, Workplace], Tables]
+    judge: Callable[[Tables], Judgement]
+    draw: Callable[[Tables], Figure]
+
+    def outcome(self, tables: Tables) -> Outcome:
+        """The tables with what they say."""
+        found = self.judge(tables)
+        return Outcome(found.findings, tables, found.note)
 
     @property
     def paper(self) -> str:
@@ -219,6 +242,16 @@ class Result:
         return f"unseam reproduce {self.key} --scale {self.scale}{world}"
 
 
+def as_stored(tables: Tables) -> dict[str, pd.DataFrame]:
+    """Tables as they come back from disk, so that findings are the same before and after."""
+    import io
+
+    import pandas as pd
+
+    texts = {name: table.to_csv(index=False, float_format=DIGITS) for name, table in tables.items()}
+    return {name: pd.read_csv(io.StringIO(text)) for name, text in texts.items()}
+
+
 def verdict(findings: tuple[Finding, ...]) -> Verdict:
     """The verdict over several findings: theirs where they agree, otherwise partly; also where some cannot be run.
 
@@ -295,13 +328,13 @@ def reproduce(
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     settings = artefact.presets[scale] if world is None else on_world(artefact.presets[scale], world)
     started = time.monotonic()
-    outcome = artefact.measure(settings, Workplace(chosen, folder, progress, shared))
+    tables = as_stored(artefact.measure(settings, Workplace(chosen, folder, progress, shared)))
     seconds = time.monotonic() - started
     return Result(
         artefact.key,
         scale,
         dataclasses.asdict(settings),
-        outcome,
+        artefact.outcome(tables),
         provenance(chosen),
         round(seconds, 2),
         world,

@@ -8,12 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unseam.papers.artefact import SCALES, Artefact, Finding, Outcome, Result
+from unseam.papers.artefact import DIGITS, SCALES, Artefact, Finding, Outcome, Result
 from unseam.training.files import read_json, write_atomically, write_json
 
 __all__ = ["committed", "load_result", "results_folder", "save_result"]
-
-DIGITS = "%.6g"
 
 
 def save_result(result: Result, folder: Path) -> Path:

@@ -45,7 +45,7 @@ def in_words(verdict: str) -> str:
 def _section(result: Result) -> Section:
     artefact = artefacts().get(result.key)
     title = result.key if artefact is None else f"{result.key}: {artefact.title}"
-    drawn = "" if artefact is None or not result.outcome.tables else to_svg(artefact.draw(result.outcome))
+    drawn = "" if artefact is None or not result.outcome.tables else to_svg(artefact.draw(result.outcome.tables))
     claim = () if artefact is None else (artefact.claim,)
     rows = tuple(
         {
