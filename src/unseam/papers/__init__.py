@@ -1,31 +1,20 @@
-"""The papers' tables, figures and theorems, measured again: published beside measured, with verdicts."""
+"""The papers' tables, figures and theorems, measured again and judged by rules that stand beside them."""
 
-from unseam.papers.artefact import (
-    SCALES,
-    Artefact,
-    Finding,
-    Judgement,
-    Outcome,
-    Result,
-    Scale,
-    Verdict,
-    Workplace,
-    on_world,
-    reproduce,
-    verdict,
-)
+from unseam.papers.artefact import SCALES, Artefact, Result, Scale, Tally, Workplace, on_world, reproduce
 from unseam.papers.catalogue import artefacts
+from unseam.papers.claims import OUTCOMES, Claim, Finding, Outcome
 from unseam.papers.results import committed, load_result, results_folder, save_result
 
 __all__ = [
+    "OUTCOMES",
     "SCALES",
     "Artefact",
+    "Claim",
     "Finding",
-    "Judgement",
     "Outcome",
     "Result",
     "Scale",
-    "Verdict",
+    "Tally",
     "Workplace",
     "artefacts",
     "committed",
@@ -34,5 +23,4 @@ __all__ = [
     "reproduce",
     "results_folder",
     "save_result",
-    "verdict",
 ]

@@ -1,10 +1,12 @@
-"""What an artefact is: a published table or figure, its claim, the rule of its verdict, and how to measure it."""
+"""What an artefact is: a published table, figure or theorem, its claims, and how to measure it."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import io
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import torch
 
 from unseam.data import MissingFileError
+from unseam.papers.claims import Claim, Finding
 from unseam.training import provenance
 
 if TYPE_CHECKING:
@@ -21,108 +24,46 @@ if TYPE_CHECKING:
     Tables = Mapping[str, pd.DataFrame]
 
 __all__ = [
+    "DIGITS",
     "SCALES",
     "Artefact",
-    "DIGITS",
-    "Finding",
-    "Judgement",
-    "Outcome",
+    "PerDataset",
     "Result",
     "Scale",
-    "Verdict",
+    "Tally",
     "Workplace",
     "as_stored",
-    "not_here",
+    "missing_table",
     "on_world",
     "reproduce",
-    "verdict",
 ]
 
 Scale = Literal["smoke", "laptop", "full"]
 SCALES: tuple[Scale, ...] = ("smoke", "laptop", "full")
 """Seconds, minutes on two cores, as published on an accelerator."""
 
-TWINS = {"dsprites": "sprites", "shapes3d": "shapes"}
-"""Published data sets, and the rendered worlds that stand for them."""
-
+MISSING = "missing"
+"""Table of data sets whose files are not there."""
 DIGITS = "%.6g"
 """Of numbers in stored tables."""
 
-Verdict = Literal["reproduced", "partly", "not reproduced", "cannot be run here"]
-
-
-class Finding(NamedTuple):
-    """One number or statement of an artefact: published beside measured, and whether they agree.
-
-    >>> Finding("eigenvalue", "66.25", 66.25, None, None, "reproduced").verdict
-    'reproduced'
-    """
-
-    quantity: str
-    """What it is, in words."""
-    published: str
-    """What the paper says of it."""
-    measured: float | None
-    """What was measured; none for a statement that was only checked."""
-    lower: float | None
-    """Lower end of the 95 % interval over seeds or points, or none where it is exact."""
-    upper: float | None
-    """Upper end."""
-    verdict: Verdict
-    note: str = ""
-    """Why, where the verdict alone does not say it."""
-
-
-def not_here(quantity: str, error: MissingFileError) -> Finding:
-    """What a data set would have told, had its file been there.
-
-    >>> not_here("MPI3D", MissingFileError("it is not in /here", "it has to be fetched")).note
-    'it has to be fetched'
-    """
-    return Finding(quantity, "", None, None, None, "cannot be run here", error.need)
-
-
-class Judgement(NamedTuple):
-    """What the tables of an artefact say.
-
-    >>> Judgement(()).note
-    ''
-    """
-
-    findings: tuple[Finding, ...]
-    note: str = ""
-
-
-class Outcome(NamedTuple):
-    """What measuring an artefact gave.
-
-    >>> Outcome((), {}).note
-    ''
-    """
-
-    findings: tuple[Finding, ...]
-    tables: Mapping[str, pd.DataFrame]
-    """The numbers behind the findings and the figure, by name."""
-    note: str = ""
+TWINS = {"dsprites": "sprites", "shapes3d": "shapes"}
+"""Published data sets, and the rendered worlds that stand for them."""
 
 
 class Workplace(NamedTuple):
-    """Where an artefact is measured.
-
-    >>> Workplace(torch.device("cpu")).folder is None
-    True
-    """
+    """Where an artefact is measured."""
 
     device: torch.device
     folder: Path | None = None
-    """Where trainings keep checkpoints, so that an interrupted artefact goes on; none for none."""
+    """Where trainings write checkpoints, so that an interrupted artefact can be resumed; none for no checkpoints."""
     progress: bool = False
     shared: Path | None = None
-    """Where artefacts of one paper keep what they measured of trainings that others of them need too."""
+    """Where artefacts of one paper store what they measured of trainings that others of them need too."""
 
 
-class ByItself:
-    """Base of settings for one data set that no artefact compares with another: see :func:`on_world`.
+class PerDataset:
+    """Base of settings for one data set that no artefact compares with another (see :func:`on_world`).
 
     >>> from unseam.papers import artefacts, on_world
     >>> rows = artefacts()["bhowal2024.table4"].presets["full"]
@@ -138,27 +79,20 @@ class Artefact:
     Attributes:
         key: paper and name, e.g. ``sikka2019.figure1``.
         title: what it shows, in a few words.
-        claim: what the paper says.
-        criterion: what counts as reproduced, decided from the paper before looking at measured numbers.
+        claims: what the paper says, each with the rule that judges it; and further checks of our own.
         presets: settings for each scale it has, as frozen dataclasses.
         measure: the measurement, a function of settings and workplace, that returns tables and nothing else.
-        judge: findings from the tables alone, as they are stored.
-        draw: its figure, in the paper's layout, from the tables alone.
+        plot: its figure, in the paper's layout, from the tables alone.
+        note: what a reader must know to read the findings, such as a choice that the paper leaves open.
     """
 
     key: str
     title: str
-    claim: str
-    criterion: str
+    claims: tuple[Claim, ...]
     presets: Mapping[Scale, Any]
     measure: Callable[[Any, Workplace], Tables]
-    judge: Callable[[Tables], Judgement]
-    draw: Callable[[Tables], Figure]
-
-    def outcome(self, tables: Tables) -> Outcome:
-        """The tables with what they say."""
-        found = self.judge(tables)
-        return Outcome(found.findings, tables, found.note)
+    plot: Callable[[Tables], Figure]
+    note: str = ""
 
     @property
     def paper(self) -> str:
@@ -170,104 +104,125 @@ class Artefact:
         """The artefact's name within its paper."""
         return self.key.split(".", 1)[1]
 
+    def judge(self, tables: Tables) -> tuple[Finding, ...]:
+        """Findings of all claims, from the tables as they are stored; and data sets that were not there."""
+        present = {name: table for name, table in tables.items() if name != MISSING}
+        found = [finding for claim in self.claims for finding in claim.judge(present)] if present else []
+        if MISSING in tables:
+            for row in tables[MISSING].to_dict("records"):
+                found.append(Finding(row["world"], "", None, None, None, "not run", note=row["need"]))
+        return tuple(found)
+
+
+def missing_table(errors: Mapping[str, MissingFileError]) -> dict[str, pd.DataFrame]:
+    """The table of data sets whose files are not there, by name; none where all are.
+
+    >>> missing_table({"MPI3D": MissingFileError("not in /here", "fetch it first")})["missing"]["need"].tolist()
+    ['fetch it first']
+    """
+    import pandas as pd
+
+    rows = [{"world": name, "need": error.need} for name, error in errors.items()]
+    return {MISSING: pd.DataFrame(rows)} if rows else {}
+
 
 class Spent(NamedTuple):
-    """What a result cost.
-
-    >>> Result("a2024.figure1", "smoke", {}, Outcome((), {}), {"hardware": {"cores": 2}}, 0.5).spent
-    Spent(seconds=0.5, on='2 cores')
-    """
+    """What a result cost."""
 
     seconds: float
     on: str
 
 
 class Tally(NamedTuple):
-    """Findings of a result, without those that cannot be run; ``partly`` are not among the ``reproduced``.
+    """Findings by outcome, without those that were not run.
 
-    >>> str(Tally(3, 1, 6)), str(Tally(3, 0, 6))
-    ('3 of 6, 1 partly', '3 of 6')
+    >>> str(Tally.of([Finding("", "", None, None, None, "holds"), Finding("", "", None, None, None, "differs")]))
+    '1 of 2, 1 differs'
     """
 
-    reproduced: int
-    partly: int
-    judged: int
+    positive: int
+    """Findings that hold or agree."""
+    negative: int
+    """Findings that differ, or are false as printed."""
+    untold: int
+    total: int
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding]) -> Tally:
+        """Count findings."""
+        outcomes = [finding.outcome for finding in findings if finding.outcome != "not run"]
+        positive, negative = (
+            sum(one in words for one in outcomes)
+            for words in (("holds", "agrees"), ("differs", "false as printed"))
+        )
+        return cls(positive, negative, outcomes.count("cannot tell"), len(outcomes))
 
     def __str__(self) -> str:
-        partly = f", {self.partly} partly" if self.partly else ""
-        return f"{self.reproduced} of {self.judged}{partly}"
+        parts = [f"{self.positive} of {self.total}"]
+        if self.negative:
+            parts.append(f"{self.negative} differ{'s' * (self.negative == 1)}")
+        if self.untold:
+            parts.append(f"{self.untold} cannot be told")
+        return ", ".join(parts) if self.total else "not run"
 
 
 @dataclass(frozen=True)
 class Result:
-    """An artefact measured at one scale, with all that is needed to do it again.
+    """An artefact measured at one scale, with all that is needed to do it again."""
 
-    >>> Result("a2024.figure1", "smoke", {}, Outcome((), {}), {}, 0.5).command
-    'unseam reproduce a2024.figure1 --scale smoke'
-    """
-
-    key: str
+    artefact: Artefact
     scale: Scale
     settings: Mapping[str, Any]
-    outcome: Outcome
+    tables: Tables
     about: Mapping[str, Any]
     seconds: float
     world: str | None = None
     """The published data set, where it took the place of its twin."""
 
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict over all findings."""
-        return verdict(self.outcome.findings)
+    @functools.cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the claims of the artefact say of the tables."""
+        return self.artefact.judge(self.tables)
 
     @property
     def tally(self) -> Tally:
-        """How many of the findings are reproduced."""
-        run = [one.verdict for one in self.outcome.findings if one.verdict != "cannot be run here"]
-        return Tally(run.count("reproduced"), run.count("partly"), len(run))
+        """Of the paper's own claims."""
+        return Tally.of(finding for finding in self.findings if not finding.ours)
+
+    @property
+    def our_tally(self) -> Tally:
+        """Of further checks of our own."""
+        return Tally.of(finding for finding in self.findings if finding.ours)
 
     @property
     def spent(self) -> Spent:
-        """Time and hardware of this measurement, or of the trainings that it found ready where these took longer."""
-        trainings = self.outcome.tables.get("trainings")
+        """Time and hardware of this measurement, or of the stored trainings that it used where these took longer."""
+        trainings = self.tables.get("trainings")
         if trainings is not None and (trained := float(trainings["seconds"].sum())) > self.seconds:
             return Spent(trained, ", ".join(dict.fromkeys(trainings["hardware"])))
         hardware = self.about.get("hardware", {})
         return Spent(self.seconds, str(hardware.get("accelerator", f"{hardware.get('cores', '?')} cores")))
 
     @property
+    def revisions(self) -> tuple[str, ...]:
+        """Code revisions of the measurement and of the trainings it used, ``unknown`` where none was recorded."""
+        trainings = self.tables.get("trainings")
+        ours = [str(self.about.get("revision", "unknown"))]
+        if trainings is not None:
+            ours += list(trainings["revision"]) if "revision" in trainings else ["unknown"]
+        return tuple(dict.fromkeys(ours))
+
+    @property
     def command(self) -> str:
         """The command that makes this result."""
         world = "" if self.world is None else f" --world {self.world}"
-        return f"unseam reproduce {self.key} --scale {self.scale}{world}"
-
-
-def as_stored(tables: Tables) -> dict[str, pd.DataFrame]:
-    """Tables as they come back from disk, so that findings are the same before and after."""
-    import io
-
-    import pandas as pd
-
-    texts = {name: table.to_csv(index=False, float_format=DIGITS) for name, table in tables.items()}
-    return {name: pd.read_csv(io.StringIO(text)) for name, text in texts.items()}
-
-
-def verdict(findings: tuple[Finding, ...]) -> Verdict:
-    """The verdict over several findings: theirs where they agree, otherwise partly; also where some cannot be run.
-
-    >>> verdict((Finding("", "", None, None, None, "reproduced"), Finding("", "", None, None, None, "not reproduced")))
-    'partly'
-    """
-    seen = {finding.verdict for finding in findings}
-    if not seen:
-        return "cannot be run here"
-    return seen.pop() if len(seen) == 1 else "partly"
+        return f"unseam reproduce {self.artefact.key} --scale {self.scale}{world}"
 
 
 def on_world(settings: Any, world: str) -> Any:
     """Settings of an artefact with a published data set in the place of its twin, wherever they name it.
 
-    Of several that are looked at each :class:`ByItself` the others are left out: whoever names one waits for no other.
+    Settings that are all :class:`PerDataset` are reduced to those of the named one, so that no other is waited for.
 
     Args:
         settings: a frozen dataclass, with others in its fields.
@@ -289,7 +244,7 @@ def _exchanged(value: Any, world: str) -> Any:
     if isinstance(value, tuple):
         parts = tuple(_exchanged(part, world) for part in value)
         changed = tuple(new for old, new in zip(value, parts, strict=True) if new != old)
-        return changed if changed and all(isinstance(part, ByItself) for part in value) else parts
+        return changed if changed and all(isinstance(part, PerDataset) for part in value) else parts
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     if getattr(value, "world", None) == TWINS[world]:
@@ -320,8 +275,8 @@ def reproduce(
         world: a published data set in the place of its twin (see :func:`on_world`).
 
     >>> from unseam.papers import artefacts
-    >>> reproduce(artefacts()["sikka2019.propositions"], "smoke", device="cpu").verdict
-    'reproduced'
+    >>> reproduce(artefacts()["sikka2019.propositions"], "smoke", device="cpu").tally.negative
+    0
     """
     if scale not in artefact.presets:
         raise ValueError(f"{artefact.key} has the scales {', '.join(artefact.presets)}, got {scale!r}")
@@ -331,11 +286,18 @@ def reproduce(
     tables = as_stored(artefact.measure(settings, Workplace(chosen, folder, progress, shared)))
     seconds = time.monotonic() - started
     return Result(
-        artefact.key,
-        scale,
-        dataclasses.asdict(settings),
-        artefact.outcome(tables),
-        provenance(chosen),
-        round(seconds, 2),
-        world,
+        artefact, scale, dataclasses.asdict(settings), tables, provenance(chosen), round(seconds, 2), world
     )
+
+
+def as_stored(tables: Tables) -> dict[str, pd.DataFrame]:
+    """Tables as they come back from disk, so that findings are the same before and after.
+
+    >>> import pandas as pd
+    >>> float(as_stored({"a": pd.DataFrame({"x": [1 / 3]})})["a"]["x"][0])
+    0.333333
+    """
+    import pandas as pd
+
+    texts = {name: table.to_csv(index=False, float_format=DIGITS) for name, table in tables.items()}
+    return {name: pd.read_csv(io.StringIO(text)) for name, text in texts.items()}

@@ -1,21 +1,32 @@
-"""Measured artefacts on disk: JSON and CSV, small enough to be committed."""
+"""Measured artefacts on disk: settings and provenance as JSON, tables as CSV, each table once."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from unseam.papers.artefact import DIGITS, SCALES, Artefact, Finding, Outcome, Result
-from unseam.training.files import read_json, write_atomically, write_json
+from unseam.papers.artefact import DIGITS, SCALES, Artefact, Result
+from unseam.training.files import read_json, write_json, write_text
 
-__all__ = ["committed", "load_result", "results_folder", "save_result"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Tables = Mapping[str, pd.DataFrame]
+
+__all__ = ["committed", "load_result", "read_tables", "results_folder", "save_result", "write_tables"]
+
+TABLES = "tables"
+"""Folder of the tables beside the records that name them."""
 
 
 def save_result(result: Result, folder: Path) -> Path:
-    """Write a result as JSON, its tables as CSV beside it; numbers keep six digits.
+    """Write a result as JSON, and its tables as CSV with six digits.
+
+    Findings are not stored: they are derived from the tables whenever they are shown.
 
     Args:
         result: what was measured.
@@ -24,50 +35,38 @@ def save_result(result: Result, folder: Path) -> Path:
     Returns:
         The path of the JSON file.
     """
-    stem = _stem(folder, result.key, result.scale)
-    for name, table in result.outcome.tables.items():
-        path = stem.with_name(f"{stem.name}.{name}.csv")
-        write_atomically(path, partial(table.to_csv, index=False, float_format=DIGITS))
+    path = _path(folder, result.artefact, result.scale)
     record = {
-        "artefact": result.key,
+        "artefact": result.artefact.key,
         "scale": result.scale,
-        "verdict": result.verdict,
         "command": result.command,
         "world": result.world,
         "seconds": result.seconds,
-        "findings": [_rounded(finding._asdict()) for finding in result.outcome.findings],
-        "note": result.outcome.note,
-        "tables": list(result.outcome.tables),
         "settings": result.settings,
         "about": result.about,
+        "tables": write_tables(path, result.tables),
     }
-    path = stem.with_name(f"{stem.name}.json")
     write_json(path, json.loads(json.dumps(record, default=list)))
     return path
 
 
-def load_result(path: Path) -> Result:
+def load_result(path: Path, artefact: Artefact) -> Result:
     """Read a result that :func:`save_result` wrote, or say what is wrong with it."""
-    import pandas as pd
-
     record = read_json(path)
     try:
-        findings = tuple(Finding(**finding) for finding in record["findings"])
-        tables = {
-            name: pd.read_csv(path.with_name(f"{path.stem}.{name}.csv"), keep_default_na=True)
-            for name in record["tables"]
-        }
         return Result(
-            record["artefact"],
+            artefact,
             record["scale"],
             record["settings"],
-            Outcome(findings, tables, record["note"]),
+            read_tables(path),
             record["about"],
             record["seconds"],
-            record.get("world"),
+            record["world"],
         )
-    except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
-        raise ValueError(f"{path} is no result of an artefact ({error}); measure it again") from None
+    except KeyError as error:
+        raise ValueError(
+            f"{path} is not the result of an artefact: it lacks {error}; measure it again"
+        ) from None
 
 
 def committed(artefact: Artefact, folder: Path) -> Result | None:
@@ -77,16 +76,13 @@ def committed(artefact: Artefact, folder: Path) -> Result | None:
     >>> committed(artefacts()["sikka2019.figure1"], Path("absent")) is None
     True
     """
-    for scale in reversed(SCALES):
-        path = _stem(folder, artefact.key, scale)
-        path = path.with_name(f"{path.name}.json")
-        if path.exists():
-            return load_result(path)
-    return None
+    paths = [_path(folder, artefact, scale) for scale in reversed(SCALES)]
+    found = next((path for path in paths if path.exists()), None)
+    return None if found is None else load_result(found, artefact)
 
 
 def results_folder() -> Path:
-    """Where committed results are: in the source tree, or beside the installed package.
+    """Where committed results are: in the source tree, or inside the installed package.
 
     >>> results_folder().name
     'results'
@@ -96,16 +92,46 @@ def results_folder() -> Path:
     return tree if tree.is_dir() else package / "results"
 
 
-def _stem(folder: Path, key: str, scale: str) -> Path:
-    paper, name = key.split(".", 1)
-    return folder / paper / f"{name}.{scale}"
+def write_tables(path: Path, tables: Tables) -> dict[str, str]:
+    """Store tables in the folder ``tables`` beside a record, named by their content: equal ones are stored once.
+
+    Returns:
+        The file's name by the table's, for the record at ``path``.
+    """
+    stored = {}
+    for name, table in tables.items():
+        text = table.to_csv(index=False, float_format=DIGITS, lineterminator="\n")
+        stored[name] = f"{name}-{_checksum(text)}.csv"
+        if not (target := path.parent / TABLES / stored[name]).exists():
+            write_text(target, text)
+    return stored
 
 
-def _rounded(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Floats to six digits; what is not finite has no place in JSON."""
-    return {
-        key: (float(DIGITS % value) if value == value and abs(value) != float("inf") else None)
-        if isinstance(value, float)
-        else value
-        for key, value in record.items()
-    }
+def read_tables(path: Path) -> dict[str, pd.DataFrame]:
+    """Tables that the record at ``path`` names; a missing or changed one is an error."""
+    import pandas as pd
+
+    found = {}
+    for name, file in read_json(path)["tables"].items():
+        source = path.parent / TABLES / file
+        try:
+            text = source.read_text(encoding="utf-8")
+        except (FileNotFoundError, UnicodeDecodeError):
+            raise ValueError(
+                f"{source} is missing or damaged; restore it, or delete {path} to measure again"
+            ) from None
+        if file != f"{name}-{_checksum(text)}.csv":
+            raise ValueError(
+                f"{source} has changed since it was stored; restore it, or delete {path} to measure again"
+            )
+        found[name] = pd.read_csv(io.StringIO(text)) if text.strip() else pd.DataFrame()
+    return found
+
+
+def _path(folder: Path, artefact: Artefact, scale: str) -> Path:
+    return folder / artefact.paper / f"{artefact.name}.{scale}.json"
+
+
+def _checksum(text: str) -> str:
+    """Of a table's text; line endings are those of the checkout."""
+    return hashlib.sha256(text.replace("\r\n", "\n").encode()).hexdigest()[:10]

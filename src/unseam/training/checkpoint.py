@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Restored", "load", "restore", "save", "write_checkpoint", "write_run"]
 
 FORMAT = 1
+OBSERVED = "observed-"
 WRITTEN = ("format", "trials", "shape", "sizes", "steps", "stopped", "complete")
 
 
@@ -112,28 +113,24 @@ def write_run(
     write_json(folder / "run.json", record)
 
 
-def write_checkpoint(
-    folder: Path,
-    trials: Sequence[Trial],
-    shape: tuple[int, ...],
-    stacks: Sequence[Stack],
-    history: pd.DataFrame,
-    about: Mapping[str, Any],
-) -> None:
+def write_checkpoint(folder: Path, ensemble: Ensemble) -> None:
     """Write a run with everything that is needed to go on from here.
 
     ``optimizer.safetensors`` alone decides where a resumed run starts: it holds parameters, buffers, optimiser
     state and step together, so that a process killed between two files leaves a state that belongs together. The
-    history before it reaches at least as far, and ``run.json`` comes last, so that a run without one never began.
+    history and the observed tables before it reach at least as far, and ``run.json`` comes last, so that a run without
+    one never began.
     """
-    write_table(folder / "history.parquet", history)
+    write_table(folder / "history.parquet", ensemble.history)
+    for name, table in ensemble.observed.items():
+        write_table(folder / f"{OBSERVED}{name}.parquet", table)
     named = {
         f"{number}/{name}": value
-        for number, stack in enumerate(stacks)
+        for number, stack in enumerate(ensemble.stacks)
         for name, value in _state(stack).items()
     }
     write_tensors(folder / "optimizer.safetensors", named, note={"format": str(FORMAT)})
-    write_run(folder, trials, shape, stacks, about)
+    write_run(folder, ensemble.trials, ensemble.shape, ensemble.stacks, ensemble.about)
 
 
 class Restored(NamedTuple):
@@ -141,6 +138,7 @@ class Restored(NamedTuple):
 
     history: pd.DataFrame
     about: dict[str, Any]
+    observed: dict[str, pd.DataFrame]
 
 
 def restore(
@@ -185,7 +183,19 @@ def restore(
     history = read_table(folder / "history.parquet")
     reached = {member: s.step for members, s in zip(group(trials), stacks, strict=True) for member in members}
     kept = history[history["step"] <= history["member"].map(reached)].reset_index(drop=True)
-    return Restored(kept, {key: record[key] for key in record if key not in WRITTEN})
+    return Restored(
+        kept,
+        {key: record[key] for key in record if key not in WRITTEN},
+        _observed(folder, max(reached.values())),
+    )
+
+
+def _observed(folder: Path, step: int) -> dict[str, pd.DataFrame]:
+    """Tables measured along the way, up to the step from which the run goes on."""
+    tables = {
+        path.stem.removeprefix(OBSERVED): read_table(path) for path in folder.glob(f"{OBSERVED}*.parquet")
+    }
+    return {name: table[table["step"] <= step].reset_index(drop=True) for name, table in tables.items()}
 
 
 def _read_run(folder: Path) -> dict[str, Any]:

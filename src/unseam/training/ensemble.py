@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
@@ -47,6 +47,8 @@ class Ensemble:
     positions: tuple[tuple[int, ...], ...] = field(repr=False)
     history: pd.DataFrame = field(repr=False, compare=False)
     about: dict[str, Any] = field(repr=False, compare=False)
+    observed: Mapping[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    """What was measured along the way, by name, with a column ``step`` (see ``observe`` of :func:`unseam.train`)."""
 
     def __len__(self) -> int:
         return len(self.trials)

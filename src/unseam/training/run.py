@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,7 @@ def train(
     every: int = 100,
     checkpoint_seconds: float = 30.0,
     progress: bool | None = None,
+    observe: Callable[[Ensemble, int], Mapping[str, pd.DataFrame]] | None = None,
 ) -> Ensemble:
     """Train one trial or many; those that share shapes train as one stack.
 
@@ -63,6 +65,9 @@ def train(
         every: steps between two rows of the history; checkpoints fall on such steps.
         checkpoint_seconds: least time between two checkpoints.
         progress: ``True`` to tell how it goes, ``False`` not to; by default only on a terminal.
+        observe: measures the members along the way: a function of the ensemble as it is and the step, called at every
+            record, whose tables are collected in ``ensemble.observed`` with a column ``step``. They are part of every
+            checkpoint, so that a resumed run has all of them. The trials must share their shapes.
 
     Returns:
         The members in the order of their trials. A member that diverged keeps its last finite weights, is named
@@ -88,13 +93,24 @@ def train(
     about = provenance(place_on) | {"worlds": described}
     shape = worlds[0].shape
     rows: list[pd.DataFrame] = []
+    observed: dict[str, list[pd.DataFrame]] = {}
     if folder is not None and resume and (earlier := restore(folder, chosen, stacks, described)) is not None:
         rows.append(earlier.history)
+        observed = {name: [table] for name, table in earlier.observed.items()}
         about = _continued(earlier.about, about, stacks)
+    if observe is not None and len(stacks) > 1:
+        raise ValueError(f"observe needs trials that share their shapes, but these make {len(stacks)} stacks")
+    before, began = float(about.get("seconds", 0.0)), time.monotonic()
+    live = Ensemble(chosen, shape, tuple(stacks), tuple(map(tuple, positions)), _history(()), about)
+
+    def ensemble() -> Ensemble:
+        about["seconds"] = round(before + time.monotonic() - began, 1)
+        tables = {name: _joined(parts) for name, parts in observed.items()}
+        return dataclasses.replace(live, history=_history(rows), observed=tables)
 
     def checkpoint() -> None:
         if folder is not None:
-            write_checkpoint(folder, chosen, shape, stacks, _history(rows), about)
+            write_checkpoint(folder, ensemble())
 
     total, last = sum(stack.trials[0].steps for stack in stacks), time.monotonic()
     with choose(progress) as telling, _interruptible(folder is not None) as interrupted:
@@ -102,6 +118,9 @@ def train(
         for members, stack, its in zip(positions, stacks, worlds, strict=True):
             for record in training_steps(stack, its, every=every):
                 rows.append(_rows(members, record))
+                if observe is not None:
+                    for name, table in _observe(observe, live, record.step).items():
+                        observed.setdefault(name, []).append(table)
                 telling.record(stack, record, sum(one.step for one in stacks), total)
                 if interrupted() or time.monotonic() - last >= checkpoint_seconds:
                     checkpoint()
@@ -109,11 +128,11 @@ def train(
                 if interrupted():
                     raise KeyboardInterrupt(f"stopped at step {record.step}; {folder} can be resumed")
         checkpoint()
-    ensemble = Ensemble(chosen, shape, tuple(stacks), tuple(map(tuple, positions)), _history(rows), about)
-    for member, step in ensemble.stopped.items():
+    trained = ensemble()
+    for member, step in trained.stopped.items():
         text = f"member {member} stopped at step {step}, where it was no longer finite: {chosen[member].describe()}"
         warnings.warn(text, DivergenceWarning, stacklevel=2)
-    return ensemble
+    return trained
 
 
 def _check(trials: Trial | Sequence[Trial], every: int) -> tuple[Trial, ...]:
@@ -217,6 +236,18 @@ def _continued(earlier: dict[str, Any], now: dict[str, Any], stacks: Sequence[St
     return earlier | {"resumed": [*earlier.get("resumed", []), here]}
 
 
+def _observe(
+    observe: Callable[[Ensemble, int], Mapping[str, pd.DataFrame]], ensemble: Ensemble, step: int
+) -> dict[str, pd.DataFrame]:
+    """Tables of one record, measured in evaluation mode, in the middle of a training that goes on."""
+    (stack,) = ensemble.stacks
+    stack.template.eval()
+    found = {name: table.assign(step=step) for name, table in observe(ensemble, step).items()}
+    stack.template.train()
+    stack.runner.train()
+    return found
+
+
 def _rows(members: Sequence[int], record: Record) -> pd.DataFrame:
     import pandas as pd
 
@@ -230,8 +261,14 @@ def _history(rows: Sequence[pd.DataFrame]) -> pd.DataFrame:
     empty = pd.DataFrame({"member": [], "step": [], "alive": []}).astype(
         {"member": int, "step": int, "alive": bool}
     )
-    held = [part for part in rows if len(part)]
-    return pd.concat(held, ignore_index=True) if held else empty
+    return _joined(rows) if any(len(part) for part in rows) else empty
+
+
+def _joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
+    held = [part for part in parts if len(part)]
+    return pd.concat(held, ignore_index=True) if held else parts[0]
 
 
 @contextmanager

@@ -1,0 +1,805 @@
+"""Claims of the papers: frozen values that carry their rule in words and judge tables by it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Tables = Mapping[str, pd.DataFrame]
+
+__all__ = [
+    "ASSUMED_RUNS",
+    "LEVEL",
+    "OUTCOMES",
+    "Bound",
+    "Bounds",
+    "Cell",
+    "Claim",
+    "Confusion",
+    "Correlation",
+    "Correlations",
+    "Curve",
+    "Finding",
+    "Identities",
+    "Identity",
+    "Order",
+    "Orders",
+    "Outcome",
+    "Row",
+    "Trends",
+    "Values",
+    "holm",
+    "mean_interval",
+    "resampled",
+]
+
+Floats = NDArray[np.float64]
+Outcome = Literal["holds", "agrees", "false as printed", "differs", "cannot tell", "not run"]
+OUTCOMES: tuple[Outcome, ...] = ("holds", "agrees", "false as printed", "differs", "cannot tell", "not run")
+
+LEVEL = 0.05
+"""Of every test, after Holm's correction within a claim."""
+ASSUMED_RUNS = 10
+"""Number of runs behind a published mean ± SD whose paper does not state it."""
+RESAMPLINGS = 2000
+SIMULATED = 4000
+
+
+class Finding(NamedTuple):
+    """What one claim says of one quantity: published beside measured, and whether they agree."""
+
+    quantity: str
+    published: str
+    measured: float | None
+    lower: float | None
+    """Lower end of the 95 % interval, or none where the number is exact."""
+    upper: float | None
+    outcome: Outcome
+    sd: float | None = None
+    """Standard deviation over runs."""
+    n: int | None = None
+    """Number of runs, pairs, or random cases."""
+    p: float | None = None
+    """After Holm's correction within the claim."""
+    note: str = ""
+    ours: bool = False
+    """Whether it is a check of our own, beyond what the paper claims."""
+
+
+@dataclass(frozen=True)
+class Claim(ABC):
+    """What a paper says of one or several quantities, and the rule that decides whether our tables agree.
+
+    Attributes:
+        says: the paper's statement, with where it stands (``Table 2: ...``).
+        cases: what is compared, from the tables of an artefact; a kind of claim defines the type of a case.
+        ours: whether it is a check of our own, beyond what the paper claims; these have a tally of their own.
+    """
+
+    says: str
+    cases: Callable[[Tables], Iterable[Any]]
+    ours: bool = False
+
+    @property
+    @abstractmethod
+    def rule(self) -> str:
+        """How an outcome is decided, in words."""
+
+    @abstractmethod
+    def findings(self, cases: Sequence[Any]) -> Iterator[Finding]:
+        """Findings on all cases; a test is corrected for as many as there are."""
+
+    def judge(self, tables: Tables) -> tuple[Finding, ...]:
+        """What the tables say of this claim."""
+        found = self.findings(list(self.cases(tables)))
+        return tuple(finding._replace(ours=self.ours) for finding in found)
+
+
+# Statements without chance
+
+
+class Identity(NamedTuple):
+    """A number that a statement fixes up to rounding."""
+
+    quantity: str
+    published: str
+    value: float
+    """Largest deviation over ``n`` cases, or the number itself where the tolerance is around ``expected``."""
+    tolerance: float
+    expected: float = 0.0
+    n: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Identities(Claim):
+    """Exact statements: an equation, or an inequality as the amount by which it is violated.
+
+    >>> claim = Identities("Prop. 1: a = b", lambda tables: [Identity("a - b", "0", tables["t"]["gap"], 1e-9)])
+    >>> claim.judge({"t": {"gap": 1e-12}})[0].outcome, claim.judge({"t": {"gap": 0.5}})[0].outcome
+    ('holds', 'false as printed')
+    """
+
+    @property
+    def rule(self) -> str:
+        """How an outcome is decided, in words."""
+        return (
+            "Holds where the number equals the stated one within its tolerance, which allows for rounding, quadrature "
+            "or a step of a grid; otherwise the statement is false as printed, and the number is the counterexample."
+        )
+
+    def findings(self, cases: Sequence[Identity]) -> Iterator[Finding]:
+        """One finding per number."""
+        for case in cases:
+            near = abs(case.value - case.expected) <= case.tolerance
+            outcome: Outcome = "holds" if near else "false as printed"
+            if math.isnan(case.value):
+                outcome = "cannot tell"
+            yield Finding(
+                case.quantity,
+                case.published,
+                float(case.value),
+                None,
+                None,
+                outcome,
+                n=case.n,
+                note=case.note,
+            )
+
+
+# Numbers over runs
+
+
+class Bound(NamedTuple):
+    """A number that should lie within bounds: over runs, as a share of cases, or with an interval of its own."""
+
+    quantity: str
+    published: str
+    runs: ArrayLike = ()
+    """One number per run."""
+    least: float = -math.inf
+    most: float = math.inf
+    share: tuple[int, int] | None = None
+    """Instead of runs: successes and random cases."""
+    estimate: tuple[float, float, float] | None = None
+    """Instead of runs: a number and the ends of its 95 % interval, such as a bootstrap's."""
+    n: int | None = None
+    """Runs behind an estimate."""
+    note: str = ""
+    doubt: str = ""
+    """Why nothing can be concluded whatever the numbers are, such as trainings that have not converged."""
+
+
+@dataclass(frozen=True)
+class Bounds(Claim):
+    """A mean over runs, or a share of random cases, that lies within stated bounds.
+
+    Attributes:
+        statistic: of the runs; the median where a mean would hide two modes.
+
+    >>> claim = Bounds("§1: x is small", lambda tables: [Bound("x", "small", [0.1, 0.2, 0.15], most=0.5)])
+    >>> claim.judge({})[0].outcome
+    'agrees'
+    """
+
+    statistic: Literal["mean", "median"] = "mean"
+
+    @property
+    def rule(self) -> str:
+        """How an outcome is decided, in words."""
+        interval = "Student's t" if self.statistic == "mean" else "bootstrap"
+        return (
+            f"Agrees where the 95 % interval ({interval} for the {self.statistic} over runs, Clopper–Pearson for a "
+            "share of cases, bootstrap over runs for other estimates) lies within the stated bounds, differs where it "
+            "lies outside, and cannot be told where it contains a bound or there are fewer than three runs."
+        )
+
+    def findings(self, cases: Sequence[Bound]) -> Iterator[Finding]:
+        """One finding per quantity."""
+        for case in cases:
+            if case.share is None and case.estimate is None:
+                yield self._runs(case)
+                continue
+            (value, lower, upper), n, counted = case.estimate or (0.0, 0.0, 0.0), case.n, ""
+            if case.share is not None:
+                (value, lower, upper), n = _share_interval(*case.share), case.share[1]
+                counted = f"{case.share[0]} of {case.share[1]}"
+            outcome, note = _within(lower, upper, case), _joined(counted, case.note, case.doubt)
+            yield Finding(case.quantity, case.published, value, lower, upper, outcome, n=n, note=note)
+
+    def _runs(self, case: Bound) -> Finding:
+        runs = _finite(case.runs)
+        if len(runs) < 3:
+            value = float(np.mean(runs)) if len(runs) else None
+            note = _joined(case.note, "fewer than three runs")
+            return Finding(
+                case.quantity, case.published, value, None, None, "cannot tell", n=len(runs), note=note
+            )
+        middle = float(getattr(np, self.statistic)(runs))
+        lower, upper = mean_interval(runs) if self.statistic == "mean" else median_interval(runs)
+        return Finding(
+            case.quantity,
+            case.published,
+            middle,
+            lower,
+            upper,
+            _within(lower, upper, case),
+            sd=_sd(runs),
+            n=len(runs),
+            note=_joined(case.note, case.doubt),
+        )
+
+
+def _share_interval(hits: int, total: int) -> tuple[float, float, float]:
+    from scipy.stats import binomtest
+
+    reach = binomtest(hits, total).proportion_ci()
+    return hits / total, float(reach.low), float(reach.high)
+
+
+def _within(lower: float, upper: float, case: Bound) -> Outcome:
+    if case.doubt:
+        return "cannot tell"
+    if case.least <= lower and upper <= case.most:
+        return "agrees"
+    return "differs" if upper < case.least or lower > case.most else "cannot tell"
+
+
+# Published cells
+
+
+class Cell(NamedTuple):
+    """A published number: mean ± SD over runs, or a number alone.
+
+    >>> str(Cell(0.33, 0.15)), str(Cell(97.8))
+    ('0.33 ± 0.15', '97.8')
+    """
+
+    mean: float
+    sd: float | None = None
+    n: int = ASSUMED_RUNS
+    digit: float = 0.01
+    """The last printed digit."""
+
+    def __str__(self) -> str:
+        if self.sd is None:
+            return f"{self.mean:g}"
+        places = max(0, -round(math.log10(self.digit)))
+        return f"{self.mean:.{places}f} ± {self.sd:.{places}f}"
+
+    @property
+    def spread(self) -> float:
+        """The SD, of half a printed digit at least; zero where none is printed."""
+        return 0.0 if self.sd is None else max(self.sd, self.digit / 2)
+
+    def differs_from(self, other: Cell) -> bool:
+        """Whether the paper itself tells two cells apart.
+
+        Welch's test at the published SD and number of runs; without an SD, printed digits that differ.
+
+        >>> Cell(0.76, 0.08).differs_from(Cell(1.08, 0.15)), Cell(0.33, 0.18).differs_from(Cell(0.34, 0.35))
+        (True, False)
+        """
+        if self.sd is None or other.sd is None:
+            return abs(self.mean - other.mean) > max(self.digit, other.digit) / 2
+        from scipy.stats import ttest_ind_from_stats
+
+        ours, theirs = (self.mean, self.spread, self.n), (other.mean, other.spread, other.n)
+        return bool(ttest_ind_from_stats(*ours, *theirs, equal_var=False).pvalue < LEVEL)
+
+
+class Row(NamedTuple):
+    """A row of a published table beside our runs of the same models."""
+
+    words: str
+    """The quantity and the data set."""
+    published: Mapping[str, Cell]
+    runs: Mapping[str, ArrayLike]
+    """Our runs by the names of the cells; a name that is not among them is a wrong model for every cell."""
+    notes: Mapping[str, str] = {}
+    doubts: Mapping[str, str] = {}
+    """Why nothing can be concluded from a model's runs, such as that these have not converged."""
+
+    def margin(self, name: str) -> tuple[float, str] | None:
+        """Half the distance to the nearest cell that differs, and its name; none where no cell does."""
+        own = self.published[name]
+        others = {
+            other: abs(cell.mean - own.mean)
+            for other, cell in self.published.items()
+            if other != name and own.differs_from(cell)
+        }
+        if not others:
+            return None
+        nearest = min(others, key=others.__getitem__)
+        return others[nearest] / 2, nearest
+
+    def is_wrong(self, model: str, name: str) -> bool:
+        """Whether a model is a wrong one for a cell: another one, that the paper tells apart from it."""
+        other = self.published.get(model)
+        return model != name and (other is None or self.published[name].differs_from(other))
+
+
+class Confusion(NamedTuple):
+    """How often the rule lets models pass."""
+
+    wrong: int
+    """Wrong models that agree with a cell: our runs of another model of the row, which the paper tells apart."""
+    tried: int
+    right: float
+    """Share of right models that would agree: runs drawn from the published cell, as many as ours; NaN without SD."""
+
+
+@dataclass(frozen=True)
+class Values(Claim):
+    """Published cells, by an equivalence test whose margin keeps the models of a row apart.
+
+    >>> said = {"VAE": Cell(0.2, 0.02), "AE": Cell(0.8, 0.1)}
+    >>> row = Row("DtO", said, {"VAE": [0.21, 0.19, 0.2, 0.22], "AE": [0.3, 0.35, 0.32, 0.33]})
+    >>> [finding.outcome for finding in Values("Table 1", lambda tables: [row]).judge({})]
+    ['agrees', 'differs']
+    """
+
+    @property
+    def rule(self) -> str:
+        """How an outcome is decided, in words."""
+        return (
+            "A cell agrees where two one-sided Welch tests (5 % each) place our mean within a margin of the published "
+            "one; it differs where our mean lies outside the margin by the same tests; otherwise it cannot be told. "
+            "The margin is half the distance to the nearest cell of the row that differs from it by a Welch test (5 %) "
+            f"at the published SD and number of runs ({ASSUMED_RUNS} where it is not stated). Where no cell differs, "
+            "nothing can be told. A number without SD is compared with our median, by a 90 % bootstrap interval."
+        )
+
+    def findings(self, cases: Sequence[Row]) -> Iterator[Finding]:
+        """One finding per published cell that we have runs of."""
+        for row in cases:
+            for name in row.published:
+                if name in row.runs:
+                    yield self._cell(row, name)
+
+    def _cell(self, row: Row, name: str) -> Finding:
+        cell, runs, margin = row.published[name], _finite(row.runs[name]), row.margin(name)
+        outcome, middle = equivalence(cell, runs, None if margin is None else margin[0])
+        interval: tuple[float | None, float | None] = (None, None)
+        if len(runs) > 2:
+            interval = median_interval(runs) if cell.sd is None else mean_interval(runs)
+        far = "no published cell of the row differs from it"
+        if margin is not None:
+            far = f"margin {margin[0]:.2g} (half way to {margin[1]})"
+        doubt = row.doubts.get(name, "")
+        return Finding(
+            f"{row.words}, {name}",
+            str(cell),
+            middle,
+            *interval,
+            "cannot tell" if doubt else outcome,
+            sd=_sd(runs),
+            n=len(runs),
+            note=_joined(far, row.notes.get(name, ""), doubt),
+        )
+
+    def confusion(self, tables: Tables) -> Confusion:
+        """How many wrong models pass, and which share of right ones would."""
+        wrong = tried = 0
+        right = []
+        for row in self.cases(tables):
+            for name, cell in row.published.items():
+                margin = row.margin(name)
+                limit = None if margin is None else margin[0]
+                for model, runs in row.runs.items():
+                    if row.is_wrong(model, name):
+                        tried += 1
+                        wrong += equivalence(cell, _finite(runs), limit)[0] == "agrees"
+                if name in row.runs:
+                    right.append(_power(cell, len(_finite(row.runs[name])), limit))
+        known = [share for share in right if not math.isnan(share)]
+        return Confusion(wrong, tried, float(np.mean(known)) if known else math.nan)
+
+
+def equivalence(cell: Cell, runs: Floats, margin: float | None) -> tuple[Outcome, float | None]:
+    """Whether runs are equivalent to a published cell within a margin, and their mean or median.
+
+    >>> equivalence(Cell(0.5, 0.1), np.array([0.5, 0.52, 0.48, 0.51]), 0.1)[0]
+    'agrees'
+    """
+    if not len(runs):
+        return "cannot tell", None
+    middle = float(np.median(runs) if cell.sd is None else runs.mean())
+    if margin is None or len(runs) < 3:
+        return "cannot tell", middle
+    if cell.sd is None:
+        lower, upper = median_interval(runs, 1 - 2 * LEVEL)
+        apart = max(abs(lower - cell.mean), abs(upper - cell.mean))
+        closest = max(lower - cell.mean, cell.mean - upper, 0.0)
+    else:
+        reach = float(_reach(cell, np.asarray(runs.std(ddof=1)), len(runs)))
+        apart, closest = abs(middle - cell.mean) + reach, abs(middle - cell.mean) - reach
+    return ("agrees" if apart <= margin else "differs" if closest > margin else "cannot tell"), middle
+
+
+def _reach(cell: Cell, sd: Floats, n: int) -> Floats:
+    """Half width of the 90 % interval of the difference of two means (Welch)."""
+    from scipy import stats
+
+    ours, theirs = sd**2 / n, cell.spread**2 / cell.n
+    freedom = (ours + theirs) ** 2 / (ours**2 / (n - 1) + theirs**2 / (cell.n - 1))
+    return np.asarray(stats.t.ppf(1 - LEVEL, freedom) * np.sqrt(ours + theirs))
+
+
+def _power(cell: Cell, n: int, margin: float | None) -> float:
+    """Share of right models that would agree, with the published mean itself a mean of its ``n`` runs."""
+    if cell.sd is None:
+        return math.nan
+    if margin is None or n < 3:
+        return 0.0
+    draw = np.random.default_rng(0)
+    truth = cell.mean + draw.normal(size=(SIMULATED, 1)) * cell.spread / math.sqrt(cell.n)
+    runs = truth + cell.spread * draw.normal(size=(SIMULATED, n))
+    apart = np.abs(runs.mean(1) - cell.mean) + _reach(cell, runs.std(1, ddof=1), n)
+    return float((apart <= margin).mean())
+
+
+# Orders
+
+
+class Order(NamedTuple):
+    """Runs that should lie below others."""
+
+    quantity: str
+    """Of the mean difference, lower less higher."""
+    low: ArrayLike
+    high: ArrayLike
+    paired: bool = False
+    """Whether runs at the same place belong together, such as models of one seed."""
+    note: str = ""
+    doubt: str = ""
+    published: str = "< 0"
+
+
+@dataclass(frozen=True)
+class Orders(Claim):
+    """Runs of one kind lie below those of another.
+
+    >>> pair = Order("DtO of VAE less AE's", [0.1, 0.2, 0.3, 0.2, 0.1], [0.8, 0.9, 1.0, 0.7, 0.9])
+    >>> Orders("Table 2: VAE is lower", lambda tables: [pair]).judge({})[0].outcome
+    'agrees'
+    """
+
+    @property
+    def rule(self) -> str:
+        """How an outcome is decided, in words."""
+        return (
+            "An order agrees where a one-sided test over runs (Mann–Whitney, or Wilcoxon's signed ranks where runs are "
+            "paired) gives p < 0.05 after Holm's correction within this claim and the 95 % t interval of the mean "
+            "difference excludes zero; it differs where the same holds of the reverse order; otherwise it cannot be "
+            "told."
+        )
+
+    def findings(self, cases: Sequence[Order]) -> Iterator[Finding]:
+        """One finding per pair of kinds."""
+        tests = [_order_test(case) for case in cases]
+        forward, backward = (holm([test[side] for test in tests]) for side in (0, 1))
+        for case, test, ahead, behind in zip(cases, tests, forward, backward, strict=True):
+            low, high = _pair(case)
+            if min(len(low), len(high)) < 2:
+                note = _joined(case.note, "too few runs")
+                yield Finding(case.quantity, case.published, None, None, None, "cannot tell", note=note)
+                continue
+            difference = float(low.mean() - high.mean())
+            lower, upper = _difference_interval(case)
+            outcome: Outcome = "cannot tell"
+            if not case.doubt:
+                if ahead < LEVEL and upper < 0:
+                    outcome = "agrees"
+                elif behind < LEVEL and lower > 0:
+                    outcome = "differs"
+            counts = f"{len(low)} pairs" if case.paired else f"{len(low)} and {len(high)} runs"
+            yield Finding(
+                case.quantity,
+                case.published,
+                difference,
+                lower,
+                upper,
+                outcome,
+                n=len(low) if case.paired else len(low) + len(high),
+                p=ahead,
+                note=_joined(f"{counts}, smallest attainable p {test[2]:.2g}", case.note, case.doubt),
+            )
+
+
+def _pair(case: Order) -> tuple[Floats, Floats]:
+    low, high = np.asarray(case.low, dtype=float), np.asarray(case.high, dtype=float)
+    if case.paired:
+        known = np.isfinite(low) & np.isfinite(high)
+        return low[known], high[known]
+    return _finite(low), _finite(high)
+
+
+def _order_test(case: Order) -> tuple[float, float, float]:
+    """One-sided p of the order and of its reverse, and the smallest that so many runs can give."""
+    from scipy import stats
+
+    low, high = _pair(case)
+    if min(len(low), len(high)) < 2:
+        return 1.0, 1.0, 1.0
+    if case.paired:
+        if not (low != high).any():
+            return 1.0, 1.0, 0.5 ** len(low)
+        ahead, behind = (
+            float(stats.wilcoxon(low, high, alternative=side).pvalue) for side in ("less", "greater")
+        )
+        return ahead, behind, 0.5 ** len(low)
+    ahead, behind = (
+        float(stats.mannwhitneyu(low, high, alternative=side).pvalue) for side in ("less", "greater")
+    )
+    return ahead, behind, 1 / math.comb(len(low) + len(high), len(low))
+
+
+def _difference_interval(case: Order) -> tuple[float, float]:
+    from scipy import stats
+
+    low, high = _pair(case)
+    if case.paired:
+        return mean_interval(low - high)
+    if not (np.ptp(low) or np.ptp(high)):
+        return float(low.mean() - high.mean()), float(low.mean() - high.mean())
+    reach = stats.ttest_ind(low, high, equal_var=False).confidence_interval()
+    return float(reach.low), float(reach.high)
+
+
+# Curves and correlations
+
+
+class Curve(NamedTuple):
+    """Values (abscissa, run) of a curve that should fall, or rise, all along."""
+
+    quantity: str
+    published: str
+    values: ArrayLike
+    rising: bool = False
+    note: str = ""
+    doubt: str = ""
+
+
+@dataclass(frozen=True)
+class Trends(Claim):
+    """A curve is monotonic along its whole length.
+
+    Attributes:
+        tolerance: the largest step against the trend that counts as none, as a fraction of the curve's range.
+
+    >>> falling = Curve("KL", "decreasing", [[3.0, 3.1, 2.9], [2.0, 2.1, 1.9], [1.0, 1.1, 0.9]])
+    >>> Trends("Prop. 2: KL falls", lambda tables: [falling]).judge({})[0].outcome
+    'agrees'
+    """
+
+    tolerance: float = 0.02
+
+    @property
+    def rule(self) -> str:
+        """How an outcome is decided, in words."""
+        return (
+            "A trend is judged by the largest change against it between any earlier and any later point of the mean "
+            f"curve, as a fraction of the curve's range: it agrees where the 95 % bootstrap limit over runs is at most "
+            f"{self.tolerance:g}, differs where the lower limit is above that, and otherwise cannot be told. Exact "
+            "curves hold or are false as printed by the same number."
+        )
+
+    def findings(self, cases: Sequence[Curve]) -> Iterator[Finding]:
+        """One finding per curve."""
+        for case in cases:
+            values = np.atleast_2d(np.asarray(case.values, dtype=float))
+            values = values if case.rising else -values
+            against = float(_against(values.mean(1)[:, None])[0])
+            if values.shape[1] == 1:
+                exact: Outcome = "holds" if against <= self.tolerance else "false as printed"
+                yield Finding(case.quantity, case.published, against, None, None, exact, note=case.note)
+                continue
+            drawn = values[:, np.stack(resampled(values.shape[1]))].mean(-1)
+            lower, upper = (float(end) for end in np.quantile(_against(drawn), (0.025, 0.975)))
+            outcome: Outcome = "cannot tell"
+            if not case.doubt:
+                outcome = (
+                    "agrees" if upper <= self.tolerance else "differs" if lower > self.tolerance else outcome
+                )
+            yield Finding(
+                case.quantity,
+                case.published,
+                against,
+                lower,
+                upper,
+                outcome,
+                n=values.shape[1],
+                note=_joined(case.note, case.doubt),
+            )
+
+
+def _against(curves: Floats) -> Floats:
+    """Largest fall of rising curves (abscissa, curve) from an earlier to a later point, of their range."""
+    fall = (np.maximum.accumulate(curves, axis=0) - curves).max(0)
+    extent = np.ptp(curves, axis=0)
+    return np.divide(fall, extent, out=np.zeros_like(fall), where=extent > 0)
+
+
+class Correlation(NamedTuple):
+    """Two measures of the same runs."""
+
+    quantity: str
+    first: ArrayLike
+    second: ArrayLike
+    groups: ArrayLike | None = None
+    """Equal for values that belong together, such as those of one run, and are drawn together."""
+    positive: bool = False
+    note: str = ""
+    doubt: str = ""
+
+
+@dataclass(frozen=True)
+class Correlations(Claim):
+    """Two measures go together, or against each other, over runs.
+
+    >>> pair = Correlation("DtO and score", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0.9, 0.8, 0.5, 0.4, 0.3, 0.2])
+    >>> Correlations("Figure 3: DtO against the score", lambda tables: [pair]).judge({})[0].outcome
+    'agrees'
+    """
+
+    @property
+    def rule(self) -> str:
+        """How an outcome is decided, in words."""
+        return (
+            "Spearman's ρ agrees where its 95 % bootstrap interval over runs excludes zero on the stated side and "
+            "p < 0.05 after Holm's correction within this claim (normal approximation on Fisher's scale with the "
+            "bootstrap's standard error); it differs where the same holds on the other side; otherwise it cannot be "
+            "told."
+        )
+
+    def findings(self, cases: Sequence[Correlation]) -> Iterator[Finding]:
+        """One finding per pair of measures."""
+        from scipy.special import ndtr
+
+        estimates = [_spearman(case) for case in cases]
+        scores = [
+            (1.0 if case.positive else -1.0) * z
+            for case, (_, _, _, z, _) in zip(cases, estimates, strict=True)
+        ]
+        forward, backward = holm([float(ndtr(-z)) for z in scores]), holm([float(ndtr(z)) for z in scores])
+        for case, (rho, lower, upper, _, n), ahead, behind in zip(
+            cases, estimates, forward, backward, strict=True
+        ):
+            below, above = (lower > 0, upper < 0) if case.positive else (upper < 0, lower > 0)
+            outcome: Outcome = "cannot tell"
+            if not case.doubt:
+                outcome = (
+                    "agrees"
+                    if ahead < LEVEL and below
+                    else "differs"
+                    if behind < LEVEL and above
+                    else outcome
+                )
+            said = "positive" if case.positive else "negative"
+            yield Finding(
+                case.quantity,
+                said,
+                rho,
+                lower,
+                upper,
+                outcome,
+                n=n,
+                p=ahead,
+                note=_joined(case.note, case.doubt),
+            )
+
+
+def _spearman(case: Correlation) -> tuple[float, float, float, float, int]:
+    """ρ, its interval, its distance from zero in standard errors on Fisher's scale, and the number of values."""
+    values = np.stack([np.asarray(part, dtype=float) for part in (case.first, case.second)])
+    known = np.isfinite(values).all(0)
+    groups = None if case.groups is None else np.asarray(case.groups)[known]
+    values = values[:, known]
+    if values.shape[1] < 4 or not np.ptp(values, axis=1).all():
+        return math.nan, math.nan, math.nan, 0.0, values.shape[1]
+    rho = float(rank_correlation(values))
+    draws = resampled(values.shape[1], groups)
+    if len({len(chosen) for chosen in draws}) == 1:
+        drawn = rank_correlation(values[:, np.stack(draws)])
+    else:
+        drawn = np.array([rank_correlation(values[:, chosen]) for chosen in draws])
+    lower, upper = np.nanquantile(drawn, (0.025, 0.975))
+    near = 1 - 1e-9
+    error = float(np.nanstd(np.arctanh(np.clip(drawn, -near, near))))
+    z = math.atanh(max(-near, min(near, rho))) / error if error else math.inf * rho
+    return rho, float(lower), float(upper), z, values.shape[1]
+
+
+def rank_correlation(values: Floats) -> Floats:
+    """Spearman's ρ (...) of two samples (2, ..., value); NaN where one does not vary.
+
+    >>> rank_correlation(np.array([[1.0, 2.0, 3.0], [1.0, 4.0, 9.0]])).round(6).tolist()
+    1.0
+    """
+    from scipy.stats import rankdata
+
+    ranks = rankdata(values, axis=-1)
+    centred = ranks - ranks.mean(-1, keepdims=True)
+    size = np.sqrt((centred**2).sum(-1)).prod(0)
+    return np.divide(
+        (centred[0] * centred[1]).sum(-1), size, out=np.full(size.shape, math.nan), where=size > 0
+    )
+
+
+# Statistics
+
+
+def mean_interval(runs: ArrayLike, level: float = 0.95) -> tuple[float, float]:
+    """Student's t interval of the mean over runs; NaN for fewer than two.
+
+    >>> mean_interval([1.0, 1.0, 1.0])
+    (1.0, 1.0)
+    """
+    from scipy import stats
+
+    values = np.asarray(runs, dtype=float)
+    if len(values) < 2:
+        return math.nan, math.nan
+    reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
+    return float(values.mean()) - reach, float(values.mean()) + reach
+
+
+def median_interval(runs: ArrayLike, level: float = 0.95) -> tuple[float, float]:
+    """Bootstrap percentile interval of the median over runs.
+
+    >>> median_interval([1.0, 1.0, 1.0])
+    (1.0, 1.0)
+    """
+    values = np.asarray(runs, dtype=float)
+    medians = np.median(values[np.stack(resampled(len(values)))], axis=1)
+    lower, upper = np.quantile(medians, ((1 - level) / 2, (1 + level) / 2))
+    return float(lower), float(upper)
+
+
+def resampled(count: int, groups: ArrayLike | None = None) -> list[NDArray[np.int64]]:
+    """Indices of bootstrap samples, the same at every call; values of one group are drawn together.
+
+    >>> drawn = resampled(4, groups=[0, 0, 1, 1])
+    >>> len(drawn), all((0 in one) == (1 in one) for one in drawn)
+    (2000, True)
+    """
+    labels = np.arange(count) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    members = [np.flatnonzero(labels == label) for label in range(int(labels.max()) + 1)]
+    draws = np.random.default_rng(0).integers(len(members), size=(RESAMPLINGS, len(members)))
+    return [np.concatenate([members[label] for label in draw]) for draw in draws]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction of p values.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p_values)
+    scaled = np.asarray(p_values, dtype=float)[order] * np.arange(len(order), 0, -1)
+    corrected = np.empty(len(order))
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(scaled)) if len(order) else scaled
+    return [float(p) for p in corrected]
+
+
+def _finite(runs: ArrayLike) -> Floats:
+    values = np.asarray(runs, dtype=float).ravel()
+    return values[np.isfinite(values)]
+
+
+def _sd(runs: Floats) -> float | None:
+    return float(runs.std(ddof=1)) if len(runs) > 1 else None
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
