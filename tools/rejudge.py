@@ -24,7 +24,9 @@ def main(words):
         pairs = list(zip(stored.outcome.findings, derived.findings, strict=False))
         same = sum(alike(one, other) for one, other in pairs)
         equal, total = equal + same, total + max(len(stored.outcome.findings), len(derived.findings))
-        print(f"{Path(path).parent.name}.{path.stem}: {same} of {len(stored.outcome.findings)} equal, {len(derived.findings)} derived")
+        print(
+            f"{Path(path).parent.name}.{path.stem}: {same} of {len(stored.outcome.findings)} equal, {len(derived.findings)} derived"
+        )
         for one, other in pairs:
             if not alike(one, other):
                 print(f"    stored  {one}\n    derived {other}")
@@ -35,7 +37,9 @@ def main(words):
 
 def alike(one, other):
     """Whether two findings are the same up to the six digits that tables keep."""
-    words = one.quantity == other.quantity and one.published == other.published and one.verdict == other.verdict
+    words = (
+        one.quantity == other.quantity and one.published == other.published and one.verdict == other.verdict
+    )
     numbers = zip(one[2:5], other[2:5], strict=True)
     return words and all(near(a, b) for a, b in numbers)
 

@@ -45,8 +45,8 @@ def run_artefacts(
 ) -> Iterator[Result]:
     """Measure artefacts one after another; those of several that lack the scale are named and left out.
 
-    With a folder, results and figures are kept there, checkpoints until an artefact is done, and what was measured of
-    trainings that artefacts of a paper share in ``PAPER/trainings``, which later commands use.
+    With a folder, results and figures are written there, checkpoints until an artefact is done, and what was measured
+    of trainings that artefacts of a paper share in ``PAPER/trainings``, which later commands use.
     """
     if scale not in get_args(Scale):
         raise ValueError(f"--scale must be one of {', '.join(get_args(Scale))}, got {scale!r}")
@@ -73,7 +73,7 @@ def _run(
     )
     if out is not None:
         path = save_result(result, out)
-        write_svg(artefact.draw(result.outcome.tables), path.with_suffix(".svg"))
+        write_svg(artefact.plot(result.tables), path.with_suffix(".svg"))
     if work is not None:
         shutil.rmtree(work, ignore_errors=True)
     return result

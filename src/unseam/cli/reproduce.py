@@ -1,4 +1,4 @@
-"""``unseam reproduce``: the papers' tables and figures, published beside measured."""
+"""``unseam reproduce``: the papers' claims, published beside measured, with their outcomes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from unseam.printing import Row, print_json, print_rows, print_table
 if TYPE_CHECKING:
     from unseam.papers import Artefact, Result
 
-__all__ = ["artefact_rows", "finding_rows", "reproduce_artefacts", "result_record", "standing"]
+__all__ = ["artefact_rows", "finding_rows", "reproduce_artefacts", "result_record"]
+
+SMOKE = "Smoke scale judges nothing: it shows that everything runs, with trainings too short to agree with anything."
 
 
 def reproduce_artefacts(
@@ -23,10 +25,13 @@ def reproduce_artefacts(
     ] = None,
     scale: Annotated[
         str | None,
-        typer.Option(help="smoke (seconds), laptop (minutes) or full (as published, on a GPU)."),
+        typer.Option(
+            help="Measure again: smoke (seconds), laptop (minutes) or full (as published, on a GPU). Without it, the "
+            "committed result is shown."
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results; by default nothing but the screen.")
+        Path | None, typer.Option(help="Folder for results; by default nothing is written.")
     ] = None,
     world: Annotated[
         str | None,
@@ -40,108 +45,100 @@ def reproduce_artefacts(
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the papers' tables and figures again: published beside measured, with a verdict."""
+    """Measure the papers' claims again: published beside measured, with an outcome for each."""
     from unseam.papers import committed, results_folder
     from unseam.reproducing import chosen_artefacts, run_artefacts
 
     artefacts = chosen_artefacts(target)
     _check(report)
-    if scale is None and (target is None or "." not in target):
-        kept = [(artefact, committed(artefact, out or results_folder())) for artefact in artefacts]
-        print_rows(artefact_rows(kept), title="artefacts and their committed verdicts", as_json=as_json)
-        _report([result for _, result in kept if result is not None], report, as_json)
-        return
-    results = list(run_artefacts(artefacts, scale or "smoke", out=out, device=device, world=world))
-    if as_json:
-        print_json([result_record(result) for result in results])
+    if scale is None and world is None:
+        stored = [(artefact, committed(artefact, out or results_folder())) for artefact in artefacts]
+        results = [result for _, result in stored if result is not None]
+        if target is None or "." not in target:
+            print_rows(artefact_rows(stored), title="artefacts and their committed outcomes", as_json=as_json)
+        elif not results:
+            raise ValueError(
+                f"{target} has no committed result; measure it with --scale {_scales(artefacts[0])}"
+            )
+        else:
+            _print(results, as_json)
         _report(results, report, as_json)
         return
-    for result in results:
-        print_table(finding_rows(result), title=f"{result.key} at {result.scale} scale: {result.verdict}")
-        print(f"{result.seconds:.0f} s; again with: {result.command}")
-        by_key = {artefact.key: artefact for artefact in artefacts}
-        print(f"{standing(result, committed(by_key[result.key], results_folder()))}\n")
+    if scale in (None, "smoke") and not as_json:
+        print(SMOKE)
+    results = list(run_artefacts(artefacts, scale or "smoke", out=out, device=device, world=world))
+    _print(results, as_json)
     _report(results, report, as_json)
 
 
-def standing(result: Result, kept: Result | None) -> str:
-    """How to take a verdict at this scale, and what the committed one is.
-
-    >>> from unseam.papers import Outcome, Result
-    >>> standing(Result("a2024.figure1", "laptop", {}, Outcome((), {}), {}, 1.0), None)
-    'No result is committed yet.'
-    """
-    words = ""
-    if result.scale == "smoke":
-        words = "Smoke scale shows that everything runs; its trainings are too short for a verdict. "
-    if kept is None:
-        return words + "No result is committed yet."
-    return f"{words}Committed at {kept.scale} scale: {kept.verdict} ({kept.spent.seconds:.0f} s on {kept.spent.on})."
-
-
-def artefact_rows(kept: Sequence[tuple[Artefact, Result | None]]) -> list[Row]:
-    """Artefacts with the verdicts of their committed results, and how many findings these are over.
+def artefact_rows(stored: Sequence[tuple[Artefact, Result | None]]) -> list[Row]:
+    """Artefacts with the outcomes of their committed results: claims of the paper, and further checks of our own.
 
     >>> from unseam.papers import artefacts
-    >>> artefact_rows([(artefacts()["sikka2019.figure1"], None)])[0]["verdict"]
+    >>> artefact_rows([(artefacts()["sikka2019.figure1"], None)])[0]["outcome"]
     'not measured yet'
     """
     return [
         {
             "artefact": artefact.key,
             "shows": artefact.title,
-            "verdict": "not measured yet" if result is None else result.verdict,
-            "reproduced": None if result is None else result.tally.reproduced,
-            "partly": None if result is None else result.tally.partly,
-            "judged": None if result is None else result.tally.judged,
+            "outcome": "not measured yet" if result is None else str(result.tally),
+            "our checks": str(result.our_tally) if result is not None and result.our_tally.total else None,
             "scale": None if result is None else result.scale,
             "seconds": None if result is None else result.spent.seconds,
             "on": None if result is None else result.spent.on,
         }
-        for artefact, result in kept
+        for artefact, result in stored
     ]
 
 
 def finding_rows(result: Result) -> list[Row]:
-    """Published beside measured, one line a finding.
+    """Published beside measured, one row per finding."""
+    from unseam.report.artefacts import finding_row
 
-    >>> from unseam.papers import Finding, Outcome, Result
-    >>> found = Finding("β of the largest ELBO", "1", 1.0, None, None, "reproduced")
-    >>> finding_rows(Result("a2024.figure1", "smoke", {}, Outcome((found,), {}), {}, 1.0))[0]["measured"]
-    '1'
-    """
-    from unseam.report.artefacts import measured
-
-    return [
-        {
-            "quantity": finding.quantity,
-            "published": finding.published,
-            "measured": measured(finding.measured, finding.lower, finding.upper),
-            "verdict": finding.verdict,
-            "note": finding.note,
-        }
-        for finding in result.outcome.findings
-    ]
+    return [finding_row(finding) for finding in result.findings]
 
 
 def result_record(result: Result) -> Row:
-    """A measured artefact as JSON values, without its tables.
-
-    >>> from unseam.papers import Outcome, Result
-    >>> result_record(Result("a2024.figure1", "smoke", {}, Outcome((), {}), {}, 1.0))["scale"]
-    'smoke'
-    """
+    """A measured artefact as JSON values, without its tables."""
     return {
-        "artefact": result.key,
+        "artefact": result.artefact.key,
         "scale": result.scale,
-        "verdict": result.verdict,
-        "findings": [finding._asdict() for finding in result.outcome.findings],
-        "note": result.outcome.note,
+        "judged": result.scale != "smoke",
+        "outcome": result.tally._asdict(),
+        "our_checks": result.our_tally._asdict(),
+        "findings": [finding._asdict() for finding in result.findings],
+        "rules": [{"claim": claim.says, "rule": claim.rule} for claim in result.artefact.claims],
+        "note": result.artefact.note,
         "seconds": result.seconds,
         "command": result.command,
         "settings": dict(result.settings),
         "about": dict(result.about),
+        "revisions": list(result.revisions),
     }
+
+
+def _print(results: Sequence[Result], as_json: bool) -> None:
+    from unseam.papers import results_folder
+
+    if as_json:
+        print_json([result_record(result) for result in results])
+        return
+    for result in results:
+        outcome = "nothing is judged" if result.scale == "smoke" else str(result.tally)
+        print_table(finding_rows(result), title=f"{result.artefact.key} at {result.scale} scale: {outcome}")
+        if result.artefact.note:
+            print(result.artefact.note)
+        figure = results_folder() / result.artefact.paper / f"{result.artefact.name}.svg"
+        if figure.exists() and result.scale != "smoke":
+            print(f"Figure: {figure}")
+        print(
+            f"Measured in {result.spent.seconds:.0f} s on {result.spent.on}; again with: {result.command}\n"
+        )
+
+
+def _scales(artefact: Artefact) -> str:
+    return ", ".join(artefact.presets)
 
 
 def _check(path: Path | None) -> None:
@@ -153,7 +150,7 @@ def _check(path: Path | None) -> None:
 
 
 def _report(results: Sequence[Result], path: Path | None, as_json: bool) -> None:
-    """Write the page of findings and figures, and name it where that is no part of JSON."""
+    """Write the page of findings and figures, and name it unless JSON is printed."""
     from unseam.report import write
 
     if path is None:

@@ -5,66 +5,67 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unseam.drawing import to_svg
-from unseam.papers import Result, artefacts
+from unseam.papers import Finding, Result
 from unseam.report.page import Section
 
-__all__ = ["artefact_sections", "in_words", "measured"]
+__all__ = ["artefact_sections", "finding_row", "measured"]
 
 
 def artefact_sections(results: Sequence[Result]) -> list[Section]:
-    """One part an artefact: its claim, its verdict, its findings and its figure.
-
-    >>> from unseam.papers import Outcome
-    >>> artefact_sections([Result("sikka2019.figure1", "smoke", {}, Outcome((), {}), {}, 1.0)])[0].table
-    ()
-    """
+    """One section per artefact: its claims, their outcomes and rules, and its figure."""
     return [_section(result) for result in results]
 
 
-def measured(value: float | None, lower: float | None, upper: float | None) -> str:
-    """A measured number with its interval.
+def measured(finding: Finding) -> str:
+    """A measured number with its 95 % interval.
 
-    >>> measured(0.25, 0.2, 0.3)
+    >>> measured(Finding("MIG", "0.3", 0.25, 0.2, 0.3, "agrees"))
     '0.25 [0.2, 0.3]'
     """
-    if value is None:
+    if finding.measured is None:
         return ""
-    interval = "" if lower is None or upper is None else f" [{lower:.3g}, {upper:.3g}]"
-    return f"{value:.4g}{interval}"
+    known = finding.lower is not None and finding.upper is not None
+    interval = f" [{finding.lower:.3g}, {finding.upper:.3g}]" if known else ""
+    return f"{finding.measured:.4g}{interval}"
 
 
-def in_words(verdict: str) -> str:
-    """A verdict that can stand in a sentence.
+def finding_row(finding: Finding) -> dict[str, str]:
+    """A finding as a row of text.
 
-    >>> in_words("partly")
-    'partly reproduced'
+    >>> finding_row(Finding("MIG", "0.30 ± 0.10", 0.25, 0.2, 0.3, "agrees", sd=0.05, n=6))["SD, n"]
+    '0.05, 6'
     """
-    return "partly reproduced" if verdict == "partly" else verdict
+    numbers = [
+        None if finding.sd is None else f"{finding.sd:.2g}",
+        None if finding.n is None else str(finding.n),
+    ]
+    return {
+        "quantity": finding.quantity,
+        "published": finding.published,
+        "measured": measured(finding),
+        "SD, n": ", ".join(number for number in numbers if number is not None),
+        "p": "" if finding.p is None else f"{finding.p:.2g}",
+        "outcome": finding.outcome + (" (our check)" if finding.ours else ""),
+        "note": finding.note,
+    }
 
 
 def _section(result: Result) -> Section:
-    artefact = artefacts().get(result.key)
-    title = result.key if artefact is None else f"{result.key}: {artefact.title}"
-    drawn = "" if artefact is None or not result.outcome.tables else to_svg(artefact.draw(result.outcome.tables))
-    claim = () if artefact is None else (artefact.claim,)
-    rows = tuple(
-        {
-            "quantity": finding.quantity,
-            "published": finding.published,
-            "measured": measured(finding.measured, finding.lower, finding.upper),
-            "verdict": finding.verdict,
-            "note": finding.note,
-        }
-        for finding in result.outcome.findings
-    )
-    said = f"{in_words(result.verdict).capitalize()}, at {result.scale} scale. {result.outcome.note}".strip()
-    how = () if artefact is None else (f"Counts as reproduced: {artefact.criterion}",)
+    artefact = result.artefact
+    judged = "Smoke scale judges nothing." if result.scale == "smoke" else f"{result.tally}."
+    ours = f" Further checks of our own: {result.our_tally}." if result.our_tally.total else ""
+    rules = tuple(dict.fromkeys(claim.rule for claim in artefact.claims))
     return Section(
-        title,
-        claim,
-        drawn,
-        f"Figure of {result.key}, drawn from the measured tables.",
-        table=rows,
-        said=(("", said),),
-        how=(*how, f"Again with: {result.command}"),
+        f"{artefact.key}: {artefact.title}",
+        tuple(claim.says for claim in artefact.claims if not claim.ours),
+        to_svg(artefact.plot(result.tables)) if set(result.tables) - {"missing"} else "",
+        f"Figure of {artefact.key}, drawn from the measured tables.",
+        table=tuple(finding_row(finding) for finding in result.findings),
+        said=(
+            (
+                "",
+                f"Claims that hold or agree, at {result.scale} scale: {judged}{ours} {artefact.note}".strip(),
+            ),
+        ),
+        how=(*rules, f"Again with: {result.command}"),
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from unseam.inspection import Inspection
-from unseam.papers import Result
-from unseam.report.artefacts import artefact_sections, in_words
+from unseam.papers import Result, Tally
+from unseam.report.artefacts import artefact_sections
 from unseam.report.page import Section, check_path, write_page
 from unseam.report.runs import MODELS, count_models, run_studies
 from unseam.report.story import sections
@@ -58,8 +58,8 @@ def write(
     if measured and len(measured) < len(given):
         raise ValueError("results must be all artefacts or all models: one page does not hold both")
     if measured:
-        parts, said = artefact_sections(measured), _verdicts(measured)
-        shown: Mapping[str, Any] = {result.key: result.about for result in measured}
+        parts, said = artefact_sections(measured), _outcomes(measured)
+        shown: Mapping[str, Any] = {result.artefact.key: result.about for result in measured}
         name = "Published beside measured"
     else:
         studies = _studies(given)
@@ -156,9 +156,9 @@ def _models(studies: Sequence[Study]) -> str:
     return f"{text}. Measured at {found.points} points; every number below was measured on {which}."
 
 
-def _verdicts(results: Sequence[Result]) -> str:
-    counts: dict[str, int] = {}
-    for result in results:
-        counts[result.verdict] = counts.get(result.verdict, 0) + 1
-    said = ", ".join(f"{count} {in_words(verdict)}" for verdict, count in counts.items())
-    return f"{len(results)} artefact{'s' * (len(results) > 1)} of the papers, measured again: {said}."
+def _outcomes(results: Sequence[Result]) -> str:
+    count = Tally(*map(sum, zip(*(result.tally for result in results), strict=True)))
+    return (
+        f"{len(results)} artefact{'s' * (len(results) > 1)} of the papers, measured again; findings on the papers' "
+        f"claims that hold or agree: {count}."
+    )
