@@ -6,7 +6,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo explore screenshots test test-browser chromium lint types format docs bench validation calibration clean
+.PHONY: help venv demo explore screenshots test test-browser chromium lint types format docs pages check-pages bench validation calibration clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -55,6 +55,12 @@ format: .venv/.dev ## rewrite the code in the house format
 docs: .venv/.dev ## build the documentation, warnings as errors
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+pages: .venv/.dev ## write outcome tables and figures of the papers from the committed results
+	$(BIN)/python tools/pages.py
+
+check-pages: .venv/.dev ## fail where these are not what the committed results give
+	$(BIN)/python tools/pages.py --check
 
 bench: .venv/.core ## measure speed (minutes to hours, by hardware)
 	$(BIN)/python -m benchmarks

@@ -20,15 +20,10 @@ def command(monkeypatch, capsys):
     return run
 
 
-def test_all_artefacts_are_listed_with_their_verdicts(command):
+def test_all_artefacts_are_listed_with_their_outcomes(command):
     rows = json.loads(command("--json"))
     assert [row["artefact"] for row in rows] == list(artefacts())
-    verdicts = {row["artefact"]: row["verdict"] for row in rows}
-    assert verdicts["sikka2019.propositions"] == "reproduced"
-    for row in rows:
-        assert 0 <= row["reproduced"] + row["partly"] <= row["judged"]
-        if row["verdict"] == "reproduced":
-            assert row["reproduced"] == row["judged"]
+    assert all(row["outcome"] for row in rows)
 
 
 def test_a_paper_is_listed_and_nothing_is_measured(command):
@@ -41,19 +36,30 @@ def test_one_is_measured_and_kept(command, tmp_path):
     shown = command("sikka2019.propositions", "--scale", "smoke", "--out", str(tmp_path), "--device", "cpu")
     assert "published" in shown
     assert "unseam reproduce sikka2019.propositions --scale smoke" in shown
-    assert "Smoke scale shows that everything runs" in shown
-    assert "Committed at full scale: reproduced" in shown
-    result = load_result(tmp_path / "sikka2019" / "propositions.smoke.json")
-    assert result.verdict == "reproduced"
+    assert shown.startswith("Smoke scale judges nothing"), "said first, not last"
+    assert "nothing is judged" in shown
+    result = load_result(
+        tmp_path / "sikka2019" / "propositions.smoke.json", artefacts()["sikka2019.propositions"]
+    )
+    assert result.tally.positive
     assert (tmp_path / "sikka2019" / "propositions.smoke.svg").exists()
     assert result.about["versions"]["unseam"]
     assert not list((tmp_path / "sikka2019").glob(".*.work")), "checkpoints are of no use once it is done"
 
 
 def test_json_of_one(command):
-    (record,) = json.loads(command("sikka2019.propositions", "--json", "--device", "cpu"))
-    assert record["scale"] == "smoke"
-    assert all(finding["verdict"] == "reproduced" for finding in record["findings"])
+    words = ("sikka2019.propositions", "--scale", "smoke", "--json", "--device", "cpu")
+    (record,) = json.loads(command(*words))
+    assert record["scale"] == "smoke" and not record["judged"]
+    assert record["findings"] and record["rules"][0]["rule"]
+
+
+def test_without_a_scale_the_committed_result_is_shown(command):
+    (record,) = json.loads(command("sikka2019.propositions", "--json"))
+    assert record["scale"] == "full" and record["judged"]
+    shown = command("sikka2019.propositions")
+    assert "at full scale" in shown and "Smoke" not in shown
+    assert "sikka2019-propositions.svg" in shown.replace("\n", ""), "says where its figure is"
 
 
 @pytest.mark.parametrize(
@@ -94,14 +100,14 @@ def test_artefacts_of_a_paper_share_their_trainings(tmp_path):
     table, figure = (artefacts()[f"rolinek2019.{name}"] for name in ("table_s4", "figure_s5"))
     results = list(run_artefacts([table, figure], "smoke", out=tmp_path, device="cpu"))
     kept = sorted(path.name for path in (tmp_path / "rolinek2019" / "trainings").iterdir())
-    assert len([name for name in kept if name.endswith(".members.csv")]) == len(table.presets["smoke"].ratios)
-    assert results[0].outcome.tables["members"].shape == results[1].outcome.tables["members"].shape
+    assert len([name for name in kept if name.endswith(".json")]) == len(table.presets["smoke"].ratios)
+    assert results[0].tables["members"].shape == results[1].tables["members"].shape
 
 
 def test_artefacts_without_the_scale_are_named_and_left_out(capsys):
     chosen = [artefacts()["allen2024.figure1"], artefacts()["rolinek2019.table2_sprites"]]
     (result,) = run_artefacts(chosen, "laptop", out=None, device="cpu")
-    assert result.key == "allen2024.figure1"
+    assert result.artefact.key == "allen2024.figure1"
     assert "without laptop scale, and left out: rolinek2019.table2_sprites" in capsys.readouterr().err
     with pytest.raises(ValueError, match="has the scales smoke, full"):
         next(run_artefacts(chosen[1:], "laptop", out=None, device="cpu"))
@@ -111,12 +117,12 @@ def test_a_published_data_set_takes_the_place_of_its_twin(tmp_path, monkeypatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     table = artefacts()["rolinek2019.table2_sprites"]
     (result,) = run_artefacts([table], "smoke", out=tmp_path, device="cpu", world="dsprites")
-    assert result.verdict == "cannot be run here"
-    note = result.outcome.findings[0].note
+    assert [finding.outcome for finding in result.findings] == ["not run"]
+    note = result.findings[0].note
     assert "world 'dsprites' needs the file" in note
     assert str(tmp_path) not in note  # results travel
     assert result.command == "unseam reproduce rolinek2019.table2_sprites --scale smoke --world dsprites"
-    assert load_result(tmp_path / "rolinek2019" / "table2_sprites.smoke.json").world == "dsprites"
+    assert load_result(tmp_path / "rolinek2019" / "table2_sprites.smoke.json", table).world == "dsprites"
     with pytest.raises(
         ValueError, match="no part of this artefact is measured on sprites, the twin of dsprites"
     ):
@@ -133,8 +139,8 @@ def test_whoever_names_a_data_set_waits_for_no_other(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     table = artefacts()["bhowal2024.table6"]
     (result,) = run_artefacts([table], "full", out=None, device="cpu", world="dsprites")
-    (finding,) = result.outcome.findings
-    assert finding.quantity == "dSprites" and finding.verdict == "cannot be run here"
+    (finding,) = result.findings
+    assert finding.quantity == "dSprites" and finding.outcome == "not run"
     settings = on_world(artefacts()["bhowal2024.beyond"].presets["full"], "shapes3d")
     assert [group.setup.world for group in settings.groups] == ["shapes3d"]
     both = on_world(artefacts()["rolinek2019.foretold"].presets["full"], "dsprites")
@@ -148,5 +154,5 @@ def test_the_published_data_set_is_measured_as_its_twin(monkeypatch):
     (result,) = run_artefacts(
         [artefacts()["rolinek2019.table2_sprites"]], "smoke", out=None, device="cpu", world="dsprites"
     )
-    assert result.outcome.findings[0].published == "0.76 ± 0.08"
-    assert set(result.outcome.tables["members"]["world"]) == {"dsprites"}
+    assert result.findings[0].published == "0.76 ± 0.08"
+    assert set(result.tables["members"]["world"]) == {"dsprites"}

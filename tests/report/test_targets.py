@@ -128,7 +128,7 @@ def test_figures_of_one_page_share_no_names(kept, tmp_path):
 
 
 def test_slim_figures_have_all_their_marks(kept):
-    figure = unseam.report.to_svg(artefacts()[kept[1].key].draw(kept[1].outcome))
+    figure = unseam.report.to_svg(kept[1].artefact.plot(kept[1].tables))
     made = slim(figure, "f0-")
     assert len(made) < 0.8 * len(figure)
     for tag in ("<use", "<path", "<image"):

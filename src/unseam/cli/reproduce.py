@@ -129,9 +129,9 @@ def _print(results: Sequence[Result], as_json: bool) -> None:
         print_table(finding_rows(result), title=f"{result.artefact.key} at {result.scale} scale: {outcome}")
         if result.artefact.note:
             print(result.artefact.note)
-        figure = results_folder() / result.artefact.paper / f"{result.artefact.name}.svg"
-        if figure.exists() and result.scale != "smoke":
-            print(f"Figure: {figure}")
+        figure = results_folder().parent / "docs" / "figures" / f"{result.artefact.key.replace('.', '-')}.svg"
+        if result.scale != "smoke":
+            print(f"Figure: {figure}" if figure.exists() else "Figure: with --report FILE.html")
         print(
             f"Measured in {result.spent.seconds:.0f} s on {result.spent.on}; again with: {result.command}\n"
         )

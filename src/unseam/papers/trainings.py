@@ -89,7 +89,7 @@ def training_name(trials: Sequence[Trial], measured: Any) -> str:
     Fields of a trial at their defaults do not count, so that a new field with a default changes no name.
 
     >>> training_name([Trial(world="linear", latent=2)], {"points": 10})
-    'linear-45fa2e74dd97'
+    'linear-c03103d6cb19'
     """
     text = json.dumps([_grid(trials), measured], sort_keys=True, default=list)
     return f"{trials[0].world}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"

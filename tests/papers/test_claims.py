@@ -1,0 +1,217 @@
+"""Kinds of claims: outcomes that can fail, statistics against independent implementations, power."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from unseam.papers.claims import (
+    Bound,
+    Bounds,
+    Cell,
+    Correlation,
+    Correlations,
+    Curve,
+    Identities,
+    Identity,
+    Order,
+    Orders,
+    Row,
+    Trends,
+    Values,
+    equivalence,
+    holm,
+    mean_interval,
+    median_interval,
+    rank_correlation,
+)
+
+DRAW = np.random.default_rng(0)
+
+
+def outcome(kind, case, **options):
+    (found,) = kind("says", lambda tables: [case], **options).judge({})
+    return found.outcome
+
+
+def normal(mean, sd, n, seed=0):
+    return mean + sd * np.random.default_rng(seed).normal(size=n)
+
+
+# Exact statements
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(1e-12, "holds"), (-0.5, "false as printed"), (math.nan, "cannot tell")]
+)
+def test_identities(value, expected):
+    assert outcome(Identities, Identity("a", "0", value, 1e-9)) == expected
+
+
+def test_further_checks_are_marked():
+    claim = Identities("says", lambda tables: [Identity("a", "0", 0.0, 1e-9)], ours=True)
+    assert claim.judge({})[0].ours
+
+
+# Bounds
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([0.1, 0.12, 0.11, 0.09], "agrees"),
+        ([0.9, 0.92, 0.91, 0.89], "differs"),
+        ([0.1, 0.9, 0.5, 0.45], "cannot tell"),
+        ([0.1, 0.1], "cannot tell"),
+    ],
+)
+def test_bounds_over_runs(runs, expected):
+    assert outcome(Bounds, Bound("x", "below one half", runs, most=0.5)) == expected
+
+
+def test_bounds_of_a_median_see_past_a_second_mode():
+    runs = [0.98] * 24 + [0.1] * 6
+    claim = Bound("x", "most", runs, least=0.9)
+    assert outcome(Bounds, claim, statistic="median") == "agrees"
+    assert outcome(Bounds, claim) == "cannot tell"
+
+
+def test_shares_have_clopper_pearson_intervals():
+    claim = Bounds("says", lambda tables: [Bound("x", "all", share=(95, 100), least=0.85)])
+    (found,) = claim.judge({})
+    reach = stats.binomtest(95, 100).proportion_ci()
+    assert (found.lower, found.upper, found.n) == (reach.low, reach.high, 100)
+    assert found.outcome == "agrees"
+
+
+def test_what_has_not_converged_tells_nothing():
+    assert outcome(Bounds, Bound("x", "", [0.1] * 5, most=0.5, doubt="not converged")) == "cannot tell"
+
+
+# Published cells
+
+
+def test_equivalence_is_two_one_sided_welch_tests():
+    """Against scipy's t test from summary statistics, at both ends of the margin."""
+    cell, margin = Cell(0.5, 0.1, n=8), 0.12
+    for seed in range(40):
+        runs = normal(0.55, 0.15, 7, seed)
+        ours = (runs.mean(), runs.std(ddof=1), len(runs))
+
+        def p(shift, side, ours=ours):
+            theirs = (cell.mean + shift, cell.sd, cell.n)
+            return stats.ttest_ind_from_stats(*ours, *theirs, equal_var=False, alternative=side).pvalue
+
+        agrees = p(-margin, "greater") <= 0.05 and p(margin, "less") <= 0.05
+        differs = p(-margin, "less") < 0.05 or p(margin, "greater") < 0.05
+        expected = "agrees" if agrees else "differs" if differs else "cannot tell"
+        assert equivalence(cell, runs, margin)[0] == expected
+
+
+def test_more_scatter_makes_agreement_harder():
+    cell = Cell(0.0, 0.0)
+    steady, scattered = normal(0.01, 0.005, 10), normal(0.2, 0.34, 10)
+    assert equivalence(cell, steady, 0.15)[0] == "agrees"
+    assert equivalence(cell, scattered, 0.15)[0] == "cannot tell"
+
+
+def test_cells_that_the_paper_cannot_tell_apart_are_not_wrong_models():
+    row = Row("DtO", {"AE": Cell(0.33, 0.18), "full": Cell(0.34, 0.35), "VAE": Cell(0.0, 0.0)}, {})
+    assert not row.is_wrong("full", "AE") and row.is_wrong("VAE", "AE") and row.is_wrong("random", "AE")
+    assert row.margin("AE") == (0.165, "VAE")
+
+
+def test_a_row_without_differences_tells_nothing():
+    row = Row("DtO", {"a": Cell(0.5, 0.3), "b": Cell(0.52, 0.3)}, {"a": [0.5, 0.51, 0.49]})
+    assert outcome(Values, row) == "cannot tell"
+
+
+def test_a_number_without_sd_is_compared_with_the_median():
+    said = {"few": Cell(97.8, None, digit=0.1), "ten": Cell(90.6, None, digit=0.1)}
+    runs = [97.5] * 20 + [20.0] * 6
+    (found,) = Values("says", lambda tables: [Row("share", said, {"few": runs})]).judge({})
+    assert (found.measured, found.outcome) == (97.5, "agrees")
+
+
+def test_wrong_models_are_counted_and_right_ones_simulated():
+    said = {"VAE": Cell(0.2, 0.05), "AE": Cell(0.8, 0.1)}
+    runs = {"VAE": normal(0.2, 0.05, 10), "AE": normal(0.79, 0.1, 10, 1), "random": normal(0.81, 0.05, 10, 2)}
+    claim = Values("says", lambda tables: [Row("DtO", said, runs)])
+    found = claim.confusion({})
+    assert (found.wrong, found.tried) == (1, 4), "the random model passes for the AE"
+    assert found.right > 0.95
+    scattered = {"VAE": Cell(0.2, 0.5), "AE": Cell(0.8, 0.5)}
+    wide = Values("says", lambda tables: [Row("DtO", scattered, runs)])
+    assert wide.confusion({}).right < 0.2, "cells as wide as their distance cannot be agreed with"
+
+
+# Orders
+
+
+def test_orders_are_corrected_within_a_claim():
+    low, high = normal(0.0, 1.0, 8), normal(1.5, 1.0, 8, 1)
+    case = Order("x", low, high)
+    (alone,) = Orders("says", lambda tables: [case]).judge({})
+    assert alone.p == pytest.approx(stats.mannwhitneyu(low, high, alternative="less").pvalue)
+    many = Orders("says", lambda tables: [case] * 40).judge({})
+    assert many[0].p == pytest.approx(40 * alone.p)
+    assert (alone.outcome, many[0].outcome) == ("agrees", "cannot tell")
+
+
+def test_the_reverse_order_differs():
+    low, high = normal(0.0, 0.1, 8), normal(1.0, 0.1, 8, 1)
+    assert outcome(Orders, Order("x", high, low)) == "differs"
+    assert outcome(Orders, Order("x", low, high, paired=True)) == "agrees"
+
+
+def test_too_few_pairs_say_so():
+    (found,) = Orders("says", lambda tables: [Order("x", [0, 0, 0], [1, 2, 3], paired=True)]).judge({})
+    assert found.outcome == "cannot tell" and "smallest attainable p 0.12" in found.note
+
+
+def test_holm():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+# Curves and correlations
+
+
+def test_a_trend_is_judged_along_the_whole_curve():
+    scatter = 0.005 * DRAW.normal(size=(6, 10))
+    falling = np.linspace(1, 0, 6)[:, None] + scatter
+    dips = np.array([1.0, 0.5, 0.1, 0.2, 0.3, 0.35])[:, None] + scatter
+    assert outcome(Trends, Curve("x", "vanishes", falling)) == "agrees"
+    assert outcome(Trends, Curve("x", "vanishes", dips)) == "differs"
+    assert outcome(Trends, Curve("x", "rises", falling, rising=True)) == "differs"
+
+
+def test_slow_rises_add_up():
+    """Many small steps against the trend are as bad as one large one."""
+    curve = np.concatenate([np.linspace(1, 0, 10), np.linspace(0, 0.3, 40)])[:, None]
+    assert outcome(Trends, Curve("x", "decreasing", curve)) == "false as printed"
+
+
+def test_correlations():
+    first = DRAW.normal(size=60)
+    assert outcome(Correlations, Correlation("x", first, -first + DRAW.normal(size=60))) == "agrees"
+    assert outcome(Correlations, Correlation("x", first, first)) == "differs"
+    assert outcome(Correlations, Correlation("x", first, DRAW.normal(size=60))) == "cannot tell"
+    assert outcome(Correlations, Correlation("x", first, first, positive=True)) == "agrees"
+
+
+def test_rank_correlation_is_scipys():
+    samples = DRAW.normal(size=(2, 5, 30)).round(1)
+    expected = [stats.spearmanr(*samples[:, row]).statistic for row in range(5)]
+    assert rank_correlation(samples) == pytest.approx(expected)
+
+
+def test_intervals_have_their_coverage():
+    """Over many samples the intervals contain the truth about as often as they say."""
+    samples = np.random.default_rng(1).normal(size=(400, 12))
+    inside = [low <= 0 <= high for low, high in map(mean_interval, samples)]
+    assert 0.92 <= np.mean(inside) <= 0.98
+    medians = [low <= 0 <= high for low, high in map(median_interval, samples[:150])]
+    assert 0.88 <= np.mean(medians) <= 0.99
