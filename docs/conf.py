@@ -25,7 +25,6 @@ extensions = [
     "sphinx_copybutton",
     "mathml",
     "rooms",
-    "reproductions",
 ]
 exclude_patterns = ["_build", "_ext", "jupyter_execute", "**.ipynb_checkpoints"]
 # Many results have a field of the same name, such as points: a name alone is linked to one of them.
