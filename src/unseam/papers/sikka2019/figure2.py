@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from unseam.data import ArrayWorld, load
 from unseam.drawing import panels
-from unseam.papers.artefact import Artefact, Outcome, Scale, Workplace
+from unseam.papers.artefact import Artefact, Judgement, Scale, Workplace
 from unseam.papers.sikka2019.bands import TITLES, bands, findings
 from unseam.papers.sikka2019.deep import Networks, measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["FIGURE2_TEN", "FIGURE2_TWO"]
 
@@ -30,19 +32,23 @@ class Settings:
     items: int = 1000
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Train the networks for every β and initialisation, and measure all terms on seen and on fresh items."""
     seen, fresh = (load("mixture", digits=settings.digits, size=settings.items, seed=seed) for seed in (0, 1))
     assert isinstance(seen, ArrayWorld)
     assert isinstance(fresh, ArrayWorld)
-    table = measured(settings.networks, seen, fresh, place)
-    return Outcome(tuple(findings(table, over="mean")), {"networks": table})
+    return {"networks": measured(settings.networks, seen, fresh, place)}
 
 
-def draw(outcome: Outcome) -> Figure:
+def judge(tables: Tables) -> Judgement:
+    """What the caption claims of panels A to D, with the inference error averaged over initialisations."""
+    return Judgement(tuple(findings(tables["networks"], over="mean")))
+
+
+def draw(tables: Tables) -> Figure:
     """Panels A to D as published, against β on a logarithmic axis."""
     figure, axes = panels(TITLES, rows=2, width=3.4, height=2.4)
-    bands(axes, outcome.tables["networks"], over="mean")
+    bands(axes, tables["networks"], over="mean")
     return figure
 
 
@@ -72,6 +78,7 @@ def _artefact(key: str, digits: int, source: str) -> Artefact:
         "range.",
         presets=_presets(digits),
         measure=measure,
+        judge=judge,
         draw=draw,
     )
 

@@ -14,7 +14,7 @@ from unseam.data import ArrayWorld, load
 from unseam.data.moving_digit import DigitMover
 from unseam.drawing import panels
 from unseam.models import VAE
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Finding, Judgement, Verdict, Workplace
 from unseam.papers.sikka2019.bands import TITLES, bands, curve, findings
 from unseam.papers.sikka2019.deep import Networks, measured
 from unseam.training import Ensemble
@@ -22,6 +22,8 @@ from unseam.training import Ensemble
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["FIGURE3"]
 
@@ -51,7 +53,7 @@ class Settings:
     frames: int = 7
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Train the networks for every β and initialisation, measure all terms, and go along latents of two."""
     seen, fresh = (
         load("moving_digit", canvas=settings.canvas, scale=settings.scale, size=settings.items, seed=seed)
@@ -69,11 +71,14 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
         return {"angle": motion_angle(ensemble, world.generator)}
 
     table = measured(settings.networks, seen, fresh, place, look=look)
-    walks = _traversals(first, settings.frames)
-    return Outcome(
-        (*findings(table, over="minimum"), *_shown_by_traversals(table, settings)),
-        {"networks": table, "traversals": walks},
-    )
+    return {"networks": table, "traversals": _traversals(first, settings.frames)}
+
+
+def judge(tables: Tables) -> Judgement:
+    """What the caption claims of panels A to E, with the least inference error over initialisations."""
+    table, betas = tables["networks"], tables["traversals"]["beta"]
+    shown = _shown_by_traversals(table, float(betas.min()), float(betas.max()))
+    return Judgement((*findings(table, over="minimum"), *shown))
 
 
 def motion_angle(ensemble: Ensemble, mover: DigitMover) -> Tensor:
@@ -110,17 +115,17 @@ def _traversals(models: Mapping[float, VAE], frames: int) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
-def _shown_by_traversals(table: pd.DataFrame, settings: Settings) -> list[Finding]:
+def _shown_by_traversals(table: pd.DataFrame, small: float, large: float) -> list[Finding]:
     found = []
     for batch in sorted(set(table["batch"])):
         part = table[table["batch"] == batch]
         which = "" if table["batch"].nunique() == 1 else f", batches of {batch}"
-        quality = curve(part[part["beta"].isin((settings.small, settings.large))], "reconstruction")
+        quality = curve(part[part["beta"].isin((small, large))], "reconstruction")
         worse = quality.value[0] - quality.value[-1]
         lower, upper = quality.interval(lambda drawn: drawn[0] - drawn[-1])
         found.append(
             Finding(
-                f"E: nats of reconstruction lost from β = {settings.small:g} to {settings.large:g}{which}",
+                f"E: nats of reconstruction lost from β = {small:g} to {large:g}{which}",
                 "noticeably worse",
                 float(worse),
                 lower,
@@ -128,36 +133,36 @@ def _shown_by_traversals(table: pd.DataFrame, settings: Settings) -> list[Findin
                 "reproduced" if lower > 0 else "not reproduced",
             )
         )
-        found.append(_orthogonal(part, settings, which))
+        found.append(_orthogonal(part, small, large, which))
     return found
 
 
-def _orthogonal(table: pd.DataFrame, settings: Settings, which: str) -> Finding:
-    """The mean angle between axes of motion over networks both of whose latents are in use."""
-    words = f"E: angle between the axes of motion at β = {settings.large:g}, degrees{which}"
+def _orthogonal(table: pd.DataFrame, small: float, large: float, which: str) -> Finding:
+    """The mean angle between axes of motion over networks with two active latents."""
+    words = f"E: angle between the axes of motion at β = {large:g}, degrees{which}"
     said = "structured, orthogonal axes of motion"
     used = table[table["active"] == 2]
-    large, small = (used[used["beta"] == beta] for beta in (settings.large, settings.small))
-    if not len(large):
+    at_large, at_small = (used[used["beta"] == beta] for beta in (large, small))
+    if not len(at_large):
         return Finding(words, said, None, None, None, "not reproduced", "no network uses both latents")
-    angle = curve(large, "angle")
+    angle = curve(at_large, "angle")
     mean = float(angle.value[0])
     lower, upper = angle.interval(lambda drawn: drawn[0])
-    kept = "reproduced" if mean >= ORTHOGONAL else "not reproduced"
-    note = f"{len(large)} networks of {int((table['beta'] == settings.large).sum())} use both latents"
-    note += f"; at β = {settings.small:g} {small['angle'].mean():.3g}" if len(small) else ""
-    return Finding(words, said, mean, lower, upper, kept, note)  # type: ignore[arg-type]
+    note = f"{len(at_large)} networks of {int((table['beta'] == large).sum())} use both latents"
+    note += f"; at β = {small:g} {at_small['angle'].mean():.3g}" if len(at_small) else ""
+    verdict: Verdict = "reproduced" if mean >= ORTHOGONAL else "not reproduced"
+    return Finding(words, said, mean, lower, upper, verdict, note)
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Panels A to E as published: curves against β, and traversals at a small and a large β."""
-    walks = outcome.tables["traversals"]
+    walks = tables["traversals"]
     betas = sorted(set(walks["beta"]))
     figure, axes = panels(
         [*TITLES, *(f"E  traversals, β = {beta:g}" for beta in betas)], rows=3, width=3.4, height=1.9
     )
     axes[0].get_gridspec().set_height_ratios([1, 1, 0.5])
-    bands(axes[:4], outcome.tables["networks"], over="minimum")
+    bands(axes[:4], tables["networks"], over="minimum")
     for panel, beta in zip(axes[4:], betas, strict=False):
         _show(panel, walks[walks["beta"] == beta])
     return figure
@@ -206,5 +211,6 @@ FIGURE3 = Artefact(
         "full": Settings(Networks(betas=BETAS, seeds=300, epochs=400, together=800)),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
 from unseam.papers.sikka2019.mixing import example_mixing
 from unseam.theory import linear_beta_vae
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["PROPOSITIONS"]
 
@@ -33,7 +35,7 @@ class Settings:
     seed: int = 0
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Check each proposition on the paper's mixing matrix and on random ones, over all β at once."""
     import pandas as pd
 
@@ -53,8 +55,7 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
             * 3
         )
         rows.append({"matrix": matrix, "sources": sources} | _checks(mixing, beta))
-    table = pd.DataFrame(rows)
-    return Outcome(tuple(_findings(table)), {"matrices": table})
+    return {"matrices": pd.DataFrame(rows)}
 
 
 def _checks(mixing: torch.Tensor, beta: torch.Tensor) -> dict[str, float]:
@@ -111,10 +112,9 @@ RULES = {
 }
 
 
-def _findings(table: object) -> list[Finding]:
-    import pandas as pd
-
-    assert isinstance(table, pd.DataFrame)
+def judge(tables: Tables) -> Judgement:
+    """The worst violation of each proposition over all mixing matrices."""
+    table = tables["matrices"]
     found = []
     for column, (words, published) in RULES.items():
         worst = float(table[column].max())
@@ -130,12 +130,12 @@ def _findings(table: object) -> list[Finding]:
                 "reproduced" if worst <= allowed else "not reproduced",
             )
         )
-    return found
+    return Judgement(tuple(found))
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Worst violation of each proposition over mixing matrices, on a logarithmic scale of nats."""
-    table = outcome.tables["matrices"]
+    table = tables["matrices"]
     figure, (axes,) = panels(["Largest violation over β of each proposition"], width=6.4, height=2.6)
     for place, column in enumerate(RULES):
         values = np.maximum(np.abs(np.maximum(table[column].to_numpy(dtype=float), 0.0)), 1e-16)
@@ -156,5 +156,6 @@ PROPOSITIONS = Artefact(
     criterion="Each inequality holds up to rounding on the paper's mixing matrix and on random ones.",
     presets={"smoke": Settings(matrices=10, betas=60), "laptop": Settings(), "full": Settings(matrices=2000)},
     measure=measure,
+    judge=judge,
     draw=draw,
 )
