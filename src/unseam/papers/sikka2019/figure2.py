@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from unseam.data import ArrayWorld, load
 from unseam.drawing import panels
 from unseam.papers.artefact import Artefact, Judgement, Scale, Workplace
-from unseam.papers.sikka2019.bands import TITLES, bands, findings
-from unseam.papers.sikka2019.deep import Networks, measured
+from unseam.papers.sikka2019._deep import TITLES, Networks, draw_bands, find_on_curves, measure_networks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FIGURE2_TEN", "FIGURE2_TWO"]
 
-# Twenty values, five a decade and β = 1 among them, from a tenth to past the β at which the last latent of a linear
-# model dies (461 for ten digits, 114 for two).
+# Twenty values, five per decade and β = 1 among them, from a tenth to past the β at which the last latent of a linear
+# model collapses (461 for ten digits, 114 for two).
 BETAS = tuple(float(f"{10 ** (step / 5):.3g}") for step in range(-5, 15))
 
 
@@ -37,18 +36,18 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     seen, fresh = (load("mixture", digits=settings.digits, size=settings.items, seed=seed) for seed in (0, 1))
     assert isinstance(seen, ArrayWorld)
     assert isinstance(fresh, ArrayWorld)
-    return {"networks": measured(settings.networks, seen, fresh, place)}
+    return {"networks": measure_networks(settings.networks, seen, fresh, place)}
 
 
 def judge(tables: Tables) -> Judgement:
     """What the caption claims of panels A to D, with the inference error averaged over initialisations."""
-    return Judgement(tuple(findings(tables["networks"], over="mean")))
+    return Judgement(tuple(find_on_curves(tables["networks"], over="mean")))
 
 
 def draw(tables: Tables) -> Figure:
     """Panels A to D as published, against β on a logarithmic axis."""
     figure, axes = panels(TITLES, rows=2, width=3.4, height=2.4)
-    bands(axes, tables["networks"], over="mean")
+    draw_bands(axes, tables["networks"], over="mean")
     return figure
 
 
