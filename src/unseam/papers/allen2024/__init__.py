@@ -12,6 +12,7 @@ from unseam.papers.allen2024.optimal_precision import OPTIMAL_PRECISION
 from unseam.papers.allen2024.piecewise_linear import PIECEWISE_LINEAR
 from unseam.papers.allen2024.plateaus import PLATEAUS
 from unseam.papers.allen2024.push_forward import PUSH_FORWARD
+from unseam.papers.allen2024.theorem2 import THEOREM2
 from unseam.papers.allen2024.theorem3 import THEOREM3
 from unseam.papers.artefact import Artefact
 
@@ -25,6 +26,7 @@ ARTEFACTS: tuple[Artefact, ...] = (
     THEOREM3,
     COROLLARY31,
     PUSH_FORWARD,
+    THEOREM2,
     FIGURE1,
     FIGURE2,
     DIAGONAL_HESSIAN,
