@@ -13,6 +13,7 @@ from unseam.papers.allen2024.piecewise_linear import PIECEWISE_LINEAR
 from unseam.papers.allen2024.plateaus import PLATEAUS
 from unseam.papers.allen2024.push_forward import PUSH_FORWARD
 from unseam.papers.allen2024.theorem3 import THEOREM3
+from unseam.papers.allen2024.theorem3_families import THEOREM3_FAMILIES
 from unseam.papers.artefact import Artefact
 
 __all__ = ["ARTEFACTS"]
@@ -23,6 +24,7 @@ ARTEFACTS: tuple[Artefact, ...] = (
     OPTIMAL_PRECISION,
     IDENTIFIABILITY,
     THEOREM3,
+    THEOREM3_FAMILIES,
     COROLLARY31,
     PUSH_FORWARD,
     FIGURE1,
