@@ -13,7 +13,7 @@ from torch import Tensor
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.allen2024._members import finding, logarithmic, trained
-from unseam.papers.allen2024.figure2 import SCALES, _factors, _kept
+from unseam.papers.allen2024.figure2 import SCALES, _factors, _ratios
 from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
 from unseam.papers.ranks import spearman
 from unseam.trial import Trial
@@ -82,13 +82,13 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     code = ensemble.encode(x)
     mean, variance = (part.double().cpu().unflatten(1, grid) for part in code)
     back = ensemble.reconstruct(x).cpu().unflatten(1, grid)
-    kept = _kept(x.unflatten(0, grid), back, settings.apart)
+    ratios = _ratios(x.unflatten(0, grid), back, settings.apart)
     apart = _bhattacharyya(mean, variance, settings.apart)
     members = pd.DataFrame(
         {"β": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
         | {"variance": variance.mean((1, 2, 3)).tolist()}
         | {f"distance, {name}": apart[:, i].tolist() for i, name in enumerate(SCALES)}
-        | {f"kept, {name}": kept[:, i].tolist() for i, name in enumerate(SCALES)}
+        | {f"kept, {name}": ratio.median(1).values.tolist() for name, ratio in ratios.items()}
         | _averages(ensemble, world.images(torch.arange(len(world))), settings)
     )
     return {"members": members, "posteriors": _posteriors(settings, trials, mean, variance)}
