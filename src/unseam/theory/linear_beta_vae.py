@@ -134,9 +134,7 @@ def _model_error(
     return (ratio - 1 - ratio.log() + shift).sum(-1) / 2
 
 
-def _log_likelihood(
-    columns: Tensor, eigenvalues: Tensor, data: int, noise: float, observed: float
-) -> Tensor:
+def _log_likelihood(columns: Tensor, eigenvalues: Tensor, data: int, noise: float, observed: float) -> Tensor:
     """E log N(x; 0, DDᵀ + σ_y²I) over x ~ N(0, Σ_x), direction by direction since both share their eigenvectors."""
     model = columns.square() + observed
     rest = (data - len(eigenvalues)) * (math.log(observed) + noise / observed)

@@ -56,7 +56,7 @@ def _presets(digits: int) -> dict[Scale, Settings]:
         betas=(0.3, 3.0, 300.0), seeds=2, epochs=30, batch_sizes=(100,), widths=(48, 32), draws=1
     )
     few = Networks(
-        betas=(0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), seeds=2, epochs=150, batch_sizes=(100, 500)
+        betas=(0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), seeds=2, epochs=120, batch_sizes=(100, 500)
     )
     return {
         "smoke": Settings(digits, small, items=200),

@@ -220,7 +220,7 @@ FIGURE3 = Artefact(
             ),
             items=200,
         ),
-        "laptop": Settings(Networks(betas=BETAS, seeds=3, epochs=80, batch_sizes=(100,))),
+        "laptop": Settings(Networks(betas=BETAS, seeds=3, epochs=70, batch_sizes=(100,))),
         "full": Settings(Networks(betas=BETAS, seeds=300, together=800)),
     },
     measure=measure,
