@@ -77,8 +77,8 @@ def measure(settings: Settings, place: Workplace) -> Tables:
             "counted": _active(ensemble, world, settings.points),
         }
         members.append(pd.DataFrame({"model": name, **columns}))
-        place_of = {"latent": range(1, len(known) + 1), "predicted": known}
-        thresholds.append(pd.DataFrame({"model": name, **place_of}))
+        rank = range(1, len(known) + 1)
+        thresholds.append(pd.DataFrame({"model": name, "latent": rank, "predicted": known}))
     tables = {"members": pd.concat(members), "thresholds": pd.concat(thresholds)}
     return tables | ({"missing": pd.DataFrame(missing)} if missing else {})
 

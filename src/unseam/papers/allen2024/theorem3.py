@@ -306,8 +306,8 @@ def draw(tables: Tables) -> Figure:
     for place, form in enumerate(forms):
         own = pairs[pairs["form"] == form]
         for row, (column, colour, label) in enumerate(shown):
-            height, label = place + (row - 1.5) * 0.15, label if place == 0 else None
-            dots(axes[0], own[column].clip(lower=1e-16), height, colour, label)
+            height, text = place + (row - 1.5) * 0.15, label if place == 0 else None
+            dots(axes[0], own[column].clip(lower=1e-16), height, colour, text)
     axes[0].set_yticks(range(len(forms)), forms, fontsize=7.5)
     axes[0].invert_yaxis()
     figure.legend(fontsize=7, frameon=False, loc="outside lower left", ncols=4)
