@@ -160,6 +160,13 @@ def test_neighbours_merge_before_their_circle_does():
     assert (ratios[figure2.SCALES[0]] < figure2.MERGED).double().mean() == 0.75
 
 
+def test_facing_points_are_the_closest_of_two_circles():
+    x = ring()
+    found = figure2._squared_distances(x, 1)[figure2.FACING]
+    closest = torch.stack([torch.cdist(x[i], x[(i + 1) % 8]).min() for i in range(8)])
+    assert torch.allclose(found.sqrt(), closest, atol=1e-4)
+
+
 def test_mergers_of_each_seed():
     beta = [1.0, 10.0, 100.0]
     first = {scale: [1.0, 0.75, 0.25] for scale in figure2.SCALES}

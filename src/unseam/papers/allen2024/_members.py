@@ -21,6 +21,7 @@ __all__ = [
     "aligned",
     "apart",
     "decoder_matrices",
+    "dots",
     "exact_sample",
     "expansion",
     "finding",
@@ -184,6 +185,12 @@ def finding(quantity: str, published: str, values: Any, holds: Any, note: str = 
         quantity, published, mean, lower, upper, "reproduced" if holds else "not reproduced", note
     )
     return found._replace(lower=None, upper=None) if math.isnan(lower) else found
+
+
+def dots(panel: Any, x: Any, y: Any, colour: str, label: str | None = None) -> None:
+    """One dot per model in a panel; a number for x or y holds for all of them."""
+    x, y = np.broadcast_arrays(np.asarray(x, dtype=float), np.asarray(y, dtype=float))
+    panel.plot(x, y, "o", color=colour, markersize=3.5, alpha=0.6, label=label)
 
 
 def logarithmic(axis: Any, ticks: Sequence[float] | None = None) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unseam.data import MissingFileError, World, load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import finding, last_crossing, orthonormal, trained
+from unseam.papers.allen2024._members import dots, finding, last_crossing, orthonormal, trained
 from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace, not_here
 from unseam.theory import alive, data_moments, data_thresholds
 from unseam.training import Ensemble
@@ -77,8 +77,8 @@ def measure(settings: Settings, place: Workplace) -> Tables:
             "counted": _active(ensemble, world, settings.points),
         }
         members.append(pd.DataFrame({"model": name, **columns}))
-        place_of = {"latent": range(1, len(known) + 1), "predicted": known}
-        thresholds.append(pd.DataFrame({"model": name, **place_of}))
+        rank = range(1, len(known) + 1)
+        thresholds.append(pd.DataFrame({"model": name, "latent": rank, "predicted": known}))
     tables = {"members": pd.concat(members), "thresholds": pd.concat(thresholds)}
     return tables | ({"missing": pd.DataFrame(missing)} if missing else {})
 
@@ -246,7 +246,7 @@ def draw(tables: Tables) -> Figure:
         grid = np.geomspace(own["beta"].min() * 0.9, own["beta"].max() * 1.1, 500)
         panel.step(grid, (known.to_numpy() > grid[:, None]).sum(1), where="post", color="black", linewidth=0.9,
                    label="predicted")  # fmt: skip
-        panel.plot(own["beta"], own["counted"], "o", color=colour, markersize=3.5, alpha=0.6, label="trained")
+        dots(panel, own["beta"], own["counted"], colour, "trained")
         panel.set_xscale("log")
         ticks = [float(f"{tick:.2g}") for tick in np.geomspace(own["beta"].min(), own["beta"].max(), 4)]
         panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -254,7 +254,7 @@ def draw(tables: Tables) -> Figure:
         panel.set_xlabel("β", fontsize=8)
         panel.legend(fontsize=7, frameon=False)
         points = _collapse_points(own, known)
-        axes[-1].plot(points["predicted"], points["measured"], "o", color=colour, markersize=3.5, label=name)
+        dots(axes[-1], points["predicted"], points["measured"], colour, name)
     axes[0].set_ylabel("active latents", fontsize=8)
     ends = thresholds["predicted"].min(), thresholds["predicted"].max()
     axes[-1].plot(ends, ends, color="grey", linewidth=0.7)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import diagonal_share, likelihood_hessian
-from unseam.papers.allen2024._members import finding, orthonormal, sample_images, sprite_trial, trained
+from unseam.papers.allen2024._members import dots, finding, orthonormal, sample_images, sprite_trial, trained
 from unseam.papers.artefact import Artefact, Judgement, Workplace
 from unseam.theory import diagonal_hessian as theorem4
 from unseam.theory import diagonal_hessian_optimal as theorem5
@@ -252,20 +252,8 @@ def draw(tables: Tables) -> Figure:
         panel.legend(fontsize=7, frameon=False, loc="upper left")
     for place, kind in enumerate(POSTERIORS):
         own = members[members["posterior"] == kind]
-        for colour, (column, label) in zip(
-            COLOURS,
-            (("lost, Thm. 5", "as trained"), ("lost, Thm. 5, turned", "turned at random")),
-            strict=False,
-        ):
-            axes[2].plot(
-                [place] * len(own),
-                own[column],
-                "o",
-                color=colour,
-                markersize=4,
-                alpha=0.6,
-                label=label if not place else None,
-            )
+        dots(axes[2], place, own["lost, Thm. 5"], COLOURS[0], None if place else "as trained")
+        dots(axes[2], place, own["lost, Thm. 5, turned"], COLOURS[1], None if place else "rotated at random")
     axes[2].set_xticks(range(2), [f"{kind} posterior" for kind in POSTERIORS])
     axes[2].set_xlim(-0.5, 1.5)
     axes[2].set_yscale("log")

@@ -48,7 +48,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         lines = _lines(settings, right)
         curves.append(_curves(name, lines[:, :, :: max(1, settings.nodes // DRAWN)], decoder))
         checks.append({"decoder": name} | _checks(lines, right, decoder))
-        frames.append(_frame(name, right, decoder))
+        frames.append(_frame(name, decoder))
     joined = {"curves": pd.concat(curves).round(3), "bases": pd.concat(frames)}
     return {**joined, "checks": pd.DataFrame(checks)}
 
@@ -117,31 +117,14 @@ def _degrees(angle: Tensor) -> float:
     return math.degrees(float(angle))
 
 
-def _frame(name: str, right: Tensor, decoder: Decoder) -> pd.DataFrame:
-    """Singular vectors at the point where the middle lines cross: v in Z, s u in X."""
+def _frame(name: str, decoder: Decoder) -> pd.DataFrame:
+    """Right singular vectors v at z = 0, where the middle lines cross, its image x, and s u there."""
     import pandas as pd
 
     point = torch.zeros(1, 2, dtype=torch.float64)
-    slope = jacobian(decoder, point)[0]
-    left, scale, turned = torch.linalg.svd(slope)
-    image = decoder(point)[0]
-    return pd.DataFrame(
-        [
-            {
-                "decoder": name,
-                "vector": i,
-                "z1": 0.0,
-                "z2": 0.0,
-                "v1": float(turned[i, 0]),
-                "v2": float(turned[i, 1]),
-                "x1": float(image[0]),
-                "x2": float(image[1]),
-                "u1": float(scale[i] * left[0, i]),
-                "u2": float(scale[i] * left[1, i]),
-            }
-            for i in range(2)
-        ]
-    )
+    left, scale, right = torch.linalg.svd(jacobian(decoder, point)[0])
+    found = torch.cat([right, decoder(point).expand(2, 2), (left * scale).mT], 1).numpy()
+    return pd.DataFrame(found, columns=["v1", "v2", "x1", "x2", "u1", "u2"]).assign(decoder=name)
 
 
 def judge(tables: Tables) -> Judgement:
@@ -185,21 +168,10 @@ def draw(tables: Tables) -> Figure:
                     linestyle="--" if middle else "-",
                 )
             for _, vector in basis.iterrows():
-                panel.annotate(
-                    "",
-                    xy=(
-                        vector[first] + 0.8 * vector[f"{arrow}1"],
-                        vector[second] + 0.8 * vector[f"{arrow}2"],
-                    ),
-                    xytext=(vector[first], vector[second]),
-                    arrowprops={
-                        "arrowstyle": "-|>",
-                        "color": "black",
-                        "linewidth": 1.2,
-                        "shrinkA": 0,
-                        "shrinkB": 0,
-                    },
-                )
+                start = [vector[first], vector[second]] if arrow == "u" else [0.0, 0.0]
+                end = [start[0] + 0.8 * vector[f"{arrow}1"], start[1] + 0.8 * vector[f"{arrow}2"]]
+                style = {"arrowstyle": "-|>", "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+                panel.annotate("", xy=end, xytext=start, arrowprops=style)
             panel.set_aspect("equal")
             panel.set_xticks([])
             panel.set_yticks([])

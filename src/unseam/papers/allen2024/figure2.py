@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["FIGURE2"]
 
 SCALES = ("close neighbours", "across a small circle", "across the large circle")
+FACING = "facing points of two circles"
+"""The closest neighbours that lie on different circles, which the figure shows merging first."""
 SHOWN = (0.55, 2.2, 3.8, 60.0)
+BETAS = (0.1, 0.25, 0.55, 0.8, 1.2, 1.7, 2.2, 3.0, 3.8, 5.5, 8.0, 15.0, 30.0, 45.0, 60.0, 80.0)
 MERGED = 0.5
 
 
@@ -34,24 +37,7 @@ MERGED = 0.5
 class Settings:
     """VAEs with two latents and a likelihood of unit variance on eight small circles, over β and seeds."""
 
-    betas: tuple[float, ...] = (
-        0.1,
-        0.25,
-        0.55,
-        0.8,
-        1.2,
-        1.7,
-        2.2,
-        3.0,
-        3.8,
-        5.5,
-        8.0,
-        15.0,
-        30.0,
-        45.0,
-        60.0,
-        80.0,
-    )
+    betas: tuple[float, ...] = BETAS
     seeds: int = 5
     width: int = 64
     steps: int = 5000
@@ -104,12 +90,24 @@ def _factors(circles: int, angles: int) -> Tensor:
 
 def _ratios(x: Tensor, back: Tensor, apart: int) -> dict[str, Tensor]:
     """Squared distances in reconstructions (member, circle, angle, 2) over those in data, (member, pair) by scale."""
-    shifts = ((apart, 1), (x.shape[1] // 2, 1), (x.shape[0] // 2, 0))
-    found = {}
-    for scale, (shift, axis) in zip(SCALES, shifts, strict=True):
-        given = (x - x.roll(shift, axis)).square().sum(-1)
-        found[scale] = ((back - back.roll(shift, axis + 1)).square().sum(-1) / given).flatten(1)
-    return found
+    true, given = _squared_distances(x, apart), _squared_distances(back, apart)
+    return {scale: (given[scale] / true[scale]).flatten(1) for scale in true}
+
+
+def _squared_distances(points: Tensor, apart: int) -> dict[str, Tensor]:
+    circles, angles = points.shape[-3:-1]
+    this = torch.arange(circles)
+    # circle j at angle φ_j faces the next one at φ_j + π/2 + π/m, and is faced at φ_{j+1} − π/2 − π/m
+    corner = angles * (1 / 4 + 1 / (2 * circles))
+    ahead, behind = this * angles / circles + corner, (this + 1) * angles / circles - corner
+    here = points[..., this, ahead.round().long() % angles, :]
+    there = points[..., (this + 1) % circles, behind.round().long() % angles, :]
+    shifts = ((apart, -2), (angles // 2, -2), (circles // 2, -3))
+    differences = [points - points.roll(*shift) for shift in shifts]
+    names = (*SCALES, FACING)
+    return {
+        name: pair.square().sum(-1) for name, pair in zip(names, (*differences, here - there), strict=True)
+    }
 
 
 def _mergers(members: pd.DataFrame) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from unseam.geometry import jacobian
 from unseam.papers.allen2024._members import (
     aligned,
     decoder_matrices,
+    dots,
     exact_sample,
     finding,
     logarithmic,
@@ -187,28 +188,13 @@ def draw(tables: Tables) -> Figure:
         ("alone", COLOURS[1], "singular value of its own", -1),
         ("pair", COLOURS[0], "pair", 1),
     ):
-        axes[0].plot(
-            linear["ratio"] * math.exp(side * shift),
-            linear[column],
-            "o",
-            color=colour,
-            markersize=3.5,
-            alpha=0.6,
-            label=label,
-        )
+        dots(axes[0], linear["ratio"] * math.exp(side * shift), linear[column], colour, label)
     axes[0].legend(fontsize=7, frameon=False)
-    axes[1].plot(square["ratio"], square["angle"], "o", color=COLOURS[0], markersize=3.5, alpha=0.6)
+    dots(axes[1], square["ratio"], square["angle"], COLOURS[0])
     for panel, table in zip(axes, (linear, square), strict=True):
         panel.axhline(22.5, color="grey", linewidth=0.7, linestyle="--")
-        panel.text(
-            1.0,
-            23.0,
-            " mean of random turns",
-            fontsize=7,
-            color="grey",
-            ha="right",
-            transform=panel.get_yaxis_transform(),
-        )
+        where = {"ha": "right", "transform": panel.get_yaxis_transform()}
+        panel.text(1.0, 23.0, "mean of random rotations", fontsize=7, color="grey", **where)
         panel.set_ylim(-1, 55)
         logarithmic(panel.xaxis, sorted(table["ratio"].unique()))
         panel.set_xlim(0.95, 1.05 * table["ratio"].max())

@@ -17,6 +17,7 @@ from unseam.papers.allen2024._members import (
     aligned,
     apart,
     decoder_matrices,
+    dots,
     finding,
     logarithmic,
     orthonormal,
@@ -217,16 +218,8 @@ def draw(tables: Tables) -> Figure:
             ("signed permutation", COLOURS[0], -0.12),
             ("rotation", COLOURS[1], 0.12),
         ):
-            values = own[column].clip(lower=1e-10)
-            axes[2].plot(
-                values,
-                [place + shift] * len(own),
-                "o",
-                color=colour,
-                markersize=3.5,
-                alpha=0.6,
-                label=column if place == 0 else None,
-            )
+            label = column if place == 0 else None
+            dots(axes[2], own[column].clip(lower=1e-10), place + shift, colour, label)
     logarithmic(axes[2].xaxis)
     axes[2].set_yticks(range(len(KINDS)), KINDS, fontsize=7.5)
     axes[2].invert_yaxis()
@@ -256,7 +249,7 @@ LINEAR_VAE = Artefact(
             em_seeds=3,
             em_steps=200,
         ),
-        "laptop": Settings(),
+        "laptop": Settings(steps=16_000),
         "full": Settings(items=20_000, seeds=100, steps=16_000, batch_size=500),
     },
     measure=measure,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
-from unseam.papers.allen2024._members import expansion, finding, sample_images, sprite_trial, trained
+from unseam.papers.allen2024._members import dots, expansion, finding, sample_images, sprite_trial, trained
 from unseam.papers.artefact import Artefact, Judgement, Workplace
 from unseam.trial import Trial
 
@@ -209,15 +209,7 @@ def draw(tables: Tables) -> Figure:
     for number, activation in enumerate(ACTIVATIONS):
         own = activations[activations["activation"] == activation]
         for colour, (count, part) in zip(COLOURS, own.groupby("steps"), strict=False):
-            axes[2].plot(
-                [number] * len(part),
-                part["gap"],
-                "o",
-                color=colour,
-                markersize=3.5,
-                alpha=0.6,
-                label=f"{count} steps" if number == 0 else None,
-            )
+            dots(axes[2], number, part["gap"], colour, f"{count} steps" if number == 0 else None)
     axes[2].set_xticks(range(len(ACTIVATIONS)), ACTIVATIONS)
     axes[2].set_yscale("log")
     axes[2].legend(fontsize=7, frameon=False)

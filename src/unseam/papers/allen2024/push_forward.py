@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PUSH_FORWARD"]
 
-KINDS = (
-    "linear, axes V",
-    "linear, axes z",
-    "orthogonal, separable",
-    "orthogonal, coupled",
-    "general",
-)
+KINDS = ("linear, axes V", "linear, axes z", "orthogonal, separable", "orthogonal, coupled", "general")
 ZERO, LEVEL = 1e-9, 0.01
 
 

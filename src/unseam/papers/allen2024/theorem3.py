@@ -16,6 +16,7 @@ from unseam.papers.allen2024._members import (
     aligned,
     apart,
     decoder_matrices,
+    dots,
     exact_sample,
     finding,
     interval,
@@ -305,21 +306,14 @@ def draw(tables: Tables) -> Figure:
     for place, form in enumerate(forms):
         own = pairs[pairs["form"] == form]
         for row, (column, colour, label) in enumerate(shown):
-            axes[0].plot(
-                own[column].clip(lower=1e-16),
-                [place + (row - 1.5) * 0.15] * len(own),
-                "o",
-                color=colour,
-                markersize=3.5,
-                alpha=0.7,
-                label=label if place == 0 else None,
-            )
+            height, text = place + (row - 1.5) * 0.15, label if place == 0 else None
+            dots(axes[0], own[column].clip(lower=1e-16), height, colour, text)
     axes[0].set_yticks(range(len(forms)), forms, fontsize=7.5)
     axes[0].invert_yaxis()
     figure.legend(fontsize=7, frameon=False, loc="outside lower left", ncols=4)
     for place, role in enumerate(ROLES):
         own = linear[linear["role"] == role]
-        axes[1].plot(own["distance"], [place] * len(own), "o", color=COLOURS[0], markersize=3.5, alpha=0.7)
+        dots(axes[1], own["distance"], place, COLOURS[0])
     axes[1].set_yticks(range(len(ROLES)), ROLES, fontsize=7.5)
     axes[1].set_ylim(len(ROLES) - 0.5, -0.5)
     axes[1].set_xlim(min(1e-3, float(linear["distance"].min()) / 2), 2.0)
