@@ -8,7 +8,7 @@ import torch
 from scipy import integrate, stats
 
 from unseam.papers import Workplace, verdict
-from unseam.papers.allen2024 import theorem2
+from unseam.papers.allen2024 import local_pca, tempered, theorem2
 from unseam.papers.artefact import as_stored
 
 CPU = Workplace(torch.device("cpu"))
@@ -91,3 +91,115 @@ def test_measures_that_miss_quadrature_are_seen():
     tables = as_stored(theorem2.measure(theorem2.Settings(points=100, tested=30, permutations=9), CPU))
     tables["maps"]["mixed"] += 0.5
     assert theorem2.judge(tables).findings[-1].verdict == "not reproduced"
+
+
+# Tempered posteriors
+
+
+def test_the_tempered_posterior_of_a_linear_model_is_the_posterior_at_another_variance():
+    """Theorem 3 in the linear case: β on the KL is a likelihood of variance βσ², whose posterior is known (Eq. 3)."""
+    from unseam.theory import ppca
+
+    model = ppca(torch.diag(torch.tensor([5.0, 2.0, 1.0], dtype=torch.float64)), 2, noise=2 * 0.25)
+    weights, x = model.weights, torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    axis = torch.linspace(-8, 8, 401, dtype=torch.float64)
+    grid = torch.cartesian_prod(axis, axis)
+    log_likelihood = -(x - grid @ weights.mT).square().sum(1) / (2 * 0.25)
+    q = torch.softmax(log_likelihood / 2 - grid.square().sum(1) / 2, 0)
+    mean = q @ grid
+    torch.testing.assert_close(mean, model.encoder @ x)
+    torch.testing.assert_close((grid - mean).mT @ (q[:, None] * (grid - mean)), model.covariance)
+
+
+def test_mirror_ascent_finds_the_maximum_and_no_other_distribution_is_better():
+    settings = tempered.Settings(items=3, nodes=(61,))
+    draw = torch.Generator().manual_seed(3)
+    problems = tempered._problems(settings, 1, 61, "Cauchy", draw, torch.device("cpu"))
+    best = tempered._maximised(problems, 2.0, 200)
+    bound = tempered._elbo(problems, 2.0, best.exp())
+    # log Z of the tempered joint, times β
+    expected = 2 * torch.logsumexp(problems.log_likelihood / 2 + problems.log_prior, 1)
+    torch.testing.assert_close(bound, expected)
+    for _ in range(20):
+        other = torch.softmax(best + 0.3 * torch.randn(3, 61, generator=draw, dtype=torch.float64), 1)
+        assert (tempered._elbo(problems, 2.0, other) < bound).all()
+
+
+def test_the_claim_on_tempered_posteriors_holds():
+    found = judged(tempered.TEMPERED, tempered.TEMPERED.presets["smoke"])
+    assert verdict(found.findings) == "reproduced"
+
+
+@pytest.mark.parametrize(("power", "said"), [(1.0, "reproduced"), (1.3, "not reproduced")])
+def test_an_optimum_at_another_temperature_is_seen(power, said, monkeypatch):
+    def other(problems, beta, iterations):
+        return torch.log_softmax(problems.log_likelihood / beta**power + problems.log_prior, 1)
+
+    monkeypatch.setattr(tempered, "_maximised", other)
+    settings = tempered.Settings(betas=(0.5, 1.0, 2.0), models=1, items=2, nodes=(61, 15))
+    found = judged(tempered.TEMPERED, settings)
+    assert {finding.verdict for finding in found.findings if "any q" in finding.quantity} == {said}
+
+
+# Local PCA
+
+
+def test_local_axes_of_a_plane_are_those_of_its_covariance():
+    """Weighting a Gaussian by a Gaussian around the mean leaves its axes: variances s² and ρ² give s²ρ² / (s² + ρ²)."""
+    draw = torch.Generator().manual_seed(0)
+    rotation = torch.linalg.qr(torch.randn(3, 3, generator=draw, dtype=torch.float64)).Q
+    scales = torch.tensor([3.0, 1.0, 0.1], dtype=torch.float64)
+    table = torch.randn(200_000, 3, generator=draw, dtype=torch.float64) * scales @ rotation.mT
+    table[0] = 0
+    found = local_pca._local_axes(table, torch.tensor([0]), 2.0)
+    assert local_pca._between(found.vectors, rotation[None, :, :2]).item() < 1
+    assert found.ratio.item() == pytest.approx((36 / 13) / (4 / 5), rel=0.03)
+    small = local_pca._local_axes(table, torch.tensor([0]), 0.3)
+    assert small.neighbours < found.neighbours and small.ratio < 1.3
+
+
+def test_angles_of_known_columns():
+    axes = torch.eye(4, dtype=torch.float64)[None, :, :2]
+    turned = math.radians(20)
+    rotation = torch.tensor(
+        [[math.cos(turned), -math.sin(turned)], [math.sin(turned), math.cos(turned)]], dtype=torch.float64
+    )
+    columns = axes @ torch.diag(torch.tensor([3.0, 1.0], dtype=torch.float64)) @ rotation
+    found = local_pca._angles(columns, axes, axes[0])
+    assert found["left vectors"] == pytest.approx(0, abs=1e-6)  # a rotation of latents leaves U
+    assert found["columns"] > 10
+    assert found["plane"] == pytest.approx(0, abs=1e-5)
+    found = local_pca._angles(axes @ rotation * torch.tensor([3.0, 1.0]), axes, axes[0])
+    assert found["left vectors"] == pytest.approx(20) and found["columns"] == pytest.approx(20)
+    assert found["left vectors, axes of all data"] == pytest.approx(20)
+
+
+def members(**angles):
+    """A table in which every model has these angles."""
+    import pandas as pd
+
+    columns = (
+        "left vectors",
+        "columns",
+        "plane",
+        "left vectors, axes elsewhere",
+        "left vectors, axes of all data",
+    )
+    rows = [
+        {"model": model, "seed": seed, "scale": local_pca.JUDGED}
+        | dict.fromkeys(columns, angles[model] + seed)
+        for model in local_pca.MODELS
+        for seed in range(2)
+    ]
+    around = pd.DataFrame({"scale": [local_pca.JUDGED], "items": [100.0], "variance ratio": [4.0]})
+    return {"members": pd.DataFrame(rows), "neighbourhoods": around}
+
+
+def test_local_pca_is_judged_by_angle_and_against_controls():
+    tables = members(diagonal=5.0, full=30.0, autoencoder=30.0, untrained=9.0)
+    said = [finding.verdict for finding in local_pca.judge(tables).findings]
+    assert said[:2] == ["reproduced"] * 2
+    # the table gives the control of other axes the angle of the model itself
+    assert said[2:] == ["not reproduced", "not reproduced", "reproduced", "not reproduced", "reproduced"]
+    tables = members(diagonal=15.0, full=30.0, autoencoder=20.0, untrained=60.0)
+    assert [finding.verdict for finding in local_pca.judge(tables).findings][:2] == ["not reproduced"] * 2

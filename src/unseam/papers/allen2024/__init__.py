@@ -9,10 +9,12 @@ from unseam.papers.allen2024.figure2 import FIGURE2
 from unseam.papers.allen2024.figure2_right import FIGURE2_RIGHT
 from unseam.papers.allen2024.identifiability import IDENTIFIABILITY
 from unseam.papers.allen2024.linear_vae import LINEAR_VAE
+from unseam.papers.allen2024.local_pca import LOCAL_PCA
 from unseam.papers.allen2024.optimal_precision import OPTIMAL_PRECISION
 from unseam.papers.allen2024.piecewise_linear import PIECEWISE_LINEAR
 from unseam.papers.allen2024.plateaus import PLATEAUS
 from unseam.papers.allen2024.push_forward import PUSH_FORWARD
+from unseam.papers.allen2024.tempered import TEMPERED
 from unseam.papers.allen2024.theorem2 import THEOREM2
 from unseam.papers.allen2024.theorem3 import THEOREM3
 from unseam.papers.allen2024.theorem3_families import THEOREM3_FAMILIES
@@ -24,9 +26,11 @@ ARTEFACTS: tuple[Artefact, ...] = (
     LINEAR_VAE,
     DETERMINISTIC_ELBO,
     OPTIMAL_PRECISION,
+    LOCAL_PCA,
     IDENTIFIABILITY,
     THEOREM3,
     THEOREM3_FAMILIES,
+    TEMPERED,
     COROLLARY31,
     PUSH_FORWARD,
     THEOREM2,
