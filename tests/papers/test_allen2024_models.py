@@ -103,8 +103,22 @@ def test_interval_is_students():
     mean, lower, upper = _members.interval(torch.tensor([1.0, 2.0, 3.0]))
     assert (mean, upper - mean) == (2.0, pytest.approx(4.3027 / math.sqrt(3), rel=1e-4))
     assert mean - lower == pytest.approx(upper - mean)
-    single = _members.finding("", "", torch.tensor([2.0]), True)
+    single = _members.finding("", "", 2.0, True)
     assert (single.measured, single.lower, single.upper) == (2.0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, 0.75, 0.25], 10**1.5),
+        ([0.2, 0.6, 0.4], 10**1.5),
+        ([0.4, 0.3, 0.2], 0.0),
+        ([0.2, 0.2, 0.9], math.inf),
+    ],
+)
+def test_last_crossing_of_a_half(values, expected):
+    assert _members.last_crossing([1.0, 10.0, 100.0], values, 0.5) == pytest.approx(expected)
+    assert _members.last_crossing([100.0, 10.0, 1.0], values[::-1], 0.5) == pytest.approx(expected)
 
 
 def test_probes_give_the_decoders_matrix(linear_ensemble):
@@ -277,7 +291,7 @@ def test_mean_of_others_leaves_the_own_seed_out():
 
 def test_the_same_start_gives_the_same_model(tmp_path):
     settings = artefacts()["allen2024.theorem3"].presets["smoke"]
-    pairs = theorem3.measure(settings, Workplace(torch.device("cpu"), tmp_path)).tables["pairs"]
+    pairs = theorem3.measure(settings, Workplace(torch.device("cpu"), tmp_path))["pairs"]
     assert pairs["same seed"].max() < 1e-5
     assert pairs["control, same seed"].min() > 1e-2
 
@@ -304,11 +318,10 @@ def test_linear_theory_counts_groups_above_one_and_all_below():
         ("gaussian_pixel", corollary31._normal(settings)),
         ("bernoulli", corollary31._binary(settings)),
     ):
-        curve = corollary31._predicted(settings, likelihood, world).set_index("beta")["active"]
-        assert curve[(curve.index > 1.1) & (curve.index < 2.5)].unique().tolist() == [settings.groups]
-        assert curve[curve.index < 0.9].unique().tolist() == [settings.groups + settings.single]
-    fixed = corollary31._predicted(settings, "gaussian", corollary31._normal(settings)).set_index("beta")
-    assert fixed["active"][fixed.index < 3].unique().tolist() == [settings.groups + settings.single]
+        found = corollary31._thresholds(settings, likelihood, world)
+        assert (found > 2.5).sum() == settings.groups
+        assert ((found > 0.9) & (found < 1.1)).sum() == settings.single
+    assert (corollary31._thresholds(settings, "gaussian", corollary31._normal(settings)) > 3).all()
 
 
 def test_active_latents_and_variance_are_counted_by_hand():
@@ -336,9 +349,11 @@ def test_findings_of_made_up_counts():
         for beta, active in ((0.5, 8), (1.0, 8 if likelihood == "gaussian" else 2))
         for seed in range(2)
     ]
-    found = corollary31._findings(pd.DataFrame(rows), 2, 8)
+    factors = pd.DataFrame({"likelihood": "bernoulli", "factor": ["shared"] * 2 + ["single"] * 6})
+    found = corollary31.judge({"members": pd.DataFrame(rows), "thresholds": factors}).findings
     assert {finding.verdict for finding in found} == {"reproduced"}
+    assert found[0].published == "fewer: collapse (2 if complete)"
     for row in rows:
         row["active"] = 2
-    found = corollary31._findings(pd.DataFrame(rows), 2, 8)
+    found = corollary31.judge({"members": pd.DataFrame(rows), "thresholds": factors}).findings
     assert [finding.verdict for finding in found].count("not reproduced") == 5

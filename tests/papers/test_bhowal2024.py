@@ -13,7 +13,7 @@ from torch.nn import functional
 import unseam
 from unseam import geometry
 from unseam.models import Encoding
-from unseam.papers import Outcome, Workplace, artefacts, on_world, results_folder
+from unseam.papers import Workplace, artefacts, on_world, results_folder
 from unseam.papers.bhowal2024 import runs
 from unseam.papers.bhowal2024.beyond import MEASURES, SCORED, _scopes
 from unseam.papers.bhowal2024.correlations import differences, rank_correlation
@@ -21,6 +21,7 @@ from unseam.papers.bhowal2024.local import around, held_out_shifts
 from unseam.papers.bhowal2024.losses import _distance
 from unseam.papers.bhowal2024.losses import _findings as losses_judged
 from unseam.papers.bhowal2024.measures import entropy_gaps, measured, scores
+from unseam.papers.bhowal2024.rows import judgement
 from unseam.papers.bhowal2024.rules import by_seed, lower, moved, paired, score_findings
 from unseam.papers.bhowal2024.runs import _name, codes_scored, followed, trained
 from unseam.papers.bhowal2024.scores import MIG, TABLES
@@ -334,9 +335,10 @@ def test_the_released_procedure_is_followed_for_the_papers_models_alone():
 
 def test_data_that_are_not_here_are_named_and_the_others_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    tables, missing = trained((smoke(FACES), smoke(SPRITES, seeds=1, steps=2)), HERE, cells=CELLS[2:])
+    tables = trained((smoke(FACES), smoke(SPRITES, seeds=1, steps=2)), HERE, cells=CELLS[2:])
     assert set(tables["members"]["world"]) == {"sprites"}
-    assert [one.verdict for one in missing] == ["cannot be run here"] and "faces3d" in missing[0].note
+    (missing,) = judgement(tables, lambda found: [], "").findings
+    assert missing.verdict == "cannot be run here" and "faces3d" in missing.note
 
 
 def test_three_families_are_the_papers():
@@ -366,8 +368,11 @@ def test_squared_error_is_eq_5():
 
 
 @pytest.mark.parametrize("key", [key for key in artefacts() if key.startswith("bhowal2024.table")])
-def test_figures_without_data(key):
-    assert isinstance(artefacts()[key].draw(Outcome((), {})), Figure)
+def test_findings_and_figures_without_data(key):
+    tables = {"missing": pd.DataFrame({"world": ["mpi3d"], "need": ["its file"]})}
+    found = artefacts()[key].outcome(tables)
+    assert [(one.quantity, one.note) for one in found.findings] == [("MPI3D", "its file")] and not found.note
+    assert isinstance(artefacts()[key].draw(tables), Figure)
 
 
 def test_batch_normalised_decoders_are_measured_in_evaluation_mode():
@@ -417,20 +422,20 @@ def test_groups_of_models_are_looked_at_by_themselves(tmp_path, monkeypatch):
     here = Workplace(torch.device("cpu"), shared=tmp_path)
     beyond = artefacts()["bhowal2024.beyond"]
     groups = tuple(Group(smoke(SPRITES, seeds=5, steps=steps), CELLS[1:]) for steps in (2, 30))
-    outcome = beyond.measure(GroupSettings(groups), here)
-    table = outcome.tables["correlations"]
+    tables = beyond.measure(GroupSettings(groups), here)
+    table, findings = tables["correlations"], beyond.judge(tables).findings
     assert set(table["steps"]) == {2, 30} and table["models"].max() == 10
     for group, (steps, own) in zip(groups, table.groupby("steps"), strict=True):
-        alone = beyond.measure(GroupSettings((group,)), here).tables["correlations"]
+        alone = beyond.measure(GroupSettings((group,)), here)["correlations"]
         assert group.setup.steps == steps
         pd.testing.assert_frame_equal(own.reset_index(drop=True), alone)
-    assert sum("30 steps" in one.quantity for one in outcome.findings) == len(outcome.findings) / 2
+    assert sum("30 steps" in one.quantity for one in findings) == len(findings) / 2
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     missing = beyond.measure(on_world(GroupSettings(groups), "dsprites"), here)
-    assert len(missing.findings) == 1 and not missing.tables
+    assert list(missing) == ["missing"] and len(missing["missing"]) == 1
     partly = (*groups, dataclasses.replace(groups[0], setup=smoke(FACES)))
-    *found, last = beyond.measure(GroupSettings(partly), here).findings
-    assert len(found) == len(outcome.findings) and last.verdict == "cannot be run here"
+    *found, last = beyond.judge(beyond.measure(GroupSettings(partly), here)).findings
+    assert len(found) == len(findings) and last.verdict == "cannot be run here"
 
 
 def test_groups_that_could_be_taken_for_each_other_are_refused():
@@ -458,9 +463,7 @@ def test_figure_of_measures_has_a_colour_for_every_scope():
         for measure in MEASURES
         for score in SCORED
     ]
-    figure = artefacts()["bhowal2024.beyond"].draw(
-        Outcome((), {"correlations": pd.DataFrame(rows, columns=names)})
-    )
+    figure = artefacts()["bhowal2024.beyond"].draw({"correlations": pd.DataFrame(rows, columns=names)})
     first, second = ([line for line in axes.lines if len(line.get_xdata()) == 6] for axes in figure.axes[::4])
     assert [line.get_xdata()[0] for line in second] == [-0.4, -0.3]
     assert [line.get_color() for line in second] == [first[place].get_color() for place in (0, 2)]
@@ -491,7 +494,7 @@ def test_every_loss_is_drawn_at_its_own_end():
         for one in CELLS
         for step in steps
     ]
-    figure = artefacts()["bhowal2024.losses"].draw(Outcome((), {"path": pd.DataFrame(rows)}))
+    figure = artefacts()["bhowal2024.losses"].draw({"path": pd.DataFrame(rows)})
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["short", "long", "published"]
     drawn = [float(y) for line in figure.axes[0].lines if line.get_marker() == "o" for y in line.get_ydata()]
     assert drawn == [0.02, 0.2] * 3
@@ -505,7 +508,7 @@ def test_figure4_draws_both_forms():
         for one in CELLS
         for seed in range(3)
     ]
-    figure = artefacts()["bhowal2024.figure4"].draw(Outcome((), {"members": pd.DataFrame(rows)}))
+    figure = artefacts()["bhowal2024.figure4"].draw({"members": pd.DataFrame(rows)})
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
         *(one.family for one in CELLS),
         "published",

@@ -12,6 +12,7 @@ import unseam
 from unseam import geometry
 from unseam.data import split
 from unseam.papers import Workplace, artefacts, reproduce, results_folder
+from unseam.papers.artefact import as_stored
 from unseam.papers.rolinek2019 import along
 from unseam.papers.rolinek2019.cells import Published, cell, correlated, order
 from unseam.papers.rolinek2019.figure3 import _among_alike, _beside_dto, _foretelling
@@ -266,12 +267,12 @@ def test_partitions_of_fashion(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     artefact = artefacts()["rolinek2019.partition"]
     missing_data = reproduce(artefact, "smoke", device="cpu")
-    assert missing_data.verdict == "cannot be run here" and artefact.draw(missing_data.outcome)
+    assert missing_data.verdict == "cannot be run here" and artefact.draw(missing_data.outcome.tables)
     digits(tmp_path / "unseam" / "fashion_mnist")
-    outcome = reproduce(artefact, "smoke", device="cpu").outcome
-    curves = outcome.tables["curves"].pivot(index=["seed", "epoch"], columns="partition", values="delta_kl")
+    tables = reproduce(artefact, "smoke", device="cpu").outcome.tables
+    curves = tables["curves"].pivot(index=["seed", "epoch"], columns="partition", values="delta_kl")
     assert (curves["least"] <= curves["nats"]).all()
-    assert artefact.draw(outcome)
+    assert artefact.draw(tables)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,7 @@ def test_a_partition_is_judged_by_when_and_whether_it_stays_below(curve, said):
         for name in PARTITIONS
         for epoch, error in zip((1.0, 12.0, 20.0), curve, strict=True)
     ]
-    assert [finding.verdict for finding in _findings(pd.DataFrame(rows), "fashion_mnist")] == said * 2
+    assert [finding.verdict for finding in _findings(pd.DataFrame(rows))] == said * 2
 
 
 def test_mnist_rows(tmp_path, monkeypatch):
@@ -301,12 +302,14 @@ def test_mnist_rows(tmp_path, monkeypatch):
     result = reproduce(artefacts()[key], "smoke", device="cpu")
     assert {"members", "random", "trainings"} <= set(result.outcome.tables)
     assert "disent" not in result.outcome.tables["members"]
-    assert artefacts()[key].draw(result.outcome)
+    assert artefacts()[key].draw(result.outcome.tables)
 
 
 def test_data_sets_that_are_missing_leave_the_others_along_training(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = along.measure(along.Settings((smoke(LINEAR), smoke(MNIST))), HERE)
-    assert [finding.verdict == "cannot be run here" for finding in found.findings] == [False, False, True]
-    assert set(found.tables["members"]["world"]) == {"linear"}
-    along.draw(found)
+    tables = as_stored(along.measure(along.Settings((smoke(LINEAR), smoke(MNIST))), HERE))
+    found = along.judge(tables).findings
+    assert [finding.verdict == "cannot be run here" for finding in found] == [False, False, True]
+    assert found[-1].quantity == "MNIST" and "unseam data fetch mnist" in found[-1].note
+    assert set(tables["members"]["world"]) == {"linear"}
+    along.draw(tables)

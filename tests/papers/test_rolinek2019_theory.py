@@ -9,13 +9,18 @@ from scipy.optimize import minimize, rosen, rosen_der
 
 from unseam.geometry import hadamard_gap
 from unseam.papers import Workplace, verdict
-from unseam.papers.rolinek2019 import _axes, _problem, theorem2, worked_example
+from unseam.papers.artefact import as_stored
+from unseam.papers.rolinek2019 import theorem2, worked_example
 from unseam.papers.rolinek2019._descent import descend
-from unseam.papers.rolinek2019._draws import normal, orthogonal, plane_turns
+from unseam.papers.rolinek2019._draws import normal, orthogonal, plane_rotations
 from unseam.papers.rolinek2019._findings import share
 
 CPU = Workplace(torch.device("cpu"))
 F64 = torch.float64
+
+
+def judged(module, settings):
+    return module.judge(as_stored(module.measure(settings, CPU))).findings
 
 
 def failed(findings):
@@ -84,16 +89,16 @@ def test_orthogonal_matrices_are_uniform(generator):
 
 def test_worked_example_reproduces_all_but_the_printed_exponent():
     settings = worked_example.WORKED_EXAMPLE.presets["smoke"]
-    outcome = worked_example.measure(settings, CPU)
-    assert failed(outcome.findings) == ["Eqs. 25, 26: exponent of the minima in C, if −Σ log σ² = C (Eq. 23)"]
-    assert outcome.findings[5].measured == pytest.approx(-0.5)
-    assert verdict(outcome.findings) == "partly"
+    found = judged(worked_example, settings)
+    assert failed(found) == ["Eqs. 25, 26: exponent of the minima in C, if −Σ log σ² = C (Eq. 23)"]
+    assert found[5].measured == pytest.approx(-0.5)
+    assert verdict(found) == "partly"
 
 
-def test_turned_decoder_is_the_printed_one():
+def test_rotated_decoder_is_the_printed_one():
     half = math.sqrt(0.5)
     printed = half * torch.tensor([[3, 5], [-4, -2], [6, 4]], dtype=F64)
-    torch.testing.assert_close(worked_example.turned(torch.tensor(45.0, dtype=F64)), printed)
+    torch.testing.assert_close(worked_example.rotate_latents(torch.tensor(45.0, dtype=F64)), printed)
 
 
 def test_expected_loss_is_that_of_samples(generator):
@@ -109,21 +114,21 @@ def test_expected_loss_is_that_of_samples(generator):
 def test_another_decoder_is_not_reproduced(monkeypatch):
     monkeypatch.setattr(worked_example, "FIRST", worked_example.FIRST + 0.1)
     settings = worked_example.WORKED_EXAMPLE.presets["smoke"]
-    said = failed(worked_example.measure(settings, CPU).findings)
+    said = failed(judged(worked_example, settings))
     assert any(quantity.startswith("Eq. 25: least") for quantity in said)
     assert any(quantity.startswith("Eq. 25: σx²/σy²") for quantity in said)
 
 
 def test_a_minimisation_cut_short_is_not_reproduced():
     settings = dataclasses.replace(worked_example.WORKED_EXAMPLE.presets["smoke"], iterations=1)
-    assert len(failed(worked_example.measure(settings, CPU).findings)) >= 5
+    assert len(failed(judged(worked_example, settings))) >= 5
 
 
 # Theorem 2
 
 
 def some_problems(generator, problems=3, points=2, latent=3):
-    return _problem.draw_problems(problems, points, latent, kl=2.0, generator=generator)
+    return theorem2.draw_problems(problems, points, latent, kl=2.0, generator=generator)
 
 
 def some_place(problems, generator):
@@ -148,7 +153,7 @@ def test_loss_of_the_problem_by_hand(generator):
 def test_steps_keep_matrices_orthogonal_and_the_constraint(generator):
     problems = some_problems(generator)
     place = some_place(problems, generator)
-    moved = problems.move(place, normal(3, _problem.step_size(2, 3), generator=generator))
+    moved = problems.move(place, normal(3, theorem2.step_size(2, 3), generator=generator))
     turn = moved[..., :-1, :]
     torch.testing.assert_close(turn.mT @ turn, torch.eye(3, dtype=F64).expand_as(turn))
     torch.testing.assert_close(problems.spent(moved), problems.kl)
@@ -159,7 +164,7 @@ def test_every_turn_is_within_reach_of_small_steps(generator):
     """The tangent of a step spans all skew matrices: d(d−1)/2 angles a point."""
     problems = some_problems(generator, problems=1, points=1, latent=4)
     place = some_place(problems, generator)
-    size = _problem.step_size(1, 4)
+    size = theorem2.step_size(1, 4)
     slope = torch.func.jacrev(lambda step: problems.move(place, step[None]))(torch.zeros(size, dtype=F64))
     assert torch.linalg.matrix_rank(slope.flatten(0, -2)) == size == 10
 
@@ -185,37 +190,37 @@ def test_excess_of_the_start_is_what_the_axes_and_variances_cost(form, generator
 
 def test_theorem_2_holds_and_no_start_is_left_out():
     settings = theorem2.THEOREM2.presets["smoke"]
-    outcome = theorem2.measure(settings, CPU)
-    assert failed(outcome.findings) == []
-    runs = outcome.tables["problems"].groupby("problem")["runs"].sum()
+    tables = as_stored(theorem2.measure(settings, CPU))
+    assert failed(theorem2.judge(tables).findings) == []
+    runs = tables["problems"].groupby("problem")["runs"].sum()
     each = settings.problems * settings.starts
     assert runs.to_dict() == {form.name: 2 * each for form in (*theorem2.FORMS, theorem2.SADDLE)}
-    assert outcome.tables["problems"]["constraint missed"].max() < 1e-12
+    assert tables["problems"]["constraint missed"].max() < 1e-12
 
 
 def test_descents_cut_short_are_not_reproduced():
     settings = dataclasses.replace(theorem2.THEOREM2.presets["smoke"], iterations=3)
-    outcome = theorem2.measure(settings, CPU)
-    assert len(failed(outcome.findings)) >= 9
-    assert "still falling" in outcome.findings[0].note
+    found = judged(theorem2, settings)
+    assert len(failed(found)) >= 9
+    assert "still falling" in found[0].note
 
 
 def test_another_closed_form_is_not_reproduced(monkeypatch):
     """A minimum that is claimed to lie lower is never reached."""
-    least = _problem.Problems.least
-    monkeypatch.setattr(_problem.Problems, "least", lambda problems: least(problems) - 1e-6)
-    outcome = theorem2.measure(theorem2.THEOREM2.presets["smoke"], CPU)
-    said = failed(outcome.findings)
+    least = theorem2.Problems.least
+    monkeypatch.setattr(theorem2.Problems, "least", lambda problems: least(problems) - 1e-6)
+    found = judged(theorem2, theorem2.THEOREM2.presets["smoke"])
+    said = failed(found)
     assert sum("do not end" in quantity for quantity in said) == 4
     assert not any("cosine" in quantity for quantity in said)
-    assert "0 still falling" in outcome.findings[0].note
+    assert "0 still falling" in found[0].note
 
 
 def test_curvature_at_equal_columns_in_closed_form(generator):
     """Of log E, two latents: ((1/2, 2√2 g/m), (2√2 g/m, 0)) in (log σ₁² − log σ₂²)/√2 and half the angle."""
     problems = some_problems(generator, points=1, latent=2)
-    right = _axes.right_vectors(problems.jacobians)
-    turn = right @ plane_turns(torch.tensor(math.pi / 4, dtype=F64))
+    right = torch.linalg.svd(problems.jacobians, full_matrices=False).Vh.mT
+    turn = right @ plane_rotations(torch.tensor(math.pi / 4, dtype=F64))
     place = torch.cat([turn, torch.zeros(3, 1, 1, 2, dtype=F64)], -2)
     columns = problems.jacobians @ turn
     gram = (columns.mT @ columns)[:, 0]

@@ -1,4 +1,4 @@
-"""The measuring code behind Figures 2 and 3 of sikka2019, against loops over members and against made-up curves."""
+"""What sikka2019's artefacts measure, against loops and closed forms, and their rules on made-up tables."""
 
 import dataclasses
 import itertools
@@ -13,11 +13,21 @@ from torch.distributions import Independent, MultivariateNormal, Normal, kl_dive
 from unseam.data import load
 from unseam.data.moving_digit import MIXING, DigitMover
 from unseam.papers import Workplace, artefacts
-from unseam.papers.sikka2019 import deep
-from unseam.papers.sikka2019.bands import Curve, curve, findings
-from unseam.papers.sikka2019.deep import Networks, Terms, measured, terms
-from unseam.papers.sikka2019.figure3 import motion_angle
+from unseam.papers.artefact import as_stored
+from unseam.papers.sikka2019 import _deep, figure1, figure3, propositions
+from unseam.papers.sikka2019._deep import (
+    Curve,
+    Networks,
+    Terms,
+    curve,
+    find_on_curves,
+    measure_networks,
+    measure_terms,
+)
+from unseam.papers.sikka2019._linear import example_mixing, linear_terms
+from unseam.theory import linear_beta_vae
 from unseam.training import train
+from unseam.trial import Trial
 
 DRAWS = 3
 TINY = Networks(betas=(0.5, 2.0), seeds=2, epochs=2, batch_sizes=(4,), widths=(6, 5), draws=DRAWS)
@@ -63,13 +73,13 @@ def by_hand(model, world):
         prior = Independent(Normal(torch.zeros(2).double(), 1.0), 1)
         rows.append(torch.stack([torch.stack(log_prob).mean(), kl_divergence(q, prior), *errors]))
     reconstruction, kl, *errors = torch.stack(rows).mean(0)
-    active = (encoding.mean.var(0) > deep.ACTIVE).sum()
-    return Terms(reconstruction - kl, reconstruction, kl, errors[0], min(errors), active)
+    active = (encoding.mean.var(0) > _deep.ACTIVE).sum()
+    return Terms(reconstruction, kl, errors[0], min(errors), active)
 
 
 def test_terms_are_those_of_a_loop(ensemble, world):
     with torch.no_grad():
-        found = terms(ensemble, world, draws=DRAWS, generator=noise())
+        found = measure_terms(ensemble, world, draws=DRAWS, generator=noise())
         for member, model in enumerate(ensemble):
             for name, expected in by_hand(model, world)._asdict().items():
                 value = getattr(found, name)[member]
@@ -77,42 +87,48 @@ def test_terms_are_those_of_a_loop(ensemble, world):
 
 
 def test_the_loop_tells_members_and_alignments_apart(ensemble, world):
-    found = terms(ensemble, world, draws=DRAWS, generator=noise())
+    found = measure_terms(ensemble, world, draws=DRAWS, generator=noise())
     assert found.reconstruction.unique().numel() == len(ensemble)
     assert bool((found.tie_aligned <= found.tie).all())
     assert bool((found.tie_aligned < found.tie).any())
 
 
 def test_terms_some_items_at_a_time(ensemble, world, monkeypatch):
-    whole = terms(ensemble, world, draws=DRAWS, generator=noise())
-    monkeypatch.setattr(deep, "AT_ONCE", 5 * len(ensemble) * DRAWS * 784)
-    torch.testing.assert_close(terms(ensemble, world, draws=DRAWS, generator=noise()), whole)
+    whole = measure_terms(ensemble, world, draws=DRAWS, generator=noise())
+    monkeypatch.setattr(_deep, "AT_ONCE", 5 * len(ensemble) * DRAWS * 784)
+    torch.testing.assert_close(measure_terms(ensemble, world, draws=DRAWS, generator=noise()), whole)
 
 
 def test_terms_need_an_exact_posterior(ensemble):
     with pytest.raises(ValueError, match="world must have an exact posterior, got linear"):
-        terms(ensemble, load("linear", size=5), draws=1, generator=noise())
+        measure_terms(ensemble, load("linear", size=5), draws=1, generator=noise())
 
 
 def test_parts_make_the_same_table_as_the_whole(world, tmp_path):
     fresh = load("mixture", digits=2, size=12, seed=1)
-    whole = measured(TINY, world, fresh, Workplace(torch.device("cpu")))
+    whole = measure_networks(TINY, world, fresh, Workplace(torch.device("cpu")))
     parts = dataclasses.replace(TINY, together=3)
     for _ in range(2):  # the second time from the checkpoints
-        found = measured(parts, world, fresh, Workplace(torch.device("cpu"), tmp_path))
+        found = measure_networks(parts, world, fresh, Workplace(torch.device("cpu"), tmp_path))
         pd.testing.assert_frame_equal(found, whole, rtol=1e-4)
     assert len(whole) == 4
-    assert not np.allclose(whole["elbo"], whole["fresh_elbo"])
+    assert not np.allclose(whole["reconstruction"], whole["fresh_reconstruction"])
 
 
-@pytest.mark.parametrize(("key", "latent"), [("figure2_two", 2), ("figure2_ten", 10)])
-def test_the_full_scale_is_the_papers(key, latent):
+@pytest.mark.parametrize(
+    ("key", "latent", "betas", "seeds"),
+    [("figure2_two", 2, 20, 100), ("figure2_ten", 10, 20, 100), ("figure3", 2, 8, 300)],
+)
+def test_the_full_scale_is_the_papers(key, latent, betas, seeds):
     settings = artefacts()[f"sikka2019.{key}"].presets["full"]
-    world = load("mixture", digits=settings.digits, size=settings.items)
     networks = settings.networks
+    if key == "figure3":
+        world = load("moving_digit", canvas=settings.canvas, scale=settings.scale, size=settings.items)
+    else:
+        world = load("mixture", digits=settings.digits, size=settings.items)
     trials = networks.trials(world, networks.batch_sizes[0])
-    assert len(set(networks.betas)) >= 20
-    assert networks.seeds >= 100
+    assert len(set(networks.betas)) == betas
+    assert networks.seeds == seeds
     assert len(trials) == len(set(trials)) == len(networks.betas) * networks.seeds
     first = trials[0]
     assert (first.encoder_widths, first.decoder_widths) == ((256, 200, 200), (200, 200, 256))
@@ -137,15 +153,15 @@ def table(**columns):
     """Three β and four seeds; a column's three values are those of every seed, up to a small shift."""
     shift = 1e-3 * np.tile(np.arange(4), 3)
     rows = {"batch": 1, "beta": np.repeat([0.5, 1.0, 4.0], 4), "seed": np.tile(np.arange(4), 3)}
-    given = {"elbo": (1, 2, 0), "tie": (3, 2, 4), "tie_aligned": (3, 2, 4), "reconstruction": (3, 2, 1)}
-    given = given | {"kl": (3, 2, 1)} | columns
+    given = {"tie": (3, 2, 4), "tie_aligned": (3, 2, 4), "reconstruction": (4, 3.9, 1), "kl": (3, 2, 1)}
+    given = given | columns
     rows |= {name: np.repeat(np.array(value, dtype=float), 4) + shift for name, value in given.items()}
     rows |= {f"fresh_{name}": rows[name] for name in given}
     return pd.DataFrame(rows)
 
 
 def test_a_table_as_published_is_reproduced():
-    found = findings(table(), over="mean")
+    found = find_on_curves(table(), over="mean")
     assert [finding.verdict for finding in found] == ["reproduced"] * 5
     assert [finding.measured for finding in found[:3]] == [1.0, 1.0, 1.0]
     assert found[0].lower == found[0].upper == 1.0
@@ -154,29 +170,29 @@ def test_a_table_as_published_is_reproduced():
 @pytest.mark.parametrize(
     ("columns", "place"),
     [
-        ({"elbo": (1, 2, 3)}, 0),
+        ({"kl": (3, 2, -3)}, 0),
         ({"tie_aligned": (3, 2, 1)}, 1),
         ({"tie": (1, 2, 3)}, 2),
         ({"tie": (3, 2, 2)}, 2),
-        ({"reconstruction": (3, 1, 2)}, 3),
-        ({"kl": (3, 3.1, 0)}, 4),
+        ({"reconstruction": (3, 3.9, 1)}, 3),
+        ({"kl": (2, 2.1, 1)}, 4),
     ],
 )
 def test_what_is_not_as_published_is_not(columns, place):
-    said = [finding.verdict for finding in findings(table(**columns), over="mean")]
+    said = [finding.verdict for finding in find_on_curves(table(**columns), over="mean")]
     assert said[place] == "not reproduced"
     assert said.count("reproduced") == 4
 
 
 def test_a_small_rise_still_counts_as_decreasing():
-    found = findings(table(kl=(3, 3.05, 0)), over="mean")[4]
+    found = find_on_curves(table(kl=(2, 2.01, 1)), over="mean")[4]
     assert found.verdict == "reproduced"
-    assert found.measured == pytest.approx(0.05 / 3.05)
+    assert found.measured == pytest.approx(0.01 / 1.01)
 
 
 def test_each_batch_size_has_its_findings():
-    two = pd.concat([table(), table(elbo=(1, 2, 3)).assign(batch=7)])
-    found = findings(two, over="mean")
+    two = pd.concat([table(), table(kl=(3, 2, -3)).assign(batch=7)])
+    found = find_on_curves(two, over="mean")
     assert len(found) == 10
     assert [finding.verdict for finding in found if finding.quantity.startswith("A")] == [
         "reproduced",
@@ -189,6 +205,13 @@ def test_mean_and_minimum_over_seeds():
     rows = pd.DataFrame({"beta": [2.0, 1.0, 2.0, 1.0], "seed": [0, 0, 1, 1], "kl": [1.0, 3.0, 2.0, 5.0]})
     assert curve(rows, "kl").value.tolist() == [4.0, 1.5]
     assert curve(rows, "kl", "minimum").value.tolist() == [3.0, 1.0]
+
+
+def test_the_elbo_is_reconstruction_less_kl():
+    found = curve(table(), "elbo")
+    np.testing.assert_allclose(found.value, [1.0, 1.9, 0.0], atol=1e-12)
+    other = table().assign(fresh_kl=0.0)
+    np.testing.assert_allclose(curve(other, "fresh_elbo").value, curve(other, "reconstruction").value)
 
 
 def test_interval_of_a_mean_is_the_normal_one():
@@ -211,5 +234,182 @@ def test_angle_between_axes_of_motion(degrees):
     def decode(z):
         return torch.stack([mover.draw(z.double() @ ways), mover.draw(z.double() @ ways.flip(0) + 0.3)])
 
-    found = motion_angle(types.SimpleNamespace(decode=decode), mover)
+    found = figure3.motion_angle(types.SimpleNamespace(decode=decode), mover)
     np.testing.assert_allclose(found.numpy(), min(degrees, 180 - degrees), rtol=1e-9)
+
+
+def test_stored_pictures_are_the_decoded_ones():
+    canvas = torch.linspace(-0.2, 1.2, 16).view(4, 4)
+
+    class Ramp(torch.nn.Linear):
+        """Decodes z to the canvas plus z₁ in its first pixel."""
+
+        def decode(self, z):
+            pictures = canvas.repeat(len(z), 1, 1)
+            pictures[:, 0, 0] += z[:, 0]
+            return pictures[:, None]
+
+    walks = as_stored({"traversals": figure3._traversals({4.0: Ramp(1, 1)}, 3)})["traversals"]
+    assert walks[["latent", "frame"]].to_numpy().tolist() == [[k, f] for k in (0, 1) for f in (0, 1, 2)]
+    found = np.stack([figure3._picture(pixels, 4) for pixels in walks["pixels"]]) / 15
+    expected = canvas.clamp(0, 1).numpy()
+    np.testing.assert_allclose(found[:, 1:], np.broadcast_to(expected[1:], (6, 3, 4)), atol=0.5 / 15 + 1e-6)
+    assert found[:, 0, 0].tolist() == [0, 0, 1, 0, 0, 0]
+
+
+# The exactly solvable model
+
+
+@pytest.mark.parametrize("beta", [0.4, 1.0, 3.0])
+def test_linear_terms_at_the_optimum_are_the_closed_form(beta):
+    mixing = torch.randn(6, 3, generator=noise(), dtype=torch.float64)
+    best = linear_beta_vae(mixing, beta)
+    found = linear_terms(mixing, best.decoder, best.encoder, best.variance)
+    torch.testing.assert_close(found.reconstruction, best.reconstruction)
+    torch.testing.assert_close(found.kl, best.kl)
+    torch.testing.assert_close(found.mie, best.mie, rtol=1e-9, atol=1e-12)
+
+
+def test_network_terms_are_means_over_data():
+    """Against torch's distributions on 200 000 items, for half-trained networks whose variances depend on x."""
+    mixing = example_mixing(4)
+    world = load("mixture", mixing=mixing.tolist(), size=200)
+    first = Trial(
+        world="mixture",
+        likelihood="gaussian",
+        latent=2,
+        encoder_widths=(),
+        decoder_widths=(),
+        steps=150,
+        batch_size=50,
+    )
+    ensemble = train(
+        [dataclasses.replace(first, seed=seed, learning_rate=0.01) for seed in range(3)],
+        world=world,
+        device="cpu",
+    )
+    found = figure1.network_terms(ensemble, mixing)
+    draw = torch.Generator().manual_seed(0)
+    sources = torch.randn(200_000, 2, generator=draw, dtype=torch.float64)
+    x = sources @ mixing.mT + torch.randn(200_000, 4, generator=draw, dtype=torch.float64)
+    eye = torch.eye(2, dtype=torch.float64)
+    truth = torch.linalg.inv(mixing.mT @ mixing + eye)
+    for member, model in enumerate(ensemble):
+        with torch.no_grad():
+            code = model.encode(x.float())
+            mean, variance = code.mean.double(), code.variance.double()
+            assert variance.log().std(0).min() > 0.01
+            offset = model.decode(torch.zeros(1, 2)).double()[0]
+            decoder = model.decode(torch.eye(2)).double().mT - offset[:, None]
+        q = MultivariateNormal(mean, torch.diag_embed(variance))
+        error = (x - mean @ decoder.mT - offset).square().sum(-1) + variance @ decoder.square().sum(0)
+        model_covariance = torch.linalg.inv(decoder.mT @ decoder + eye)
+        own = MultivariateNormal((x - offset) @ decoder @ model_covariance, model_covariance)
+        ties = [
+            kl_divergence(
+                MultivariateNormal(mean @ turn.mT, turn @ torch.diag_embed(variance) @ turn.mT),
+                MultivariateNormal(x @ mixing @ truth, truth),
+            ).mean()
+            for order, signs in itertools.product(
+                itertools.permutations(range(2)), itertools.product((1.0, -1.0), repeat=2)
+            )
+            for turn in [torch.tensor(signs).double().diag()[list(order)]]
+        ]
+        expected = {
+            "reconstruction": -(4 * np.log(2 * np.pi) + error.mean()) / 2,
+            "kl": kl_divergence(q, MultivariateNormal(torch.zeros(2).double(), eye)).mean(),
+            "mie": kl_divergence(q, own).mean(),
+            "tie": ties[0],
+            "tie_aligned": min(ties),
+        }
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name][member], value, rtol=0.01, atol=0, msg=name)
+        assert found["elbo"][member] == found["reconstruction"][member] - found["kl"][member]
+
+
+@pytest.fixture(scope="module")
+def closed_form():
+    """The tables of Figure 1 with networks that are the closed form itself, as they are stored."""
+    settings = artefacts()["sikka2019.figure1"].presets["full"]
+    curves = figure1._closed_form(settings, example_mixing())
+    points = curves[curves["beta"].isin(settings.betas)]
+    return as_stored({"curves": curves, "points": points.assign(seed=0)})
+
+
+def test_what_figure_1_claims_of_the_closed_form(closed_form):
+    found = {finding.quantity: finding for finding in figure1.judge(closed_form).findings}
+    assert len(found) == 12
+    wrong = {quantity for quantity, finding in found.items() if finding.verdict != "reproduced"}
+    likelihood, limit = (
+        "data log-likelihood: largest rise with β, nats",
+        "B: model inference error at β = 100, nats",
+    )
+    assert wrong == {likelihood, limit}
+    # ½ Σ_i [log m_i + λ_i / m_i − log λ_i − 1] at β = 0.2, with m_i = λ_i − β + 1
+    eigenvalues = np.array([66.25, 1.25])
+    model = eigenvalues + 0.8
+    rise = (np.log(model / eigenvalues) + eigenvalues / model - 1).sum() / 2
+    assert found[likelihood].measured == pytest.approx(rise, rel=1e-4)
+    assert found[likelihood].note.endswith("at β = 1, falls from there on")
+    assert found[limit].measured == 0
+    assert found["A: β of the largest ELBO"].measured == 1
+    assert found["B: β of the least model inference error while a latent is active"].measured == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "quantity"),
+    [
+        ("elbo_gain", lambda beta: beta, "A: β of the largest ELBO"),
+        ("tie_aligned", lambda beta: -beta, "B: β of the least true inference error (aligned)"),
+        ("mie", lambda beta: beta, "B: β of the least model inference error while a latent is active"),
+        ("reconstruction", lambda beta: abs(beta - 3), "C: largest rise of reconstruction with β"),
+    ],
+)
+def test_other_curves_are_not_as_claimed(closed_form, column, values, quantity):
+    curves = closed_form["curves"]
+    tables = closed_form | {"curves": curves.assign(**{column: values(curves["beta"])})}
+    (found,) = (finding for finding in figure1.judge(tables).findings if finding.quantity == quantity)
+    assert found.verdict == "not reproduced"
+
+
+def test_figure_1_also_has_rules_that_other_models_would_pass(closed_form):
+    curves = closed_form["curves"].assign(
+        log_likelihood_gain=lambda rows: -rows["beta"], mie=lambda rows: rows["beta"]
+    )
+    found = figure1.judge(closed_form | {"curves": curves}).findings
+    said = {finding.quantity: finding.verdict for finding in found}
+    assert said["data log-likelihood: largest rise with β, nats"] == "reproduced"
+    assert said["B: model inference error at β = 100, nats"] == "reproduced"
+
+
+def test_a_network_off_the_curve(closed_form):
+    points = closed_form["points"].copy()
+    points.loc[0, "kl"] += 0.03 * np.ptp(closed_form["curves"]["kl"])
+    found = figure1.judge(closed_form | {"points": points}).findings[-1]
+    assert found.measured == pytest.approx(0.03, rel=1e-4)
+    assert found.verdict == "not reproduced"
+
+
+@pytest.mark.parametrize("column", propositions.RULES)
+def test_one_violation_is_enough(column):
+    settings = dataclasses.replace(propositions.PROPOSITIONS.presets["smoke"], matrices=2)
+    tables = propositions.measure(settings, Workplace(torch.device("cpu")))
+    assert tables["matrices"]["candidates best for some β"].min() > 5
+    assert {finding.verdict for finding in propositions.judge(tables).findings} == {"reproduced"}
+    tables["matrices"].loc[1, column] = 1e-3
+    found = [
+        finding.quantity for finding in propositions.judge(tables).findings if finding.verdict != "reproduced"
+    ]
+    assert found == [f"{propositions.RULES[column][0]}, worst of 3 mixing matrices"]
+
+
+def test_a_fixed_decoder_is_best_encoded_as_said():
+    """W = (DᵀD + βI)⁻¹Dᵀ and e^b = β / ([DᵀD]_ii + β) are stationary in reconstruction − β · KL."""
+    mixing = torch.randn(5, 2, generator=noise(), dtype=torch.float64)
+    gram = mixing.mT @ mixing
+    beta = 1.7
+    encoder = torch.linalg.solve(gram + beta * torch.eye(2).double(), mixing.mT).requires_grad_()
+    variance = (beta / (gram.diagonal() + beta)).requires_grad_()
+    found = linear_terms(mixing, mixing, encoder, variance)
+    for slope in torch.autograd.grad(found.reconstruction - beta * found.kl, (encoder, variance)):
+        torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=1e-12)

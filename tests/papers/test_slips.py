@@ -1,4 +1,4 @@
-"""Slips in the texts of allen2024 and rolinek2019: what is printed fails where what holds does not."""
+"""Slips in the texts of allen2024, rolinek2019 and sikka2019: what is printed fails where what holds does not."""
 
 import math
 
@@ -7,7 +7,15 @@ import torch
 
 from unseam.geometry import stochastic_minimum
 from unseam.models import Bernoulli, Diagonal, Gaussian, PixelGaussian
-from unseam.theory import diagonal_hessian, diagonal_hessian_optimal, linear_vae, optimal_precision, ppca
+from unseam.papers.sikka2019._linear import example_mixing, linear_terms
+from unseam.theory import (
+    diagonal_hessian,
+    diagonal_hessian_optimal,
+    linear_beta_vae,
+    linear_vae,
+    optimal_precision,
+    ppca,
+)
 
 F64 = torch.float64
 
@@ -239,3 +247,177 @@ def test_the_volume_of_two_columns_goes_with_the_sine_of_their_angle():
     torch.testing.assert_close(volume, lengths * between.sin())
     torch.testing.assert_close(volume, lengths * (math.pi / 2 - between).cos())
     assert abs(float(volume - lengths * between.cos().abs())) > 0.1
+
+
+# sikka2019
+
+
+class Linear:
+    """Random parameters of the exactly solvable model, and its objective L_β of Eq. 21."""
+
+    beta = 1.7
+    data, latent = 5, 2
+
+    def __init__(self):
+        self.mixing = normal(self.data, self.latent)
+        self.covariance = self.mixing @ self.mixing.mT + torch.eye(self.data, dtype=F64)
+        shapes = {
+            "encoder": (self.latent, self.data),  # W^μ
+            "encoder_bias": (self.latent,),  # b^μ
+            "slope": (self.latent, self.data),  # W^σ
+            "slope_bias": (self.latent,),  # b^σ
+            "decoder": (self.data, self.latent),  # D
+            "decoder_bias": (self.data,),  # b^D
+        }
+        for seed, (name, shape) in enumerate(shapes.items(), 1):
+            setattr(self, name, (normal(*shape, seed=seed) / 2).requires_grad_())
+
+    @property
+    def spread(self):
+        """E_x of the posterior variances, e^(½[W^σ Σ W^σᵀ]_ii + b_i)."""
+        return ((self.slope @ self.covariance @ self.slope.mT).diagonal() / 2 + self.slope_bias).exp()
+
+    @property
+    def cost(self):
+        return self.decoder.square().sum(0) + self.beta
+
+    def objective(self):
+        rest = self.decoder @ self.encoder - torch.eye(self.data, dtype=F64)
+        middle = self.decoder @ self.encoder_bias + self.decoder_bias
+        total = (rest @ self.covariance @ rest.mT).trace() + middle.square().sum()
+        coded = (self.encoder @ self.covariance @ self.encoder.mT).trace() + self.encoder_bias.square().sum()
+        return (
+            -(total + self.beta * coded + (self.cost * self.spread).sum() - self.beta * self.slope_bias.sum())
+            / 2
+        )
+
+    def gradient(self, name):
+        return torch.autograd.grad(self.objective(), getattr(self, name))[0]
+
+
+def sigma_points(mean, covariance):
+    """Points with this mean and covariance, over which a quadratic function has its Gaussian expectation."""
+    root = math.sqrt(len(mean)) * torch.linalg.cholesky(covariance).mT
+    return torch.cat([mean + root, mean - root])
+
+
+def test_eq_38_lacks_a_half():
+    """E_q log p(x|z) of two encoders differs by half of what Eq. 38 says; constants drop out of the difference."""
+    decoder, x = normal(4, 2), normal(4, seed=1)
+    exact, printed = [], []
+    for seed in (2, 3):
+        mean, covariance = normal(2, seed=seed), torch.diag(normal(2, seed=seed + 2).exp())
+        z = sigma_points(mean, covariance)
+        exact.append(torch.distributions.Normal(z @ decoder.mT, 1.0).log_prob(x).sum(-1).mean())
+        printed.append(-(decoder @ mean - x).square().sum() - (decoder.mT @ decoder @ covariance).trace())
+    torch.testing.assert_close(exact[1] - exact[0], (printed[1] - printed[0]) / 2)
+    assert abs(float(printed[1] - printed[0])) > 1
+
+
+def test_eq_39_is_the_kl():
+    mean, variance = normal(3), normal(3, seed=1).exp()
+    printed = -(3 + variance.log().sum() - mean.square().sum() - variance.sum()) / 2
+    q = torch.distributions.Normal(mean, variance.sqrt())
+    torch.testing.assert_close(
+        torch.distributions.kl_divergence(q, torch.distributions.Normal(0.0, 1.0)).sum(), printed
+    )
+
+
+def test_eq_21_is_the_mean_of_eq_40():
+    """Over points with the moments of the data, log-variances being zero, which is where both are quadratic in x."""
+    model = Linear()
+    with torch.no_grad():
+        model.slope.zero_()
+        x = sigma_points(torch.zeros(5, dtype=F64), model.covariance)
+        mean = x @ model.encoder.mT + model.encoder_bias
+        variance = model.slope_bias.exp()
+        missed = (mean @ model.decoder.mT + model.decoder_bias - x).square().sum(-1)
+        printed = (
+            missed + model.beta * mean.square().sum(-1) + (model.decoder.square().sum(0) * variance).sum()
+        )
+        printed = printed - model.beta * variance.log().sum() + model.beta * variance.sum()
+        torch.testing.assert_close(model.objective(), -printed.mean() / 2)
+
+
+def test_the_exponent_of_eqs_23_and_46_is_that_of_a_diagonal_entry():
+    """∂L/∂W^σ is −½ of what holds; the printed exponent has one term of [W^σ Σ W^σᵀ]_aa for each column b."""
+    model = Linear()
+    coded = model.slope @ model.covariance
+    holds = (model.cost * model.spread)[:, None] * coded
+    printed = model.cost[:, None] * (coded * model.slope / 2 + model.slope_bias[:, None]).exp() * coded
+    gradient = model.gradient("slope")
+    torch.testing.assert_close(gradient, -holds / 2)
+    assert (gradient + printed / 2).abs().max() > 0.1
+    # either vanishes at W^σ Σ = 0 alone, as the factors before it are positive
+    assert (printed.sign() == holds.sign()).all()
+
+
+def test_the_other_conditions_of_eqs_42_to_47_hold():
+    """Each is its derivative up to a negative factor; Eq. 47 with Σ in the place of C."""
+    model = Linear()
+    rest = model.decoder @ model.encoder - torch.eye(5, dtype=F64)
+    middle = model.decoder @ model.encoder_bias + model.decoder_bias
+    printed = {
+        "encoder": (-1, (model.decoder.mT @ rest + model.beta * model.encoder) @ model.covariance),
+        "encoder_bias": (-1, middle @ model.decoder + model.beta * model.encoder_bias),
+        "decoder": (
+            -1,
+            rest @ model.covariance @ model.encoder.mT
+            + middle[:, None] * model.encoder_bias
+            + model.decoder * model.spread,
+        ),
+        "decoder_bias": (-1, middle),
+        "slope_bias": (-0.5, model.cost * model.spread - model.beta),
+    }
+    for name, (factor, value) in printed.items():
+        torch.testing.assert_close(model.gradient(name), factor * value, msg=name)
+
+
+def test_eq_59_is_the_posterior_of_z_with_latent_times_latent_matrices():
+    """Bayes' rule gives Eq. 24; Eq. 59 prints p(x|z), and DDᵀ for DᵀD, which does not fit unless data = latent."""
+    of, decoder = torch.distributions.MultivariateNormal, normal(4, 2)
+    small, large = torch.eye(2, dtype=F64), torch.eye(4, dtype=F64)
+    x, z = normal(6, 4, seed=1), normal(6, 2, seed=2)
+    covariance = torch.linalg.inv(decoder.mT @ decoder + small)
+    bayes = of(z @ decoder.mT, large).log_prob(x) + of(torch.zeros(2, dtype=F64), small).log_prob(z)
+    bayes = bayes - of(torch.zeros(4, dtype=F64), decoder @ decoder.mT + large).log_prob(x)
+    torch.testing.assert_close(of(x @ decoder @ covariance, covariance).log_prob(z), bayes)
+    torch.testing.assert_close(
+        covariance @ decoder.mT, decoder.mT @ torch.linalg.inv(decoder @ decoder.mT + large)
+    )
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        torch.linalg.inv(decoder @ decoder.mT + large) @ decoder.mT
+    square, eye = normal(3, 3), torch.eye(3, dtype=F64)
+    of_eq_24 = torch.linalg.inv(square.mT @ square + eye) @ square.mT
+    of_eq_59 = torch.linalg.inv(square @ square.mT + eye) @ square.mT
+    assert (of_eq_24 - of_eq_59).abs().max() > 0.1
+
+
+def test_eq_25_has_a_diagonal_entry_of_an_inverse():
+    """(E⁻¹)_ii and not 1/E_ii: the true posterior's E is not diagonal."""
+    mixing = example_mixing()
+    best = linear_beta_vae(mixing, 1.3)
+    precision = mixing.mT @ mixing + torch.eye(2, dtype=F64)
+    covariance = mixing @ mixing.mT + torch.eye(128, dtype=F64)
+    apart = torch.linalg.solve(precision, mixing.mT) - best.encoder
+    rest = (apart.mT @ precision @ apart @ covariance).trace() - torch.logdet(precision) - 2
+    rest = rest - best.variance.log().sum()
+    holds, other = (
+        ((weights * best.variance).sum() + rest) / 2
+        for weights in (precision.diagonal(), 1 / torch.linalg.inv(precision).diagonal())
+    )
+    torch.testing.assert_close(holds, best.tie)
+    assert holds - other > 1
+
+
+def test_a_decoder_equal_to_the_mixing_matrix_is_not_the_optimum():
+    """D = A has the data's own likelihood, as A R has for every rotation R; a diagonal posterior tells them apart."""
+    mixing = example_mixing()
+    best = linear_beta_vae(mixing, 1.0)
+    torch.testing.assert_close(best.decoder @ best.decoder.mT, mixing @ mixing.mT)
+    torch.testing.assert_close(best.elbo, best.log_likelihood)
+    precision = mixing.mT @ mixing + torch.eye(2, dtype=F64)
+    found = linear_terms(mixing, mixing, torch.linalg.solve(precision, mixing.mT), 1 / precision.diagonal())
+    gap = (precision.diagonal().log().sum() - torch.logdet(precision)) / 2
+    torch.testing.assert_close(best.elbo - (found.reconstruction - found.kl), gap)
+    assert gap.item() == pytest.approx(math.log(33.75**2 / (66.25 * 1.25)) / 2)

@@ -67,6 +67,15 @@ def test_terms_are_their_definitions(beta, noise, observed):
         trace = (precision @ posterior).trace() + (error.mT @ precision @ error @ covariance).trace()
         return (trace - torch.logdet(precision) - torch.logdet(posterior) - 3) / 2
 
+    model = torch.distributions.MultivariateNormal(
+        torch.zeros(7, dtype=torch.float64),
+        found.decoder @ found.decoder.mT + observed * torch.eye(7, dtype=torch.float64),
+    )
+    # E log p of a Gaussian is its value at points whose second moment is the data's
+    points = math.sqrt(7) * torch.linalg.cholesky(covariance).mT
+    torch.testing.assert_close(model.log_prob(points).mean(), found.log_likelihood)
+    torch.testing.assert_close(found.elbo + found.mie, found.log_likelihood, rtol=1e-10, atol=0)
+
     same = torch.eye(3, dtype=torch.float64)
     torch.testing.assert_close(divergence(found.decoder, observed, same), found.mie, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(divergence(columns, noise**2, same), found.tie)
@@ -83,15 +92,33 @@ def test_the_papers_example():
     """N = 128, k = 2, A_ij = ½(1 + δ_ij): eigenvalues 66.25 and 1.25, a shallow aligned minimum near β = 1.1."""
     beta = torch.linspace(0.5, 80, 15901, dtype=torch.float64)
     found = linear_beta_vae(PAPER, beta)
-    dead = (found.decoder == 0).all(-2)
-    assert beta[dead.all(-1)].min() == pytest.approx(66.25, abs=0.006)
-    assert beta[dead.any(-1)].min() == pytest.approx(1.25, abs=0.006)
+    collapsed = (found.decoder == 0).all(-2)
+    assert beta[collapsed.all(-1)].min() == pytest.approx(66.25, abs=0.006)
+    assert beta[collapsed.any(-1)].min() == pytest.approx(1.25, abs=0.006)
     assert beta[found.elbo.argmax()] == pytest.approx(1.0, abs=0.006)
     assert beta[found.tie_aligned.argmin()] == pytest.approx(1.1, abs=0.05)
     assert found.mie[beta == 1.0].abs().max() < 1e-12
     assert found.mie[-1] == 0
     for decreasing in (found.objective, found.kl, found.reconstruction):
         assert (decreasing.diff() <= 1e-12).all()
+
+
+def test_the_log_likelihood_is_largest_at_beta_one():
+    """§IV-B says that it falls monotonically; Σ_i ½(1 − β)/(λ_i − β + 1)² is its slope while latents are active."""
+    beta = torch.tensor([0.2, 0.6, 0.9, 1.0, 1.1, 1.24], dtype=torch.float64)
+    step = 1e-4
+    above, below = (linear_beta_vae(PAPER, beta + sign * step).log_likelihood for sign in (1, -1))
+    eigenvalues = torch.tensor([66.25, 1.25], dtype=torch.float64)
+    slope = ((1 - beta[:, None]) / (eigenvalues - beta[:, None] + 1) ** 2).sum(-1) / 2
+    torch.testing.assert_close((above - below) / (2 * step), slope, rtol=1e-6, atol=1e-8)
+    grid = torch.linspace(0.05, 80, 1600, dtype=torch.float64)
+    rise = linear_beta_vae(PAPER, grid).log_likelihood.diff()
+    assert (rise[grid[1:] <= 1] > 0).all()
+    assert (rise[(grid[1:] > 1) & (grid[1:] < 66.25)] < 0).all()
+    truth = torch.distributions.MultivariateNormal(
+        torch.zeros(128, dtype=torch.float64), PAPER @ PAPER.mT + torch.eye(128, dtype=torch.float64)
+    )
+    torch.testing.assert_close(linear_beta_vae(PAPER, 1.0).log_likelihood, -truth.entropy())
 
 
 def test_derivative_of_the_objective_is_minus_kl():

@@ -9,6 +9,7 @@ from unseam.independence.distance_correlation import Dcor, DistanceCorrelation, 
 from unseam.independence.hsic import Hsic, hsic, median_distance
 from unseam.independence.identifiability import GeneratorMatch, match_generators
 from unseam.independence.integrability import Integrability, integrability
+from unseam.independence.mixed_derivative import MixedDerivative, mixed_derivative
 from unseam.independence.submanifold import Submanifold, submanifold
 from unseam.independence.testing import IndependenceTest, Statistic, TestSettings, independence_test
 from unseam.independence.total_correlation import (
@@ -26,6 +27,8 @@ __all__ = [
     "standard_normal",
     "Coupling",
     "coupling",
+    "MixedDerivative",
+    "mixed_derivative",
     "GeneratorMatch",
     "match_generators",
     "Integrability",

@@ -38,6 +38,8 @@ class LinearBetaVAE(NamedTuple):
     """True inference error, D_KL(q ‖ p_true(s | x)), latents in the order of their eigenvalues (...)."""
     tie_aligned: Tensor
     """The least true inference error over signs and orders of latents, which the model cannot know (...)."""
+    log_likelihood: Tensor
+    """E log p_θ(x), the data log-likelihood, which is ELBO + MIE (...)."""
 
 
 def linear_beta_vae(
@@ -53,9 +55,13 @@ def linear_beta_vae(
               e^{b_i} = \frac{v}{[D^\top D]_{ii} + v}, \quad W^\sigma = 0, \qquad v = \beta \sigma_y^2
 
     with the leading eigenpairs of :math:`\Sigma_x = A A^\top + \nu^2 I`: the stationary system of sikka2019
-    Eq. 23 solved in closed form. A latent dies exactly when v passes its eigenvalue. All terms follow from
+    Eq. 23 solved in closed form. A latent collapses exactly when v passes its eigenvalue. All terms follow from
     the singular values of A; nothing of size data × data is formed, and time and memory grow as
     β · data · latent.
+
+    The model's covariance :math:`D D^\top + \sigma_y^2 I` has the eigenvalues :math:`\lambda_i - v + \sigma_y^2` for
+    active latents and :math:`\sigma_y^2` elsewhere, so the data log-likelihood is largest at β = 1: it rises with β
+    before and falls after.
 
     Aligned and raw true inference errors differ by the model's own symmetry. Since :math:`e^{b_i} +
     [W \Sigma_x W^\top]_{ii} = 1` for every latent, only the cross term depends on signs and order, so the
@@ -76,6 +82,8 @@ def linear_beta_vae(
     tensor([2.2083, 1.7501], dtype=torch.float64)
     >>> found.mie[0]
     tensor(0., dtype=torch.float64)
+    >>> linear_beta_vae(mixing, torch.tensor([0.5, 1.0, 2.0])).log_likelihood.argmax()
+    tensor(1)
     """
     given = floating("mixing", mixing)
     if given.ndim != 2 or 0 in given.shape or given.shape[1] > given.shape[0]:
@@ -90,14 +98,14 @@ def linear_beta_vae(
     right = right * (left * turned).sum(0).sign()[:, None]
     eigenvalues = scales.square() + noise
     v = weights.unsqueeze(-1) * observed
-    alive = eigenvalues > v
+    active = eigenvalues > v
     columns = (eigenvalues - v).clamp(min=0.0).sqrt()
-    variance = torch.where(alive, v / eigenvalues, 1.0)
-    gains = torch.where(alive, columns / eigenvalues, 0.0)
+    variance = torch.where(active, v / eigenvalues, 1.0)
+    gains = torch.where(active, columns / eigenvalues, 0.0)
     data = given.shape[0]
-    missed = torch.where(alive, v, eigenvalues).sum(-1) + (data - len(scales)) * noise
+    missed = torch.where(active, v, eigenvalues).sum(-1) + (data - len(scales)) * noise
     reconstruction = -(data * math.log(2 * math.pi * observed) + missed / observed) / 2
-    kl = torch.where(alive, (eigenvalues / v).log(), 0.0).sum(-1) / 2
+    kl = torch.where(active, (eigenvalues / v).log(), 0.0).sum(-1) / 2
     mie = _model_error(columns, gains, variance, eigenvalues, observed)
     cross, apart = _true_error(scales, right, gains, variance, eigenvalues, noise)
     result = LinearBetaVAE(
@@ -111,6 +119,7 @@ def linear_beta_vae(
         mie,
         apart - cross.diagonal(dim1=-2, dim2=-1).sum(-1),
         apart - _best(cross),
+        _log_likelihood(columns, eigenvalues, data, noise, observed),
     )
     return LinearBetaVAE(*(part.to(given.dtype) for part in result))
 
@@ -123,6 +132,13 @@ def _model_error(
     ratio = variance * metric / observed
     shift = (columns / metric - gains).square() * eigenvalues * metric / observed
     return (ratio - 1 - ratio.log() + shift).sum(-1) / 2
+
+
+def _log_likelihood(columns: Tensor, eigenvalues: Tensor, data: int, noise: float, observed: float) -> Tensor:
+    """E log N(x; 0, DDᵀ + σ_y²I) over x ~ N(0, Σ_x), direction by direction since both share their eigenvectors."""
+    model = columns.square() + observed
+    rest = (data - len(eigenvalues)) * (math.log(observed) + noise / observed)
+    return -(data * math.log(2 * math.pi) + (model.log() + eigenvalues / model).sum(-1) + rest) / 2
 
 
 def _true_error(

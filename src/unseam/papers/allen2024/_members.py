@@ -1,16 +1,18 @@
-"""What artefacts of trained models share: training, affine decoders as matrices, alignment, intervals over seeds."""
+"""What artefacts of trained models share: training, Taylor terms, alignment, findings over seeds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from unseam.data import ArrayWorld, World
-from unseam.geometry import signed_permutation
+from unseam.data import ArrayWorld, World, load
+from unseam.geometry import Gap, elbo_gap, likelihood_hessian, signed_permutation
+from unseam.models import VAE
 from unseam.papers.artefact import Finding, Workplace
 from unseam.training import Ensemble, train
 from unseam.trial import Trial
@@ -19,12 +21,16 @@ __all__ = [
     "aligned",
     "apart",
     "decoder_matrices",
+    "dots",
     "exact_sample",
+    "expansion",
     "finding",
     "interval",
+    "last_crossing",
     "logarithmic",
     "orthonormal",
     "rotated",
+    "sample_images",
     "sprite_trial",
     "trained",
 ]
@@ -52,8 +58,14 @@ def sprite_trial(resolution: int, positions: int, scales: int, width: int, laten
     )
 
 
+def sample_images(trial: Trial, points: int, generator: torch.Generator) -> Tensor:
+    """Random items of a trial's world, without replacement."""
+    world = load(trial.world, **dict(trial.world_options))  # type: ignore[arg-type]
+    return world.images(torch.randperm(len(world), generator=generator)[:points])
+
+
 def trained(trials: Sequence[Trial], place: Workplace, name: str, *, world: World | None = None) -> Ensemble:
-    """Train all of them together, or go on with them in a folder of that name."""
+    """Train all trials together, resuming what a folder of that name holds."""
     folder = None if place.folder is None else place.folder / name
     return train(
         trials,
@@ -63,6 +75,26 @@ def trained(trials: Sequence[Trial], place: Workplace, name: str, *, world: Worl
         resume=folder is not None,
         progress=place.progress,
     )
+
+
+class Expansion(NamedTuple):
+    """Terms of the deterministic ELBO at each point (batch,), in nats."""
+
+    gap: Gap
+    regularisation: Tensor
+    """½⟨DᵀA²D, Σ⟩."""
+    residual: Tensor
+    """½⟨R, Σ⟩ with R the term of Eq. 6 that A.2 drops; with the exact Hessian the gap is gap + residual."""
+
+
+@torch.no_grad()
+def expansion(model: VAE, x: Tensor, noise: Tensor) -> Expansion:
+    """Eq. 5 at the posterior of each x, and both parts of the Hessian of Eq. 6, for a diagonal posterior."""
+    code = model.encode(x)
+    gap = elbo_gap(model.decode, model.likelihood, x, code.mean, code.variance, noise=noise)
+    hessian = likelihood_hessian(model.decode, model.likelihood, x, code.mean)
+    parts = (-hessian.gauss_newton, hessian.residual)
+    return Expansion(gap, *((part.diagonal(dim1=-2, dim2=-1) * code.variance).sum(1) / 2 for part in parts))
 
 
 def decoder_matrices(ensemble: Ensemble) -> tuple[Tensor, Tensor]:
@@ -83,7 +115,7 @@ def aligned(weights: Tensor, target: Tensor) -> Tensor:
 
 
 def rotated(weights: Tensor, target: Tensor) -> Tensor:
-    """W (..., data, latent) turned by the orthogonal R that brings it closest to the target (Procrustes)."""
+    """W R (..., data, latent) with the orthogonal R that brings it closest to the target (Procrustes)."""
     left, _, right = torch.linalg.svd(weights.mT @ target)
     return weights @ (left @ right)
 
@@ -117,31 +149,48 @@ def exact_sample(covariance: Tensor, size: int, generator: torch.Generator) -> A
     )
 
 
-def interval(values: Tensor) -> tuple[float, float, float]:
-    """Mean and both ends of its 95 % interval (Student's t) over seeds; no interval of one."""
+def last_crossing(beta: Any, values: Any, level: float) -> float:
+    """β from which values stay below a level, interpolated in log β: 0 if they never reach it, ∞ if they end above.
+
+    >>> round(last_crossing([1, 10, 100], [1.0, 0.75, 0.25], 0.5), 3)
+    31.623
+    """
+    order = np.argsort(beta)
+    logs, height = np.log(np.asarray(beta, dtype=float)[order]), np.asarray(values, dtype=float)[order]
+    above = np.flatnonzero(height >= level)
+    if not len(above):
+        return 0.0
+    if (last := above[-1]) == len(height) - 1:
+        return math.inf
+    share = (height[last] - level) / (height[last] - height[last + 1])
+    return math.exp(logs[last] + share * (logs[last + 1] - logs[last]))
+
+
+def interval(values: Any) -> tuple[float, float, float]:
+    """Mean and both ends of its 95 % interval (Student's t) over seeds; a single value has no interval."""
     from scipy import stats
 
-    given = values.double().flatten()
+    given = np.asarray(values, dtype=float).ravel()
     mean = float(given.mean())
     if len(given) < 2:
         return mean, math.nan, math.nan
-    reach = float(stats.t.ppf(0.975, len(given) - 1)) * float(given.std()) / math.sqrt(len(given))
+    reach = float(stats.t.ppf(0.975, len(given) - 1)) * float(given.std(ddof=1)) / math.sqrt(len(given))
     return mean, mean - reach, mean + reach
 
 
-def finding(quantity: str, published: str, values: Tensor, holds: bool, note: str = "") -> Finding:
-    """A finding with the mean of its values over seeds."""
+def finding(quantity: str, published: str, values: Any, holds: Any, note: str = "") -> Finding:
+    """A finding with the mean of its values over seeds and its interval; a single value has none."""
     mean, lower, upper = interval(values)
-    single = math.isnan(lower)
-    return Finding(
-        quantity,
-        published,
-        mean,
-        None if single else lower,
-        None if single else upper,
-        "reproduced" if holds else "not reproduced",
-        note,
+    found = Finding(
+        quantity, published, mean, lower, upper, "reproduced" if holds else "not reproduced", note
     )
+    return found._replace(lower=None, upper=None) if math.isnan(lower) else found
+
+
+def dots(panel: Any, x: Any, y: Any, colour: str, label: str | None = None) -> None:
+    """One dot per model in a panel; a number for x or y holds for all of them."""
+    x, y = np.broadcast_arrays(np.asarray(x, dtype=float), np.asarray(y, dtype=float))
+    panel.plot(x, y, "o", color=colour, markersize=3.5, alpha=0.6, label=label)
 
 
 def logarithmic(axis: Any, ticks: Sequence[float] | None = None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,8 @@ from torch import Tensor
 
 from unseam.data import MissingFileError, World, load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import orthonormal, trained
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace, not_here
+from unseam.papers.allen2024._members import dots, finding, last_crossing, orthonormal, trained
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace, not_here
 from unseam.theory import alive, data_moments, data_thresholds
 from unseam.training import Ensemble
 from unseam.trial import Trial
@@ -22,6 +21,8 @@ from unseam.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["COLLAPSE"]
 
@@ -49,43 +50,37 @@ class Settings:
     points: int = 1000
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Number of active latents of every model beside the number predicted without training."""
     import pandas as pd
 
-    members, thresholds, findings = [], [], []
+    members, thresholds, missing = [], [], []
     for name in MODELS:
         try:
             world = _world(name, settings)
         except MissingFileError as error:
-            findings.append(not_here(f"{name}: predicted against counted", error))
+            missing.append({"world": name, "need": error.need})
             continue
         first = _trial(name, settings)
-        known = _thresholds(world, first.likelihood, settings.items)
-        betas = _betas(known, first.latent, settings.betas)
+        known = _thresholds(world, first.likelihood, settings.items)[: first.latent]
+        betas = _betas(known, settings.betas)
         trials = [
             dataclasses.replace(first, beta=beta, seed=seed)
             for beta in betas
             for seed in range(settings.seeds)
         ]
-        counted = _counted(trained(trials, place, name, world=world), world, settings.points)
-        own = pd.DataFrame(
-            {
-                "model": name,
-                "beta": [trial.beta for trial in trials],
-                "seed": [trial.seed for trial in trials],
-                "predicted": [min(first.latent, int(alive(known, trial.beta))) for trial in trials],
-                "counted": counted.tolist(),
-            }
-        )
-        members.append(own)
-        thresholds.append(_deaths(name, own, known[: first.latent]))
-        findings += _findings(name, own, thresholds[-1], known)
-    tables = {
-        "members": pd.concat(members, ignore_index=True),
-        "thresholds": pd.concat(thresholds, ignore_index=True),
-    }
-    return Outcome(tuple(findings), tables, _note(tables["members"]))
+        ensemble = trained(trials, place, name, world=world)
+        columns = {
+            "beta": [trial.beta for trial in trials],
+            "seed": [trial.seed for trial in trials],
+            "predicted": [int(alive(known, trial.beta)) for trial in trials],
+            "counted": _active(ensemble, world, settings.points),
+        }
+        members.append(pd.DataFrame({"model": name, **columns}))
+        rank = range(1, len(known) + 1)
+        thresholds.append(pd.DataFrame({"model": name, "latent": rank, "predicted": known}))
+    tables = {"members": pd.concat(members), "thresholds": pd.concat(thresholds)}
+    return tables | ({"missing": pd.DataFrame(missing)} if missing else {})
 
 
 def _world(name: str, settings: Settings) -> World:
@@ -139,65 +134,74 @@ def _thresholds(world: World, likelihood: str, items: int) -> Tensor:
     return data_thresholds(moments, likelihood)  # type: ignore[arg-type]
 
 
-def _betas(thresholds: Tensor, latent: int, count: int) -> list[float]:
-    """From where all latents should live to where none should, evenly on a logarithmic scale."""
-    low, high = float(thresholds[latent - 1]) * 0.7, float(thresholds[0]) * 1.6
-    return np.geomspace(low, high, count).round(6).tolist()
+def _betas(thresholds: Tensor, count: int) -> list[float]:
+    """From where all latents should be active to where none should, evenly on a logarithmic scale."""
+    return np.geomspace(float(thresholds[-1]) * 0.7, float(thresholds[0]) * 1.6, count).round(6).tolist()
 
 
 @torch.no_grad()
-def _counted(ensemble: Ensemble, world: World, points: int) -> Tensor:
+def _active(ensemble: Ensemble, world: World, points: int) -> Tensor:
     """Latents whose posterior mean varies by more than 0.01 over the data (Burda et al. 2016), (member,)."""
     index = torch.randperm(len(world), generator=torch.Generator().manual_seed(1))[:points]
     mean = ensemble.encode(world.images(index)).mean
     return (mean.var(1, correction=0) > ACTIVE).sum(1).cpu()
 
 
-def _deaths(name: str, own: pd.DataFrame, known: Tensor) -> pd.DataFrame:
-    """Predicted and measured β at which fewer than k latents live, k = 1, 2, ...
+def _collapse_points(own: pd.DataFrame, predicted: pd.Series) -> pd.DataFrame:
+    """Predicted and measured β at which fewer than k latents are active, k = 1, 2, ...
 
-    Where k never live the β is at most the smallest one trained, and where they live at the largest it is at least that
-    one: these bounds are given, and said to be bounds.
+    The measured one is at least the smallest β trained, which stands for latents that are never active, and at most
+    the largest.
     """
     import pandas as pd
 
     mean = own.groupby("beta")["counted"].mean()
-    logs, counts = np.log(mean.index.to_numpy()), mean.to_numpy()
-    rows = []
-    for place, predicted in enumerate(known.tolist()):
-        wanted = place + 0.5
-        above = np.flatnonzero(counts >= wanted)
-        bound = "at most" if not len(above) else "at least" if above[-1] == len(counts) - 1 else ""
-        measured = math.exp(logs[0] if bound == "at most" else logs[-1])
-        if not bound:
-            low = above[-1]
-            share = (counts[low] - wanted) / (counts[low] - counts[low + 1])
-            measured = math.exp(logs[low] + share * (logs[low + 1] - logs[low]))
-        found = {"latent": place + 1, "predicted": predicted, "measured": measured, "bound": bound}
-        rows.append({"model": name} | found)
-    return pd.DataFrame(rows)
+    crossing = np.array([last_crossing(mean.index, mean, place + 0.5) for place in range(len(predicted))])
+    measured = crossing.clip(mean.index.min(), mean.index.max())
+    return pd.DataFrame({"predicted": predicted.to_numpy(), "measured": measured, "never": crossing == 0})
 
 
-def _findings(name: str, own: pd.DataFrame, deaths: pd.DataFrame, known: Tensor) -> list[Finding]:
-    missed = (own["counted"] - own["predicted"]).abs()
-    if name == "linear":
-        beta = torch.tensor(own["beta"].to_numpy())
-        clear = ((beta[:, None] / known[known > 0] - 1).abs() > NEAR).all(1).numpy()
-        worst = float(missed[clear].max())
-        return [
-            Finding(
-                f"linear: counted less predicted latents, largest of {int(clear.sum())} models further than 10 % "
-                "from a threshold",
-                "0",
-                worst,
-                None,
-                None,
-                "reproduced" if worst == 0 else "not reproduced",
-            )
+def judge(tables: Tables) -> Judgement:
+    """Counts of linear models, and how far the linear theory predicts those of non-linear ones."""
+    members, thresholds, found, words = tables["members"], tables["thresholds"], [], []
+    for name, own in members.groupby("model", sort=False):
+        known = thresholds[thresholds["model"] == name]["predicted"]
+        found += _judge_linear(own, known) if name == "linear" else _judge_model(str(name), own, known)
+        more = (own["counted"] - own["predicted"]).mean()
+        if name != "linear":
+            words.append(f"on {name} {abs(more):.1f} {'more' if more > 0 else 'fewer'} than predicted")
+    if "missing" in tables:
+        found += [
+            not_here(f"{world}: predicted against counted", MissingFileError(need))
+            for world, need in tables["missing"].itertuples(index=False)
         ]
-    ratio = deaths["measured"] / deaths["predicted"]
+    note = (
+        "The thresholds are exact for linear decoders and say, for others, where the collapsed solution stops being "
+        f"stable. Non-linear models had, on average over β, {' and '.join(words)}. A non-linear decoder can follow "
+        "several directions of the covariance with one latent, which gives fewer; several latents that share a "
+        "direction, as they do for long in training, give more."
+    )
+    return Judgement(tuple(found), note if words else "")
+
+
+def _judge_linear(own: pd.DataFrame, known: pd.Series) -> list[Finding]:
+    clear = (abs(own["beta"].to_numpy()[:, None] / known.to_numpy() - 1) > NEAR).all(1)
+    worst = (own["counted"] - own["predicted"]).abs()[clear].max()
+    return [
+        finding(
+            f"linear: counted less predicted latents, largest of {int(clear.sum())} models further than 10 % "
+            "from a threshold",
+            "0",
+            worst,
+            worst == 0,
+        )
+    ]
+
+
+def _judge_model(name: str, own: pd.DataFrame, known: pd.Series) -> list[Finding]:
+    points = _collapse_points(own, known)
+    ratio = points["measured"] / points["predicted"]
     middle, low, high = (float(ratio.quantile(level)) for level in (0.5, 0.1, 0.9))
-    never = int((deaths["bound"] == "at most").sum())
     order = _rank_correlation(own["counted"].to_numpy(), own["predicted"].to_numpy())
     return [
         Finding(
@@ -207,8 +211,9 @@ def _findings(name: str, own: pd.DataFrame, deaths: pd.DataFrame, known: Tensor)
             low,
             high,
             "reproduced" if 0.5 <= middle <= 2 else "not reproduced",
-            f"interval: middle 80 % of {len(ratio)} latents, {never} of which never lived and count with the smallest "
-            f"β trained; numbers of latents differ by {float(missed.mean()):.2f} on average",
+            f"interval: middle 80 % of {len(ratio)} latents, {int(points['never'].sum())} of which never lived and "
+            "count with the smallest β trained; numbers of latents differ by "
+            f"{(own['counted'] - own['predicted']).abs().mean():.2f} on average",
         ),
         Finding(
             f"{name}: rank correlation of counted with predicted latents over β",
@@ -230,43 +235,26 @@ def _rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
     return float(spearmanr(first, second).statistic)
 
 
-def _note(members: pd.DataFrame) -> str:
-    words = []
-    for name, own in members.groupby("model", sort=False):
-        if name == "linear":
-            continue
-        more = (own["counted"] - own["predicted"]).mean()
-        words.append(f"on {name} {abs(more):.1f} {'more' if more > 0 else 'fewer'} than predicted")
-    return (
-        "The thresholds are exact for linear decoders and say, for others, where the collapsed solution stops being "
-        f"stable. Non-linear models had, on average over β, {' and '.join(words)}. A non-linear decoder can follow "
-        "several directions of the covariance with one latent, which gives fewer; several latents that share a "
-        "direction, as they do for long in training, give more."
-        if words
-        else ""
-    )
-
-
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Counted latents over β on the predicted staircase, a panel for each model."""
-    members, thresholds = outcome.tables["members"], outcome.tables["thresholds"]
+    members, thresholds = tables["members"], tables["thresholds"]
     names = list(dict.fromkeys(members["model"]))
     figure, axes = panels([*names, "β at which each dies"], width=2.7, height=2.4)
     for colour, panel, name in zip(COLOURS, axes, names, strict=False):
         own = members[members["model"] == name]
-        known = thresholds[thresholds["model"] == name]["predicted"].to_numpy()
+        known = thresholds[thresholds["model"] == name]["predicted"]
         grid = np.geomspace(own["beta"].min() * 0.9, own["beta"].max() * 1.1, 500)
-        panel.step(grid, (known[None] > grid[:, None]).sum(1), where="post", color="black", linewidth=0.9,
+        panel.step(grid, (known.to_numpy() > grid[:, None]).sum(1), where="post", color="black", linewidth=0.9,
                    label="predicted")  # fmt: skip
-        panel.plot(own["beta"], own["counted"], "o", color=colour, markersize=3.5, alpha=0.6, label="trained")
+        dots(panel, own["beta"], own["counted"], colour, "trained")
         panel.set_xscale("log")
         ticks = [float(f"{tick:.2g}") for tick in np.geomspace(own["beta"].min(), own["beta"].max(), 4)]
         panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.minorticks_off()
         panel.set_xlabel("β", fontsize=8)
         panel.legend(fontsize=7, frameon=False)
-        deaths = thresholds[thresholds["model"] == name]
-        axes[-1].plot(deaths["predicted"], deaths["measured"], "o", color=colour, markersize=3.5, label=name)
+        points = _collapse_points(own, known)
+        dots(axes[-1], points["predicted"], points["measured"], colour, name)
     axes[0].set_ylabel("active latents", fontsize=8)
     ends = thresholds["predicted"].min(), thresholds["predicted"].max()
     axes[-1].plot(ends, ends, color="grey", linewidth=0.7)
@@ -314,5 +302,6 @@ COLLAPSE = Artefact(
         ),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )  # fmt: skip

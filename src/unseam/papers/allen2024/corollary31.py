@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.papers.allen2024._members import finding, logarithmic, trained
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
-from unseam.theory import alive, collapse_thresholds
+from unseam.papers.artefact import Artefact, Judgement, Workplace
+from unseam.theory import collapse_thresholds
 from unseam.training import Ensemble
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["COROLLARY31"]
 
@@ -56,35 +58,22 @@ class Settings:
     points: int = 1000
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Active latents of every model, and Var[x|z] over Var[x]."""
     import pandas as pd
 
-    rows: list[dict[str, Any]] = []
-    curves = []
+    members, thresholds = [], []
     for likelihood in LIKELIHOODS:
         world = _binary(settings) if likelihood == "bernoulli" else _normal(settings)
         trials = _trials(settings, likelihood)
-        ensemble = trained(trials, place, likelihood, world=world)
-        active, left = _measured(ensemble, world, settings)
-        rows += [
-            {
-                "likelihood": likelihood,
-                "beta": trial.beta,
-                "seed": trial.seed,
-                "active": int(active[member]),
-                "variance left": float(left[member]),
-            }
-            for member, trial in enumerate(trials)
-        ]
-        curves.append(_predicted(settings, likelihood, world))
-    members = pd.DataFrame(rows)
-    latents = settings.groups + settings.single
-    return Outcome(
-        tuple(_findings(members, settings.groups, latents)),
-        {"members": members, "predicted": pd.concat(curves, ignore_index=True)},
-        _note(members),
-    )
+        active, left = _measured(trained(trials, place, likelihood, world=world), world, settings)
+        who = {"beta": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
+        counted = {"active": active, "variance left": left}
+        members.append(pd.DataFrame({"likelihood": likelihood, **who, **counted}))
+        shared = ["shared"] * settings.groups + ["single"] * settings.single
+        values = {"factor": shared, "threshold": _thresholds(settings, likelihood, world)}
+        thresholds.append(pd.DataFrame({"likelihood": likelihood, **values}))
+    return {"members": pd.concat(members), "thresholds": pd.concat(thresholds)}
 
 
 def _trials(settings: Settings, likelihood: str) -> list[Trial]:
@@ -155,100 +144,83 @@ def _measured(ensemble: Ensemble, world: ArrayWorld, settings: Settings) -> tupl
     return (kl > ACTIVE).sum(-1), (left.mean(1) / x.double().var(0, correction=0)).mean(-1)
 
 
-def _predicted(settings: Settings, likelihood: str, world: ArrayWorld) -> pd.DataFrame:
-    """How many latents linear theory keeps alive.
+def _thresholds(settings: Settings, likelihood: str, world: ArrayWorld) -> Tensor:
+    """β below which each latent is active by linear theory, largest first: factors of groups before single ones.
 
-    With a variance or a probability for each pixel, what stands against a latent is the likelihood of its pixels
-    alone: the thresholds are the eigenvalues of the correlation matrix.
+    With a variance or a probability for each pixel, a latent competes with the likelihood of its pixels alone: the
+    thresholds are the eigenvalues of the correlation matrix.
     """
-    import pandas as pd
-
-    x = world.images(torch.arange(len(world))).double()
-    covariance = torch.cov(x.mT, correction=0)
+    covariance = torch.cov(world.images(torch.arange(len(world))).double().mT, correction=0)
     weight = 1 / covariance.diagonal() if likelihood in EXPRESSIVE else 1.0
-    lowest, highest = (
-        torch.tensor(end, dtype=torch.float64) for end in (min(settings.betas), max(settings.betas))
-    )
-    beta = torch.logspace(float(lowest.log10()), float(highest.log10()), 200, dtype=torch.float64)
-    latents = settings.groups + settings.single
-    living = alive(collapse_thresholds(covariance, weight=weight), beta).clamp(max=latents)
-    return pd.DataFrame({"likelihood": likelihood, "beta": beta.tolist(), "active": living.tolist()})
+    return collapse_thresholds(covariance, weight=weight)[: settings.groups + settings.single]
 
 
-def _findings(members: pd.DataFrame, shared: int, latents: int) -> list[Finding]:
+def judge(tables: Tables) -> Judgement:
+    """Active latents at β = 1 and below, and the note on what a learned variance does."""
+    members, factors = tables["members"], tables["thresholds"].groupby("likelihood")["factor"]
+    latents, shared = int(factors.size().max()), int(factors.apply(lambda own: (own == "shared").sum()).max())
     found = []
     for likelihood in EXPRESSIVE:
-        own = members[members["likelihood"] == likelihood]
-        name = LIKELIHOODS[likelihood]
-        at_one = _active(own, 1.0)
-        below = {beta: _active(own, beta) for beta in sorted(own["beta"].unique()) if beta < 1}
-        best, most = max(below.items(), key=lambda pair: float(pair[1].mean()))
-        found.append(
+        name, own = LIKELIHOODS[likelihood], members[members["likelihood"] == likelihood]
+        counts = {float(beta): own[own["beta"] == beta]["active"].to_numpy() for beta in own["beta"].unique()}
+        at_one, below = counts[1.0], {beta: active for beta, active in counts.items() if beta < 1}
+        best = max(below, key=lambda beta: below[beta].mean())
+        most, gained = below[best], np.mean(list(below.values()), 0) - at_one
+        found += [
             finding(
                 f"{name}: active latents at β = 1, of {latents}",
                 f"fewer: collapse ({shared} if complete)",
                 at_one,
-                bool(at_one.mean() < latents),
-            )
-        )
-        found.append(
+                at_one.mean() < latents,
+            ),
             finding(
                 f"{name}: most active latents at a β < 1, of {latents}",
                 f"{latents}: no collapse for some β",
                 most,
-                bool((most == latents).all()) and bool(most.mean() > at_one.mean()),
+                (most == latents).all() and most.mean() > at_one.mean(),
                 f"at β = {best:g}",
-            )
-        )
-        gained = torch.stack(list(below.values())).mean(0) - at_one
-        found.append(
+            ),
             finding(
                 f"{name}: active latents gained by β < 1, mean over those β",
                 "> 0",
                 gained,
-                bool((gained > 0).all()),
-            )
-        )
-    control = members[(members["likelihood"] == "gaussian") & (members["beta"] <= 1)]
+                (gained > 0).all(),
+            ),
+        ]
+    control = members[(members["likelihood"] == "gaussian") & (members["beta"] <= 1)]["active"]
     found.append(
         finding(
             f"{LIKELIHOODS['gaussian']} (control): active latents at β ≤ 1, of {latents}",
             f"{latents}: it cannot model the pixels alone",
-            torch.tensor(control["active"].to_numpy(dtype=float)),
-            bool((control["active"] == latents).all()),
+            control,
+            (control == latents).all(),
         )
     )
-    return found
-
-
-def _active(own: pd.DataFrame, beta: float) -> Tensor:
-    return torch.tensor(own[own["beta"] == beta]["active"].to_numpy(dtype=float))
-
-
-def _note(members: pd.DataFrame) -> str:
     pixel = members[members["likelihood"] == "gaussian_pixel"].groupby("beta")["variance left"].mean()
     least = float(pixel.index.min())
-    return (
+    return Judgement(
+        tuple(found),
         "With a variance of each pixel that is learned, β < 1 has no optimum: the objective gains ½(1 − β) for every "
         f"nat that log Var[x|z] falls, and training stops somewhere on the way (Var[x|z]/Var[x] is {pixel[least]:.2g} "
         f"at β = {least:g}, {pixel[1.0]:.2g} at 1). At β = 1 every share of a single pixel's variance between latent "
-        "and likelihood is as good."
+        "and likelihood is as good.",
     )
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Active latents against β for each likelihood; linear theory as a line."""
-    members, predicted = outcome.tables["members"], outcome.tables["predicted"]
+    members, thresholds = tables["members"], tables["thresholds"]
+    grid = np.geomspace(members["beta"].min(), members["beta"].max(), 400)
     titles = [*LIKELIHOODS.values(), "Var[x|z] / Var[x], colours as in the other panels"]
     figure, axes = panels(titles, rows=2, width=3.4, height=2.3)
     for panel, (likelihood, colour) in zip(axes, zip(LIKELIHOODS, COLOURS, strict=False), strict=False):
-        line = predicted[predicted["likelihood"] == likelihood]
+        known = thresholds[thresholds["likelihood"] == likelihood]["threshold"].to_numpy()
         own = members[members["likelihood"] == likelihood]
         means = own.groupby("beta")["active"]
-        panel.plot(line["beta"], line["active"], color="grey", linewidth=1, label="linear theory")
+        panel.plot(grid, (known > grid[:, None]).sum(1), color="grey", linewidth=1, label="linear theory")
         panel.fill_between(means.mean().index, means.min(), means.max(), color=colour, alpha=0.2, linewidth=0)
         panel.plot(means.mean().index, means.mean(), "o-", color=colour, markersize=3.5, label="trained")
-        panel.set_ylim(-0.3, float(predicted["active"].max()) + 0.5)
+        panel.set_ylim(-0.3, len(known) + 0.5)
         panel.set_ylabel("active latents", fontsize=8)
         left = own.groupby("beta")["variance left"].mean()
         axes[3].plot(left.index, left, "o-", color=colour, markersize=3.5)
@@ -293,5 +265,6 @@ COROLLARY31 = Artefact(
         ),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

@@ -13,18 +13,23 @@ from torch import Tensor
 
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import interval, trained
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.allen2024._members import finding, last_crossing, trained
+from unseam.papers.artefact import Artefact, Judgement, Workplace
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from unseam.papers.artefact import Tables
+
 __all__ = ["FIGURE2"]
 
 SCALES = ("close neighbours", "across a small circle", "across the large circle")
+FACING = "facing points of two circles"
+"""The closest neighbours that lie on different circles, which the figure shows merging first."""
 SHOWN = (0.55, 2.2, 3.8, 60.0)
+BETAS = (0.1, 0.25, 0.55, 0.8, 1.2, 1.7, 2.2, 3.0, 3.8, 5.5, 8.0, 15.0, 30.0, 45.0, 60.0, 80.0)
 MERGED = 0.5
 
 
@@ -32,24 +37,7 @@ MERGED = 0.5
 class Settings:
     """VAEs with two latents and a likelihood of unit variance on eight small circles, over β and seeds."""
 
-    betas: tuple[float, ...] = (
-        0.1,
-        0.25,
-        0.55,
-        0.8,
-        1.2,
-        1.7,
-        2.2,
-        3.0,
-        3.8,
-        5.5,
-        8.0,
-        15.0,
-        30.0,
-        45.0,
-        60.0,
-        80.0,
-    )
+    betas: tuple[float, ...] = BETAS
     seeds: int = 5
     width: int = 64
     steps: int = 5000
@@ -60,7 +48,7 @@ class Settings:
     """Close neighbours lie this many of the ``angles`` apart on their circle."""
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Which part of the distance between points is kept by reconstructions, at three scales of distance."""
     import pandas as pd
 
@@ -86,12 +74,11 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
     circles = int(world.factor_sizes[0])
     x = world.generator(_factors(circles, settings.angles)).float()  # type: ignore[attr-defined]
     back = ensemble.reconstruct(x).cpu().unflatten(1, (circles, settings.angles))
-    kept = _kept(x.unflatten(0, (circles, settings.angles)), back, settings.apart)
+    ratios = _ratios(x.unflatten(0, (circles, settings.angles)), back, settings.apart)
     who = {"beta": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
-    members = pd.DataFrame(who | dict(zip(SCALES, kept.T.tolist(), strict=True)))
-    mergers = pd.DataFrame([_mergers(own) | {"seed": seed} for seed, own in members.groupby("seed")])
-    tables = {"members": members, "mergers": mergers, "points": _points(settings, trials, x, back)}
-    return Outcome(tuple(_findings(mergers)), tables, _note(members))
+    kept = {name: ratio.median(1).values for name, ratio in ratios.items()}
+    lost = {f"{name}, share merged": (ratio < MERGED).double().mean(1) for name, ratio in ratios.items()}
+    return {"members": pd.DataFrame(who | kept | lost), "points": _points(settings, trials, x, back)}
 
 
 def _factors(circles: int, angles: int) -> Tensor:
@@ -101,90 +88,85 @@ def _factors(circles: int, angles: int) -> Tensor:
     return torch.cartesian_prod(which, angle)
 
 
-def _kept(x: Tensor, back: Tensor, apart: int) -> Tensor:
-    """Median ratio (member, 3) of squared distances in reconstructions (member, circle, angle, 2) to those in data."""
-    half_circle, half_ring = x.shape[1] // 2, x.shape[0] // 2
-    found = []
-    for shifts, dims in ((apart, 1), (half_circle, 1), (half_ring, 0)):
-        told = (x - x.roll(shifts, dims)).square().sum(-1)
-        given = (back - back.roll(shifts, dims + 1)).square().sum(-1)
-        found.append((given / told).flatten(1).median(1).values)
-    return torch.stack(found, 1)
+def _ratios(x: Tensor, back: Tensor, apart: int) -> dict[str, Tensor]:
+    """Squared distances in reconstructions (member, circle, angle, 2) over those in data, (member, pair) by scale."""
+    true, given = _squared_distances(x, apart), _squared_distances(back, apart)
+    return {scale: (given[scale] / true[scale]).flatten(1) for scale in true}
 
 
-def _mergers(own: pd.DataFrame) -> dict[str, float]:
-    """The β, on a logarithmic scale between those trained, at which half of a distance's square is lost for good."""
-    ordered = own.sort_values("beta")
-    beta = np.log(ordered["beta"].to_numpy())
-    found = {}
-    for scale in SCALES:
-        kept = ordered[scale].to_numpy()
-        above = np.flatnonzero(kept >= MERGED)
-        if not len(above):
-            found[scale] = math.exp(beta[0])
-        elif above[-1] == len(kept) - 1:
-            found[scale] = math.inf
-        else:
-            low = above[-1]
-            share = (kept[low] - MERGED) / (kept[low] - kept[low + 1])
-            found[scale] = math.exp(beta[low] + share * (beta[low + 1] - beta[low]))
-    return found
+def _squared_distances(points: Tensor, apart: int) -> dict[str, Tensor]:
+    circles, angles = points.shape[-3:-1]
+    this = torch.arange(circles)
+    # circle j at angle φ_j faces the next one at φ_j + π/2 + π/m, and is faced at φ_{j+1} − π/2 − π/m
+    corner = angles * (1 / 4 + 1 / (2 * circles))
+    ahead, behind = this * angles / circles + corner, (this + 1) * angles / circles - corner
+    here = points[..., this, ahead.round().long() % angles, :]
+    there = points[..., (this + 1) % circles, behind.round().long() % angles, :]
+    shifts = ((apart, -2), (angles // 2, -2), (circles // 2, -3))
+    differences = [points - points.roll(*shift) for shift in shifts]
+    names = (*SCALES, FACING)
+    return {
+        name: pair.square().sum(-1) for name, pair in zip(names, (*differences, here - there), strict=True)
+    }
+
+
+def _mergers(members: pd.DataFrame) -> pd.DataFrame:
+    """The β of each seed from which half of a squared distance is lost, at least the smallest β trained."""
+    import pandas as pd
+
+    least = members["beta"].min()
+    return pd.DataFrame(
+        {scale: max(least, last_crossing(own["beta"], own[scale], MERGED)) for scale in SCALES}
+        for _, own in members.groupby("seed")
+    )
 
 
 def _points(settings: Settings, trials: list[Trial], x: Tensor, back: Tensor) -> pd.DataFrame:
-    """Data and reconstructions of the first seed at the β closest to the figure's."""
+    """Data and reconstructions of the first seed at the β closest to the figure's, every second angle."""
     import pandas as pd
 
     kept = []
     for wanted in SHOWN:
         beta = min(settings.betas, key=lambda beta: abs(math.log(beta / wanted)))
         member = next(i for i, trial in enumerate(trials) if trial.beta == beta and trial.seed == 0)
-        image = back[member].flatten(0, 1)
-        columns = {"x1": x[:, 0], "x2": x[:, 1], "y1": image[:, 0], "y2": image[:, 1]}
-        kept.append(
-            pd.DataFrame(
-                {"wanted": wanted, "beta": beta} | {name: value.numpy() for name, value in columns.items()}
-            )
-        )
-    return pd.concat(kept, ignore_index=True)
+        pair = torch.cat([x, back[member].flatten(0, 1)], 1)[::2].numpy()
+        kept.append(pd.DataFrame(pair, columns=["x1", "x2", "y1", "y2"]).assign(wanted=wanted, beta=beta))
+    return pd.concat(kept).round(2)
 
 
-def _findings(mergers: pd.DataFrame) -> list[Finding]:
-    values = {scale: torch.tensor(mergers[scale].to_numpy()) for scale in SCALES}
-    ordered = (values[SCALES[0]] < values[SCALES[1]]) & (values[SCALES[1]] < values[SCALES[2]])
-    finite = all(bool(value.isfinite().all()) for value in values.values())
-    order = Finding(
+def judge(tables: Tables) -> Judgement:
+    """Whether every seed loses distances in the order of their scales."""
+    members = tables["members"]
+    mergers = _mergers(members)
+    first, second, third = (mergers[scale] for scale in SCALES)
+    ordered = (first < second) & (second < third)
+    every = ordered.all() and np.isfinite(mergers.to_numpy()).all()
+    order = finding(
         "share of seeds in which neighbours merge first, then small circles, then everything",
         "1",
-        float(ordered.double().mean()),
-        None,
-        None,
-        "reproduced"
-        if bool(ordered.all()) and finite
-        else "partly"
-        if bool(ordered.any())
-        else "not reproduced",
+        ordered.mean(),
+        every,
         "half of the squared distance is lost at β = "
-        + ", ".join(f"{interval(values[scale])[0]:.3g} ({scale})" for scale in SCALES)
+        + ", ".join(f"{mergers[scale].mean():.3g} ({scale})" for scale in SCALES)
         + "; published pictures say 2.2 to 3.8, 3.8 to 60 and at most 60, for radii that are not given",
     )
-    return [order]
-
-
-def _note(members: pd.DataFrame) -> str:
+    if ordered.any() and not every:
+        order = order._replace(verdict="partly")
     mean = members.groupby("beta")[list(SCALES)].mean()
     least, most = mean.iloc[0], mean.iloc[-1]
-    return (
+    return Judgement(
+        (order,),
         f"Medians over pairs of points, means over seeds: at β = {mean.index[0]:g} reconstructions keep "
         f"{least.iloc[0]:.2f}, {least.iloc[1]:.2f} and {least.iloc[2]:.2f} of squared distances between close "
         f"neighbours, across small circles and across the large one; at β = {mean.index[-1]:g}, {most.iloc[0]:.2f}, "
-        f"{most.iloc[1]:.2f} and {most.iloc[2]:.2f}."
+        f"{most.iloc[1]:.2f} and {most.iloc[2]:.2f}.",
     )
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Data and reconstructions at four β as published, and what is kept at each scale over β."""
-    points, members, mergers = (outcome.tables[name] for name in ("points", "members", "mergers"))
+    points, members = tables["points"], tables["members"]
+    mergers = _mergers(members)
     shown = points.drop_duplicates("wanted")
     titles = [f"β = {beta:g}" for beta in shown["beta"]]
     figure, axes = panels([*titles, "squared distance kept"], width=2.1, height=2.2)
@@ -220,5 +202,6 @@ FIGURE2 = Artefact(
         "full": Settings(seeds=20, steps=20_000),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

@@ -16,23 +16,25 @@ from unseam.geometry import jacobian
 from unseam.papers.allen2024._members import (
     aligned,
     decoder_matrices,
+    dots,
     exact_sample,
     finding,
     logarithmic,
     orthonormal,
     trained,
 )
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Judgement, Workplace
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["IDENTIFIABILITY"]
 
 FOUND, LOST = 5.0, 10.0
-"""Degrees: axes found, and axes left at any turn, which would be 22.5° on average."""
+"""Degrees within which axes count as found, and from which as not identified; random rotations have a mean of 22.5°."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,13 @@ class Settings:
     seed: int = 0
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Angles between the columns of decoders and the true components."""
     import pandas as pd
 
-    linear = pd.DataFrame([row for ratio in settings.ratios for row in _linear(settings, ratio, place)])
-    square = pd.DataFrame(
-        [row for ratio in settings.square_ratios for row in _square(settings, ratio, place)]
-    )
-    return Outcome(tuple(_findings(linear, square)), {"linear": linear, "square": square}, _note(square))
+    linear = [row for ratio in settings.ratios for row in _linear(settings, ratio, place)]
+    square = [row for ratio in settings.square_ratios for row in _square(settings, ratio, place)]
+    return {"linear": pd.DataFrame(linear), "square": pd.DataFrame(square)}
 
 
 def _linear(settings: Settings, ratio: float, place: Workplace) -> list[dict[str, Any]]:
@@ -135,84 +135,66 @@ def _angles(columns: Tensor, axes: Tensor) -> Tensor:
     return torch.rad2deg(cosine.acos())
 
 
-def _findings(linear: pd.DataFrame, square: pd.DataFrame) -> list[Finding]:
-    most = linear["ratio"].max()
-    same, distinct = linear[linear["ratio"] == linear["ratio"].min()], linear[linear["ratio"] == most]
-    turned, straight = (torch.tensor(part["pair"].to_numpy()) for part in (same, distinct))
-    alone = torch.tensor(linear["alone"].to_numpy())
-    clear = square[square["ratio"] == square["ratio"].max()]
-    bent = torch.tensor(clear["angle"].to_numpy())
-    return [
+def judge(tables: Tables) -> Judgement:
+    """Angles at the largest ratio, at ratio 1, and of the component whose singular value differs from all others."""
+    linear, square = tables["linear"], tables["square"]
+    most, alone = linear["ratio"].max(), linear["alone"]
+    turned, straight = (linear[linear["ratio"] == ratio]["pair"] for ratio in (linear["ratio"].min(), most))
+    clear = square["ratio"].max()
+    same, bent = (square[square["ratio"] == ratio]["angle"] for ratio in (square["ratio"].min(), clear))
+    found = (
         finding(
             f"linear, ratio {most:g}: angle of the pair to the true components, degrees",
             "0: distinct singular values are identified",
             straight,
-            bool((straight <= FOUND).all()),
-            f"at most {float(straight.max()):.3g}",
+            (straight <= FOUND).all(),
+            f"at most {straight.max():.3g}",
         ),
         finding(
             "linear, ratio 1: angle of the pair, degrees",
             "any (22.5 on average): repeated ones are not",
             turned,
-            bool(turned.median() >= LOST),
-            f"from {float(turned.min()):.3g} to {float(turned.max()):.3g} over {len(turned)} starts",
+            turned.median() >= LOST,
+            f"from {turned.min():.3g} to {turned.max():.3g} over {len(turned)} starts",
         ),
         finding(
             "linear, all ratios: angle of the component with a singular value of its own, degrees",
             "0",
             alone,
-            bool((alone <= FOUND).all()),
-            f"at most {float(alone.max()):.3g}",
+            (alone <= FOUND).all(),
+            f"at most {alone.max():.3g}",
         ),
         finding(
-            f"square, ratio {clear['ratio'].iloc[0]:g}: mean angle of the Jacobian's columns, degrees",
+            f"square, ratio {clear:g}: mean angle of the Jacobian's columns, degrees",
             "0: identified (Cor. 2.1)",
             bent,
-            bool((bent <= LOST).all()),
-            f"at most {float(bent.max()):.3g}",
+            (bent <= LOST).all(),
+            f"at most {bent.max():.3g}",
         ),
-    ]
-
-
-def _note(square: pd.DataFrame) -> str:
-    same = square[square["ratio"] == square["ratio"].min()]["angle"]
-    return (
+    )
+    return Judgement(
+        found,
         "Cor. 2.1 says nothing of components with the same singular values as functions of z. On a square of ratio 1 "
-        f"the angle is {same.mean():.3g}° (from {same.min():.3g} to {same.max():.3g}); a random turn has 22.5°."
+        f"the angle is {same.mean():.3g}° (from {same.min():.3g} to {same.max():.3g}); a random rotation has 22.5°.",
     )
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Angles against the ratio of singular values: linear VAEs, and networks on the stretched square."""
-    linear, square = outcome.tables["linear"], outcome.tables["square"]
+    linear, square = tables["linear"], tables["square"]
     figure, axes = panels(["linear VAE, normal data", "networks, stretched square"], width=3.4, height=2.6)
     shift = math.log(1.012)
     for column, colour, label, side in (
         ("alone", COLOURS[1], "singular value of its own", -1),
         ("pair", COLOURS[0], "pair", 1),
     ):
-        axes[0].plot(
-            linear["ratio"] * math.exp(side * shift),
-            linear[column],
-            "o",
-            color=colour,
-            markersize=3.5,
-            alpha=0.6,
-            label=label,
-        )
+        dots(axes[0], linear["ratio"] * math.exp(side * shift), linear[column], colour, label)
     axes[0].legend(fontsize=7, frameon=False)
-    axes[1].plot(square["ratio"], square["angle"], "o", color=COLOURS[0], markersize=3.5, alpha=0.6)
+    dots(axes[1], square["ratio"], square["angle"], COLOURS[0])
     for panel, table in zip(axes, (linear, square), strict=True):
         panel.axhline(22.5, color="grey", linewidth=0.7, linestyle="--")
-        panel.text(
-            1.0,
-            23.0,
-            " mean of random turns",
-            fontsize=7,
-            color="grey",
-            ha="right",
-            transform=panel.get_yaxis_transform(),
-        )
+        where = {"ha": "right", "transform": panel.get_yaxis_transform()}
+        panel.text(1.0, 23.0, "mean of random rotations", fontsize=7, color="grey", **where)
         panel.set_ylim(-1, 55)
         logarithmic(panel.xaxis, sorted(table["ratio"].unique()))
         panel.set_xlim(0.95, 1.05 * table["ratio"].max())
@@ -255,5 +237,6 @@ IDENTIFIABILITY = Artefact(
         ),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

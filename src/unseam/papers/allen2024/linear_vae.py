@@ -1,4 +1,4 @@
-"""Eqs. 2 to 4 and Corollary 1.1 of allen2024: a diagonal posterior finds the principal axes, a full one any turn."""
+"""Eqs. 2 to 4, Cor. 1.1 of allen2024: a diagonal posterior finds the principal axes, a full one any rotation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from unseam.papers.allen2024._members import (
     aligned,
     apart,
     decoder_matrices,
+    dots,
     finding,
     logarithmic,
     orthonormal,
     rotated,
     trained,
 )
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Judgement, Workplace
 from unseam.theory import LinearVAE, linear_vae, ppca_em
 from unseam.training import Ensemble
 from unseam.trial import Trial
@@ -31,6 +32,8 @@ from unseam.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["LINEAR_VAE"]
 
@@ -40,7 +43,7 @@ CLOSE, FAR = 0.05, 0.25
 
 @dataclass(frozen=True)
 class Settings:
-    """Data x = U S Vᵀ z + ε of the model of Eq. 2, linear VAEs and EM on them."""
+    """Data x = U S Vᵀ z + ε of Eq. 2, on which linear VAEs are trained and EM is run."""
 
     data: int = 12
     scales: tuple[float, ...] = (6.0, 3.0, 1.5)
@@ -54,14 +57,14 @@ class Settings:
     seed: int = 0
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Distance of every decoder from U(S − σ²I)^½, up to signed permutations and up to rotations."""
     import pandas as pd
 
     draw = torch.Generator().manual_seed(settings.seed)
     latent = len(settings.scales)
     truth = orthonormal(settings.data, latent, draw) * torch.tensor(settings.scales, dtype=torch.float64)
-    # a turn of the latents, which the data do not show
+    # the rotation of the latents leaves the distribution of x unchanged
     mixing = truth @ orthonormal(latent, latent, draw).mT
     world = load("mixture", mixing=mixing.tolist(), size=settings.items)
     x = world.images(torch.arange(settings.items)).double()
@@ -81,9 +84,7 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
         kept.append(_rows(kind, weights[kind], best, torch.tensor([best.elbo - path[1] for path in paths])))
     members = pd.concat(kept, ignore_index=True)
     overlaps = pd.concat([_overlap(kind, weights[kind][0], best) for kind in KINDS[:2]], ignore_index=True)
-    return Outcome(
-        tuple(_findings(members)), {"members": members, "overlaps": overlaps}, _note(members, latent)
-    )
+    return {"members": members, "overlaps": overlaps}
 
 
 def _trials(settings: Settings, posterior: str) -> list[Trial]:
@@ -164,48 +165,43 @@ def _overlap(kind: str, weights: Tensor, best: LinearVAE) -> pd.DataFrame:
     )
 
 
-def _findings(members: pd.DataFrame) -> list[Finding]:
-    found = []
+def judge(tables: Tables) -> Judgement:
+    """Distances of every decoder, up to a signed permutation and up to a rotation."""
+    members, found = tables["members"], []
     for kind in KINDS:
         own = members[members["kind"] == kind]
-        straight = torch.tensor(own["signed permutation"].to_numpy())
-        turned = torch.tensor(own["rotation"].to_numpy())
+        straight, turned = own["signed permutation"], own["rotation"]
         stays = kind in (KINDS[0], KINDS[2])
-        found.append(
+        found += [
             finding(
                 f"{kind}: distance from U(S − σ²I)^½ up to a signed permutation",
                 "0" if stays else "any, by the turn R it began with",
                 straight,
-                bool((straight <= CLOSE).all()) if stays else bool(straight.median() >= FAR),
-                f"from {float(straight.min()):.3g} to {float(straight.max()):.3g} over {len(own)} starts",
-            )
-        )
-        found.append(
+                (straight <= CLOSE).all() if stays else straight.median() >= FAR,
+                f"from {straight.min():.3g} to {straight.max():.3g} over {len(own)} starts",
+            ),
             finding(
                 f"{kind}: the same up to a rotation",
                 "0",
                 turned,
-                bool((turned <= CLOSE).all()),
-                f"at most {float(turned.max()):.3g}",
-            )
-        )
-    return found
-
-
-def _note(members: pd.DataFrame, latent: int) -> str:
-    lost = members.groupby("kind")["elbo lost"].max()
-    dto = members.groupby("kind")["dto"].mean()
+                (turned <= CLOSE).all(),
+                f"at most {turned.max():.3g}",
+            ),
+        ]
+    lost, dto = members.groupby("kind")["elbo lost"].max(), members.groupby("kind")["dto"].mean()
+    latent = int(tables["overlaps"]["axis"].max()) + 1
     chance = haar_dto(latent, generator=torch.Generator().manual_seed(0)).mean
-    return (
+    return Judgement(
+        tuple(found),
         f"ELBO lost against the optimum: at most {lost[KINDS[0]]:.3f} nats (diagonal posterior) and "
         f"{lost[KINDS[1]]:.3f} nats (full). DtO of the decoders is {dto[KINDS[0]]:.3f} and {dto[KINDS[1]]:.3f}; "
-        f"random turns have {chance:.3f}."
+        f"random rotations have {chance:.3f}.",
     )
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Cosines of one decoder's columns with the principal axes, and distances of all decoders."""
-    members, overlaps = outcome.tables["members"], outcome.tables["overlaps"]
+    members, overlaps = tables["members"], tables["overlaps"]
     titles = ["diagonal posterior", "full posterior", "distance from U(S − σ²I)^½"]
     figure, axes = panels(titles, width=3.2, height=2.6)
     for panel, kind in zip(axes[:2], KINDS[:2], strict=True):
@@ -222,16 +218,8 @@ def draw(outcome: Outcome) -> Figure:
             ("signed permutation", COLOURS[0], -0.12),
             ("rotation", COLOURS[1], 0.12),
         ):
-            values = own[column].clip(lower=1e-10)
-            axes[2].plot(
-                values,
-                [place + shift] * len(own),
-                "o",
-                color=colour,
-                markersize=3.5,
-                alpha=0.6,
-                label=column if place == 0 else None,
-            )
+            label = column if place == 0 else None
+            dots(axes[2], own[column].clip(lower=1e-10), place + shift, colour, label)
     logarithmic(axes[2].xaxis)
     axes[2].set_yticks(range(len(KINDS)), KINDS, fontsize=7.5)
     axes[2].invert_yaxis()
@@ -261,9 +249,10 @@ LINEAR_VAE = Artefact(
             em_seeds=3,
             em_steps=200,
         ),
-        "laptop": Settings(),
+        "laptop": Settings(steps=16_000),
         "full": Settings(items=20_000, seeds=100, steps=16_000, batch_size=500),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

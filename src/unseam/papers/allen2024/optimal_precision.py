@@ -11,18 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import posterior_hessian, precision_error, pullback
 from unseam.models import VAE
-from unseam.papers.allen2024._members import finding, logarithmic, sprite_trial, trained
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.allen2024._members import finding, logarithmic, sample_images, sprite_trial, trained
+from unseam.papers.artefact import Artefact, Judgement, Workplace
 from unseam.theory import optimal_precision
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["OPTIMAL_PRECISION"]
 
@@ -47,30 +48,27 @@ class Settings:
     seeds: int = 3
     points: int = 128
     hessians: int = 8
-    drawn: int = 40
+    drawn: int = 15
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Σ_x⁻¹ beside I + DᵀA²D/β at the same points, entry by entry."""
     import pandas as pd
 
     trials = _trials(settings)
     ensemble = trained(trials, place, "sprites")
-    world = load(trials[0].world, **dict(trials[0].world_options))  # type: ignore[arg-type]
-    draw = torch.Generator().manual_seed(0)
-    chosen = torch.randperm(len(world), generator=draw)[: settings.points]
-    x = world.images(chosen).to(ensemble.device)
-    noise = torch.randn(settings.hessians, len(x), settings.latent, generator=draw).to(ensemble.device)
+    random = torch.Generator().manual_seed(0)
+    x = sample_images(trials[0], settings.points, random).to(ensemble.device)
+    noise = torch.randn(settings.hessians, len(x), settings.latent, generator=random).to(ensemble.device)
     rows, entries = [], []
     for member, trial in enumerate(trials):
-        who = {"likelihood": trial.likelihood, "posterior": trial.posterior, "seed": trial.seed}
+        who = {"likelihood": trial.likelihood, "posterior": trial.posterior}
         found, optimum = _precisions(ensemble[member], x, settings.beta)
-        rows.append(who | _errors(ensemble[member], x, noise, settings.beta) | _agreement(found, optimum))
+        errors = _errors(ensemble[member], x, noise, settings.beta)
+        rows.append(who | {"seed": trial.seed} | errors | _agreement(found, optimum))
         if trial.seed == 0:
             entries.append(_entries(who, found[: settings.drawn], optimum[: settings.drawn]))
-    members = pd.DataFrame(rows)
-    tables = {"members": members, "entries": pd.concat(entries, ignore_index=True)}
-    return Outcome(tuple(_findings(members)), tables, _note(members))
+    return {"members": pd.DataFrame(rows), "entries": pd.concat(entries, ignore_index=True).round(4)}
 
 
 def _trials(settings: Settings) -> list[Trial]:
@@ -164,67 +162,56 @@ def _entries(who: dict[str, Any], found: Tensor, optimum: Tensor) -> pd.DataFram
     return pd.concat(tables, ignore_index=True)
 
 
-def _findings(members: pd.DataFrame) -> list[Finding]:
-    found = []
+def judge(tables: Tables) -> Judgement:
+    """Eq. 7 on and off the diagonal, for each likelihood and posterior."""
+    members, found = tables["members"], []
     for likelihood, name in LIKELIHOODS.items():
         own = members[members["likelihood"] == likelihood]
         straight, full = (own[own["posterior"] == posterior] for posterior in POSTERIORS)
-        for posterior, part in zip(POSTERIORS, (straight, full), strict=True):
-            found.append(
-                finding(
-                    f"{name}, {posterior} posterior: error of the diagonal of Σ⁻¹",
-                    "0 (Eq. 7)",
-                    _values(part, "diagonal"),
-                    bool(part["diagonal"].mean() <= 0.1),
-                    f"correlation of logarithms {part['correlation of logarithms'].mean():.3f}; "
-                    f"against the Hessian's mean over the posterior {part['diagonal, mean Hessian'].mean():.3g}",
-                )
+        found += [
+            finding(
+                f"{name}, {posterior} posterior: error of the diagonal of Σ⁻¹",
+                "0 (Eq. 7)",
+                part["diagonal"],
+                part["diagonal"].mean() <= 0.1,
+                f"correlation of logarithms {part['correlation of logarithms'].mean():.3f}; "
+                f"against the Hessian's mean over the posterior {part['diagonal, mean Hessian'].mean():.3g}",
             )
-        turned = _values(full, "correlation off the diagonal")
-        found.append(
+            for posterior, part in zip(POSTERIORS, (straight, full), strict=True)
+        ]
+        turned = full["correlation off the diagonal"]
+        left, control = (part["size off the diagonal"] for part in (straight, full))
+        found += [
             finding(
                 f"{name}, full posterior: correlation of Σ⁻¹ and I + DᵀA²D/β off the diagonal",
                 "1 (Eq. 7)",
                 turned,
-                bool(turned.mean() >= 0.9),
+                turned.mean() >= 0.9,
                 "both scaled to a unit diagonal",
-            )
-        )
-        left, control = (_values(part, "size off the diagonal") for part in (straight, full))
-        found.append(
+            ),
             finding(
                 f"{name}, diagonal posterior: mean size of I + DᵀA²D/β off its diagonal",
                 "0: driven to be diagonal",
                 left,
-                bool(left.mean() <= control.mean() / 2),
-                f"full posterior: {float(control.mean()):.3g}; both scaled to a unit diagonal",
-            )
-        )
-    return found
-
-
-def _values(part: pd.DataFrame, column: str) -> Tensor:
-    return torch.tensor(part[column].to_numpy(dtype=float))
-
-
-def _note(members: pd.DataFrame) -> str:
-    whole = members.groupby(["likelihood", "posterior"])[["whole", "whole, mean Hessian"]].mean()
-    full = whole.xs("full", level="posterior")
-    return (
+                left.mean() <= control.mean() / 2,
+                f"full posterior: {control.mean():.3g}; both scaled to a unit diagonal",
+            ),
+        ]
+    whole = members[members["posterior"] == "full"].groupby("likelihood")[["whole", "whole, mean Hessian"]]
+    parts = [
+        f"{LIKELIHOODS[str(name)]} {row.iloc[0]:.3g} and {row.iloc[1]:.3g}"
+        for name, row in whole.mean().iterrows()
+    ]
+    return Judgement(
+        tuple(found),
         "Full posteriors, error of the whole matrix by Eq. 7 and by the Hessian's mean over the posterior: "
-        + (
-            "; ".join(
-                f"{LIKELIHOODS[str(name)]} {row.iloc[0]:.3g} and {row.iloc[1]:.3g}"
-                for name, row in full.iterrows()
-            )
-            + "."
-        )
+        f"{'; '.join(parts)}.",
     )
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Entries of Σ⁻¹ against those of I + DᵀA²D/β: on the diagonal above, off it below."""
-    entries = outcome.tables["entries"]
+    entries = tables["entries"]
     titles = [f"{name}: {part}" for part in ("diagonal", "off the diagonal") for name in LIKELIHOODS.values()]
     figure, axes = panels(titles, rows=2, width=3.2, height=2.8)
     cells = [(part, likelihood) for part in ("diagonal", "off the diagonal") for likelihood in LIKELIHOODS]
@@ -278,5 +265,6 @@ OPTIMAL_PRECISION = Artefact(
         ),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

@@ -7,20 +7,20 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unseam.data import load
 from unseam.drawing import COLOURS, panels
-from unseam.geometry import elbo_gap, likelihood_hessian
 from unseam.models import VAE
-from unseam.papers.allen2024._members import finding, sprite_trial, trained
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.allen2024._members import dots, expansion, finding, sample_images, sprite_trial, trained
+from unseam.papers.artefact import Artefact, Judgement, Workplace
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["PIECEWISE_LINEAR"]
 
@@ -46,15 +46,14 @@ class Settings:
     samples: int = 128
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Gap of the deterministic ELBO with and without the dropped term, for every decoder."""
     import pandas as pd
 
     trials = _trials(settings)
     ensemble = trained(trials, place, "sprites")
-    world = load(trials[0].world, **dict(trials[0].world_options))  # type: ignore[arg-type]
     random = torch.Generator().manual_seed(0)
-    x = world.images(torch.randperm(len(world), generator=random)[: settings.points])
+    x = sample_images(trials[0], settings.points, random)
     noise = torch.randn(settings.samples, len(x), settings.latent, generator=random)
     x, noise = x.to(ensemble.device).double(), noise.to(ensemble.device).double()
     kinds, sharp = [], []
@@ -66,8 +65,7 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
             for value in settings.sharpness:
                 smooth = _sharpened(model, value)
                 sharp.append({"sharpness": value, "seed": trial.seed} | _terms(smooth, x, noise, limit=model))
-    tables = {"activations": pd.DataFrame(kinds), "sharpness": pd.DataFrame(sharp)}
-    return Outcome(tuple(_findings(settings, **tables)), tables, _note(tables["sharpness"]))
+    return {"activations": pd.DataFrame(kinds), "sharpness": pd.DataFrame(sharp)}
 
 
 def _trials(settings: Settings) -> list[Trial]:
@@ -96,102 +94,93 @@ def _sharpened(model: VAE, sharpness: float) -> VAE:
 
 @torch.no_grad()
 def _terms(model: VAE, x: Tensor, noise: Tensor, *, limit: VAE | None = None) -> dict[str, float]:
-    """Means over points of sizes in nats, relative to the regularisation ½⟨DᵀA²D, Σ⟩ that the argument is about.
-
-    The deterministic ELBO drops the residual of Eq. 6; with the exact Hessian it reads deterministic + residual.
-    """
-    code = model.encode(x)
-    gap = elbo_gap(model.decode, model.likelihood, x, code.mean, code.variance, noise=noise)
-    hessian = likelihood_hessian(model.decode, model.likelihood, x, code.mean)
-    kept, dropped = (
-        (part.diagonal(dim1=-2, dim2=-1) * code.variance).sum(1) / 2
-        for part in (-hessian.gauss_newton, hessian.residual)
-    )
-    unit = float(kept.mean())
+    """Means over points of |nats|, relative to the regularisation ½⟨DᵀA²D, Σ⟩ that the argument is about."""
+    terms = expansion(model, x, noise)
+    gap, dropped = terms.gap.gap, terms.residual
+    unit = float(terms.regularisation.mean())
     found = {
         "regularisation": unit,
-        "gap": float(gap.gap.abs().mean()) / unit,
-        "gap with all of H": float((gap.gap + dropped).abs().mean()) / unit,
+        "gap": float(gap.abs().mean()) / unit,
+        "gap with all of H": float((gap + dropped).abs().mean()) / unit,
         "dropped term": float(dropped.abs().mean()) / unit,
         "median dropped term": float(dropped.abs().median()) / unit,
     }
     if limit is not None:
+        code = model.encode(x)
         away = (model.decode(code.mean) - limit.decode(code.mean)).flatten(1).norm(dim=1)
         found["distance from ReLU"] = float((away / limit.decode(code.mean).flatten(1).norm(dim=1)).max())
     return found
 
 
-def _findings(settings: Settings, activations: pd.DataFrame, sharpness: pd.DataFrame) -> list[Finding]:
-    def at(value: float, column: str) -> Tensor:
-        return torch.tensor(sharpness[sharpness["sharpness"] == value][column].to_numpy())
+def judge(tables: Tables) -> Judgement:
+    """The limit of growing sharpness against ReLU, and the dropped term along training of smooth decoders."""
+    activations, sharpness = tables["activations"], tables["sharpness"].set_index("sharpness")
+    early, late = activations["steps"].min(), activations["steps"].max()
 
-    def of(activation: str, steps: int, column: str) -> Tensor:
+    def of(activation: str, steps: int, column: str) -> np.ndarray:
         own = activations[(activations["activation"] == activation) & (activations["steps"] == steps)]
-        return torch.tensor(own[column].to_numpy())
+        return own[column].to_numpy()
 
-    least, most = settings.sharpness[0], settings.sharpness[-1]
-    plain = of("relu", settings.steps, "gap")
-    last = at(most, "gap")
-    dropped = of("relu", settings.steps, "median dropped term")
+    least, most = sharpness.index.min(), sharpness.index.max()
+    distance, near = (sharpness.loc[[value], "distance from ReLU"].to_numpy() for value in (least, most))
+    last, whole = (sharpness.loc[[most], name].to_numpy() for name in TERMS[:2])
+    plain, dropped = (of("relu", late, name) for name in ("gap", "median dropped term"))
     found = [
         finding(
             f"largest distance of the decoder at τ = {most:g} from the ReLU decoder, relative",
             "0 as τ grows",
-            at(most, "distance from ReLU"),
-            bool((at(most, "distance from ReLU") < 0.01 * at(least, "distance from ReLU")).all()),
+            near,
+            (near < 0.01 * distance).all(),
         ),
         finding(
             f"gap of the deterministic ELBO at τ = {most:g} over that of ReLU itself",
             "1: the smooth decoder stands for the piece-wise linear one",
             last / plain,
-            bool(((last / plain - 1).abs() < 0.05).all()),
+            (abs(last / plain - 1) < 0.05).all(),
         ),
         finding(
             "median size of the dropped term at ReLU, of the regularisation",
             "0 almost everywhere (Eq. 6)",
             dropped,
-            bool((dropped < 1e-9).all()),
+            (dropped < 1e-9).all(),
         ),
         finding(
             f"gap with all of H over gap without the dropped term, τ = {most:g}",
             "below 1: abrupt changes are accounted for by the Taylor series",
-            at(most, "gap with all of H") / last,
-            bool((at(most, "gap with all of H") < last).all()),
+            whole / last,
+            (whole < last).all(),
             "the second derivative is spikes of height τ on a part 1/τ of the points, which a series at one point "
             "misses or overstates",
         ),
     ]
     for activation in ("softplus", "tanh"):
-        early, late = (of(activation, steps, "dropped term") for steps in (settings.early, settings.steps))
+        ratio = of(activation, late, "dropped term") / of(activation, early, "dropped term")
         found.append(
             finding(
-                f"{activation} decoder: dropped term after training over that after {settings.early} steps, each of "
+                f"{activation} decoder: dropped term after training over that after {early} steps, each of "
                 "the regularisation",
                 "below 1: it vanishes as training progresses (A.2, point 2)",
-                late / early,
-                bool((late < early).all()),
-                f"{int((late < early).sum())} of {len(late)} seeds below 1",
+                ratio,
+                (ratio < 1).all(),
+                f"{int((ratio < 1).sum())} of {len(ratio)} seeds below 1",
             )
         )
-    return found
-
-
-def _note(sharpness: pd.DataFrame) -> str:
-    mean = sharpness.groupby("sharpness")[list(TERMS)].mean()
-    first, last = mean.iloc[0], mean.iloc[-1]
-    return (
-        f"With τ from {mean.index[0]:g} to {mean.index[-1]:g} the median dropped term goes from "
-        f"{first['median dropped term']:.2g} to {last['median dropped term']:.2g} of the regularisation, its mean from "
-        f"{first['dropped term']:.2g} to {last['dropped term']:.2g}: at large τ a few points carry all of it, so that "
-        f"mean is uncertain. The gap with all of H goes from {first['gap with all of H']:.2g} to "
-        f"{last['gap with all of H']:.2g}, without the dropped term from {first['gap']:.2g} to {last['gap']:.2g}. What "
-        "carries over to ReLU is the argument without the dropped term, at the price of ReLU's own gap."
+    mean = sharpness.groupby(level=0)[list(TERMS)].mean()
+    first, final = mean.iloc[0], mean.iloc[-1]
+    return Judgement(
+        tuple(found),
+        f"With τ from {least:g} to {most:g} the median dropped term goes from {first['median dropped term']:.2g} to "
+        f"{final['median dropped term']:.2g} of the regularisation, its mean from {first['dropped term']:.2g} to "
+        f"{final['dropped term']:.2g}: at large τ a few points carry all of it, so that mean is uncertain. The gap "
+        f"with all of H goes from {first['gap with all of H']:.2g} to {final['gap with all of H']:.2g}, without the "
+        f"dropped term from {first['gap']:.2g} to {final['gap']:.2g}. What carries over to ReLU is the argument "
+        "without the dropped term, at the price of ReLU's own gap.",
     )
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Gap and dropped term against sharpness, and the gap of decoders trained with each activation."""
-    sharpness, activations = outcome.tables["sharpness"], outcome.tables["activations"]
+    sharpness, activations = tables["sharpness"], tables["activations"]
     figure, axes = panels(
         ["gap to the sampled ELBO", "dropped term", "trained decoders: gap"], width=3.0, height=2.5
     )
@@ -220,15 +209,7 @@ def draw(outcome: Outcome) -> Figure:
     for number, activation in enumerate(ACTIVATIONS):
         own = activations[activations["activation"] == activation]
         for colour, (count, part) in zip(COLOURS, own.groupby("steps"), strict=False):
-            axes[2].plot(
-                [number] * len(part),
-                part["gap"],
-                "o",
-                color=colour,
-                markersize=3.5,
-                alpha=0.6,
-                label=f"{count} steps" if number == 0 else None,
-            )
+            dots(axes[2], number, part["gap"], colour, f"{count} steps" if number == 0 else None)
     axes[2].set_xticks(range(len(ACTIVATIONS)), ACTIVATIONS)
     axes[2].set_yscale("log")
     axes[2].legend(fontsize=7, frameon=False)
@@ -262,5 +243,6 @@ PIECEWISE_LINEAR = Artefact(
         "full": Settings(seeds=10, steps=10_000),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

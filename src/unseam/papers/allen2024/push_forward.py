@@ -12,21 +12,17 @@ from unseam.drawing import COLOURS, panels
 from unseam.independence import coupling, independence_test, log_density
 from unseam.papers.allen2024._decoders import Decoder, arc_coordinates, general, linear, polar, separable
 from unseam.papers.allen2024._members import finding, orthonormal
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Judgement, Workplace
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from unseam.papers.artefact import Tables
+
 __all__ = ["PUSH_FORWARD"]
 
-KINDS = (
-    "linear, axes V",
-    "linear, axes z",
-    "orthogonal, separable",
-    "orthogonal, coupled",
-    "general",
-)
+KINDS = ("linear, axes V", "linear, axes z", "orthogonal, separable", "orthogonal, coupled", "general")
 ZERO, LEVEL = 1e-9, 0.01
 
 
@@ -40,7 +36,7 @@ class Settings:
     points: int = 1000
     tested: int = 1000
     permutations: int = 199
-    shown: int = 300
+    shown: int = 150
     seed: int = 0
 
 
@@ -52,7 +48,7 @@ class Case(NamedTuple):
     latent: int
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Hadamard gap, coupling, and dependence of arc lengths of every decoder, in double precision."""
     import pandas as pd
 
@@ -69,14 +65,7 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
     tested = pd.concat([_dependence(kind, torch.stack(own), settings) for kind, own in arcs.items()])
     table = pd.DataFrame(rows).merge(tested, on=["kind", "decoder"])
     shown = [_shown(kind, own[0][: settings.shown].cpu()) for kind, own in arcs.items()]
-    return Outcome(
-        tuple(_findings(table)),
-        {"decoders": table, "arcs": pd.concat(shown, ignore_index=True)},
-        "Components of Theorem 2 are measured as arc lengths along the sub-manifolds through each point: what "
-        "their densities, the factors of Eq. 13, are densities of. Orthogonality makes the factors multiply to "
-        "the density (gap 0); the factors belong to independent components only if no norm depends on a foreign "
-        "latent (coupling 0), which the proof takes from orthogonality and which orthogonality does not give.",
-    )
+    return {"decoders": table, "arcs": pd.concat(shown, ignore_index=True).round(3)}
 
 
 def _cases(settings: Settings, random: torch.Generator) -> dict[str, Case]:
@@ -134,55 +123,57 @@ def _shown(kind: str, arcs: Tensor) -> pd.DataFrame:
     return pd.DataFrame({"kind": kind, "first": arcs[:, 0].numpy(), "second": arcs[:, 1].numpy()})
 
 
-def _findings(table: pd.DataFrame) -> list[Finding]:
-    found = []
+def judge(tables: Tables) -> Judgement:
+    """Gap between density and product of factors, and dependence of the components, for each kind of decoder."""
+    table, found = tables["decoders"], []
     for kind, theorem in zip(KINDS, ("Thm. 1", "Eq. 9", "Thm. 2", "Thm. 2", "§3.2.3"), strict=True):
         own = table[table["kind"] == kind]
-        gap, coupled = (torch.tensor(own[name].to_numpy()) for name in ("largest gap", "coupling"))
-        rejected = torch.tensor((own["p-value"] <= LEVEL).to_numpy()).double()
+        gap, rejected = own["largest gap"], float((own["p-value"] <= LEVEL).mean())
         orthogonal = kind not in (KINDS[1], KINDS[4])
         found.append(
             finding(
                 f"{kind} ({theorem}): largest gap between log-density and sum of log-factors",
                 "0" if orthogonal else "above 0",
                 gap,
-                bool((gap <= ZERO).all()) if orthogonal else bool((gap > ZERO).all()),
-                f"in nats; coupling {float(coupled.mean()):.3g} on average",
+                (gap <= ZERO).all() if orthogonal else (gap > ZERO).all(),
+                f"in nats; coupling {own['coupling'].mean():.3g} on average",
             )
         )
-        if (
-            kind == KINDS[1]
-        ):  # oblique axes of a linear map: independent coordinates whose factors do not multiply
+        # oblique axes of a linear map: the coordinates are independent, though their factors do not multiply
+        if kind == KINDS[1]:
             continue
-        share = float(rejected.mean())
         found.append(
-            Finding(
+            finding(
                 f"{kind} ({theorem}): share of decoders whose components are found dependent at level {LEVEL:g}",
                 f"at most {LEVEL:g}, by chance" if orthogonal else "nearly all: at least 95 %",
-                share,
-                None,
-                None,
-                "reproduced" if (_by_chance(own) if orthogonal else share >= 0.95) else "not reproduced",
+                rejected,
+                _by_chance(own) if orthogonal else rejected >= 0.95,
                 "orthogonal everywhere and injective, but ‖∂x/∂z₂‖ changes with z₁: the theorem needs norms that do "
                 "not couple"
                 if kind == KINDS[3]
                 else "",
             )
         )
-    return found
+    return Judgement(
+        tuple(found),
+        "Components of Theorem 2 are measured as arc lengths along the sub-manifolds through each point: what "
+        "their densities, the factors of Eq. 13, are densities of. Orthogonality makes the factors multiply to "
+        "the density (gap 0); the factors belong to independent components only if no norm depends on a foreign "
+        "latent (coupling 0), which the proof takes from orthogonality and which orthogonality does not give.",
+    )
 
 
 def _by_chance(own: pd.DataFrame) -> bool:
-    """Whether so many rejections, or more, of independent components happen in one of a thousand trials or oftener."""
+    """Whether at least so many rejections of independent components have a probability of 0.1 % or more."""
     from scipy.stats import binom
 
     count = int((own["p-value"] <= LEVEL).sum())
     return bool(binom.sf(count - 1, len(own), LEVEL) >= 1e-3)
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Arc lengths of the two components at random points, for one decoder of each kind."""
-    table, arcs = outcome.tables["decoders"], outcome.tables["arcs"]
+    table, arcs = tables["decoders"], tables["arcs"]
     figure, axes = panels(list(KINDS), width=2.1, height=2.35)
     for panel, kind in zip(axes, KINDS, strict=True):
         own, points = table[table["kind"] == kind], arcs[arcs["kind"] == kind]
@@ -223,5 +214,6 @@ PUSH_FORWARD = Artefact(
         "full": Settings(decoders=50, tested=4000),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

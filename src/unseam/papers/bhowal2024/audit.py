@@ -6,24 +6,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Verdict, Workplace
+from unseam.papers.artefact import Artefact, Finding, Judgement, Verdict, Workplace
 from unseam.papers.bhowal2024.bases import draw_fits, judged_fits, known_fits
 from unseam.papers.bhowal2024.known import draw_matrices, judged_matrices, known_matrices
 from unseam.papers.bhowal2024.released import PASSES
-from unseam.papers.bhowal2024.rows import steps_in_words, worlds
+from unseam.papers.bhowal2024.rows import judgement, steps_in_words, worlds
 from unseam.papers.bhowal2024.rules import PAIRED_ORDER_RULE, by_seed, paired
-from unseam.papers.bhowal2024.runs import trained
+from unseam.papers.bhowal2024.runs import select, trained
 from unseam.papers.bhowal2024.setups import FAMILIES, LAPTOP, NAMES, SHAPES, SMOKE, SPRITES, Setup
-from unseam.papers.bhowal2024.signs import ADDED, compared, one_score, roles
+from unseam.papers.bhowal2024.signs import ADDED, compared, followed_factors, one_score, roles
 from unseam.papers.bhowal2024.table6 import with_od
 from unseam.papers.rolinek2019.cells import mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["AUDIT"]
 
@@ -56,34 +56,45 @@ class Settings:
     pixels: int = 4096
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     """Matrices whose answer is known, one decoder under three factors, factors exchanged among models, and rates."""
-    matrices = known_matrices(draws=settings.draws, data=settings.data, latent=settings.latent)
-    bases = known_fits(starts=settings.starts, pixels=settings.pixels, latent=settings.latent)
-    found = [*judged_matrices(matrices), *judged_fits(bases)]
-    tables, missing = trained(settings.setups, place)
-    shown = {"matrices": matrices, "bases": bases.round(5)}
-    if tables:
-        signs, members = compared(tables["signs"]), with_od(tables["members"], tables["points"])
-        exchanged = roles(tables["signs"])
-        found += [*_one_decoder(signs, tables["signs"]), *_exchanged(exchanged), *_started(tables["signs"])]
-        found += [*_reports(members), *_faithful(members)]
-        shown |= {"signs": signs.round(5), "exchanged": exchanged, "members": members}
-        shown["trainings"] = tables["trainings"]
-    return Outcome((*found, *missing), shown, NOTE)
+    shown = {
+        "matrices": known_matrices(draws=settings.draws, data=settings.data, latent=settings.latent),
+        "bases": known_fits(starts=settings.starts, pixels=settings.pixels, latent=settings.latent),
+    }
+    tables = trained(settings.setups, place)
+    if "members" in tables:
+        points = tables["signs"]
+        tables |= {"signs": compared(points), "exchanged": roles(points), "fits": followed_factors(points)}
+        tables["members"] = with_od(tables["members"], tables["points"])
+    return shown | select([tables], "signs", "exchanged", "fits", "members")
 
 
-def _one_decoder(signs: pd.DataFrame, points: pd.DataFrame) -> Iterator[Finding]:
+def judge(tables: Tables) -> Judgement:
+    """What a sound measurement would satisfy, of known matrices and decoders and of trained models."""
+    return judgement(tables, _findings, NOTE)
+
+
+def _findings(tables: Tables) -> Iterator[Finding]:
+    yield from judged_matrices(tables["matrices"])
+    yield from judged_fits(tables["bases"])
+    if "members" in tables:
+        yield from _one_decoder(tables["signs"], tables["fits"])
+        yield from _exchanged(tables["exchanged"])
+        yield from _started(tables["fits"])
+        yield from _reports(tables["members"])
+        yield from _faithful(tables["members"])
+
+
+def _one_decoder(signs: pd.DataFrame, fits: pd.DataFrame) -> Iterator[Finding]:
     """One decoder must have one score; of single points it is said whether factors order them."""
+    at_points = {(row["world"], row["passes"]): row["ordered"] for row in fits.to_dict("records")}
     for (world, passes), part in signs.groupby(["world", "passes"], sort=False):
-        here = points[(points["world"] == world) & (points["passes"] == passes)]
-        each = here.pivot_table(index=["family", "beta", "seed", "point"], columns="sign", values="released")
-        at_points = float((np.diff(each[list(ADDED)], axis=1) > 0).all(1).mean())
         for name, words in SCORES.items():
             wide = part.pivot_table(index=["family", "beta", "seed"], columns="sign", values=name)
             scores = wide[list(ADDED)].to_numpy(dtype=float)
             found = one_score(f"{NAMES[str(world)]}, {steps_in_words(passes)}, {words}", scores, "decoders")
-            more = f" and at {100 * at_points:.0f} % of points" if name == "released" else ""
+            more = f" and at {100 * at_points[world, passes]:.0f} % of points" if name == "released" else ""
             yield found._replace(note=found.note + more)
 
 
@@ -95,19 +106,18 @@ def _exchanged(table: pd.DataFrame) -> Iterator[Finding]:
             yield by_seed(quantity, own, name, "β-TCVAE", "VAE")
 
 
-def _started(signs: pd.DataFrame) -> Iterator[Finding]:
+def _started(fits: pd.DataFrame) -> Iterator[Finding]:
     """How much of a fit is the random matrix that it started from."""
-    for (world, passes), part in signs.groupby(["world", "passes"], sort=False):
-        means = part.groupby(["family", "seed", "sign"])["started"].mean().unstack("sign")
-        free, moved = (means[list(factors)].to_numpy(dtype=float) for factors in ((0.0,), ADDED))
+    for row in fits.to_dict("records"):
         yield Finding(
-            f"{NAMES[str(world)]}, {steps_in_words(passes)}: cosine of M_D, fitted without penalty, and its random "
-            "start",
+            f"{NAMES[str(row['world'])]}, {steps_in_words(row['passes'])}: cosine of M_D, fitted without penalty, and "
+            "its random start",
             "near 0, if M_D tells of the decoder",
-            float(free.mean()),
-            *mean_interval(free.ravel()),
-            "reproduced" if free.mean() < 0.5 else "not reproduced",
-            f"with one of the factors {moved.min():.4f} to {moved.max():.4f}, means of models",
+            row["started"],
+            row["lower"],
+            row["upper"],
+            "reproduced" if row["started"] < 0.5 else "not reproduced",
+            f"with one of the factors {row['started_least']:.4f} to {row['started_most']:.4f}, means of models",
         )
 
 
@@ -155,9 +165,8 @@ NOTE = (
 )
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Known matrices; each decoder under three factors; models with factors given, exchanged and left out; Table 1."""
-    tables = outcome.tables
     shown = {
         name: tables[name][tables[name]["passes"] == PASSES[-1]]
         for name in ("signs", "exchanged")
@@ -252,5 +261,6 @@ AUDIT = Artefact(
         "full": Settings((SPRITES, SHAPES), draws=300),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

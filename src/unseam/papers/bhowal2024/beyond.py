@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
 from unseam.papers.bhowal2024.correlations import (
     SCOPES,
     Correlation,
@@ -16,8 +16,8 @@ from unseam.papers.bhowal2024.correlations import (
     judged,
     rank_correlation,
 )
-from unseam.papers.bhowal2024.rows import groups_of, where_measured
-from unseam.papers.bhowal2024.runs import trained_groups
+from unseam.papers.bhowal2024.rows import groups_of, judgement, where_measured
+from unseam.papers.bhowal2024.runs import select, trained_groups
 from unseam.papers.bhowal2024.setups import (
     CELLS,
     EVERY_CELL,
@@ -34,6 +34,8 @@ from unseam.papers.bhowal2024.table6 import with_od
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["BEYOND"]
 
@@ -57,34 +59,36 @@ FEWEST_CELLS = 5
 """Below which their means are not ranked, a choice: three have six orders only, five have 120."""
 
 
-def measure(settings: GroupSettings, place: Workplace) -> Outcome:
+def measure(settings: GroupSettings, place: Workplace) -> dict[str, pd.DataFrame]:
     """Rank correlation of every measure with every score, over all models, within families and cells, and between."""
+    parts = [_correlated(tables) for tables in trained_groups(settings.groups, place)]
+    return select(parts, "correlations", "differences", "members")
+
+
+def _correlated(tables: Tables) -> Tables:
     import pandas as pd
 
-    found, missing = trained_groups(settings.groups, place)
-    if not found:
-        return Outcome(missing, {})
-    parts = [_looked_at(tables) for tables in found]
-    shown = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in parts[0]}
-    judgements = [
-        _finding(where, row)
-        for where, own in groups_of(shown["correlations"])
-        for _, row in own[own["scope"].isin(JUDGED)].iterrows()
-    ]
-    return Outcome((*judgements, *missing), shown, NOTE)
-
-
-def _looked_at(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    import pandas as pd
-
+    if "members" not in tables:
+        return tables
     members = with_od(tables["members"], tables["points"], compared=("world",))
     named = members[["world", "steps"]].iloc[0].to_dict()
     return {
+        **tables,
         "correlations": pd.DataFrame([named | row for row in _rows(members)]),
         "differences": pd.DataFrame([named | row for row in _differences(members)]),
         "members": members,
-        "trainings": tables["trainings"],
     }
+
+
+def judge(tables: Tables) -> Judgement:
+    """The sign of every correlation but those between cells."""
+    return judgement(tables, lambda found: _findings(found["correlations"]), NOTE)
+
+
+def _findings(correlations: pd.DataFrame) -> Iterator[Finding]:
+    for where, own in groups_of(correlations):
+        for _, row in own[own["scope"].isin(JUDGED)].iterrows():
+            yield _finding(where, row)
 
 
 def _scopes(members: pd.DataFrame) -> list[Scope]:
@@ -122,9 +126,9 @@ NOTE = (
 
 
 @where_measured
-def draw(outcome: Outcome) -> Figure:
-    """Correlations with their intervals: a row of panels a group, a panel a score, colours for scopes."""
-    table = outcome.tables["correlations"]
+def draw(tables: Tables) -> Figure:
+    """Correlations with their intervals: a row of panels per group, a panel per score, colours for scopes."""
+    table = tables["correlations"]
     groups = list(groups_of(table))
     titles = ["\n".join((words, *where)) for where, _ in groups for words in SCORED.values()]
     figure, axes = panels(titles, rows=len(groups), width=2.9, height=2.8)
@@ -163,5 +167,6 @@ BEYOND = Artefact(
         "full": GroupSettings((Group(MANY_SPRITES, EVERY_CELL), Group(SPRITES, CELLS), Group(SHAPES, CELLS))),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

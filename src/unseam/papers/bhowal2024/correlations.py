@@ -26,11 +26,7 @@ FEWEST = 5
 
 
 class Correlation(NamedTuple):
-    """Spearman's ρ, its 95 % interval, and the number of models; NaN where there is none.
-
-    >>> Correlation(0.5, 0.1, 0.8, 12).models
-    12
-    """
+    """Spearman's ρ, its 95 % interval, and the number of models; NaN where there is none."""
 
     rho: float
     lower: float

@@ -13,12 +13,14 @@ from torch import Tensor
 
 from unseam.data import World, load, place
 from unseam.drawing import panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
 from unseam.papers.bhowal2024.setups import NAMES
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["FIGURE5_TABLE7", "implied"]
 
@@ -44,18 +46,21 @@ class Settings:
     items: int = 20_000
 
 
-def measure(settings: Settings, workplace: Workplace) -> Outcome:
+def measure(settings: Settings, workplace: Workplace) -> dict[str, pd.DataFrame]:
     """Errors of the printed ranges with axes in the order of their variance, the opposite, and none."""
     world = place(load(settings.world, **dict(settings.options)), workplace.device)
     draw = torch.Generator().manual_seed(0)
     index = torch.randperm(len(world), generator=draw)[: settings.items].to(world.device)
     centre, values, axes = _principal(world, index)
     errors = _errors(values).assign(world=settings.world)
-    found = [*_printed(), *_measured(errors, NAMES[settings.world])]
     pictures = _pictures(world, index[:1], centre, axes)
-    return Outcome(
-        tuple(found), {"errors": errors, "pictures": pictures, "spectrum": _spectrum(values)}, NOTE
-    )
+    return {"errors": errors, "pictures": pictures, "spectrum": _spectrum(values)}
+
+
+def judge(tables: Tables) -> Judgement:
+    """Whether axes in the order of their variance give the printed errors, or could."""
+    errors = tables["errors"]
+    return Judgement((*_printed(), *_measured(errors, NAMES[str(errors["world"].iloc[0])])), NOTE)
 
 
 def implied() -> dict[str, float]:
@@ -191,9 +196,9 @@ NOTE = (
 )
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Figure 5's row of pictures, then errors beside the printed ones."""
-    pictures, errors = outcome.tables["pictures"], outcome.tables["errors"]
+    pictures, errors = tables["pictures"], tables["errors"]
     titles = [name if name == "original" else f"axes {name}" for name in pictures.columns]
     figure, axes = panels([*titles, "what is left", "errors of Table 7"], rows=2, width=2.1, height=2.0)
     figure.suptitle(NAMES[str(errors["world"].iloc[0])], fontsize=9)
@@ -202,7 +207,7 @@ def draw(outcome: Outcome) -> Figure:
         panel.imshow(pictures[name].to_numpy().reshape(side, side), cmap="gray", vmin=0, vmax=1)
         panel.set_xticks([])
         panel.set_yticks([])
-    spectrum = outcome.tables["spectrum"]
+    spectrum = tables["spectrum"]
     axes[-2].plot(spectrum["axes"], spectrum["left"].clip(lower=1e-3), linewidth=1)
     axes[-2].set_yscale("log")
     axes[-2].set_xlabel("axes", fontsize=8)
@@ -234,5 +239,6 @@ FIGURE5_TABLE7 = Artefact(
         "full": Settings(items=100_000),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

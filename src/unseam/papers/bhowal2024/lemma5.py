@@ -12,15 +12,17 @@ from torch import Tensor
 
 from unseam import geometry
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
-from unseam.papers.bhowal2024.rows import cells_of, worlds
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+from unseam.papers.bhowal2024.rows import cells_of, judgement, worlds
 from unseam.papers.bhowal2024.rules import PAIRED_ORDER_RULE, lower
-from unseam.papers.bhowal2024.runs import trained
+from unseam.papers.bhowal2024.runs import select, trained
 from unseam.papers.bhowal2024.setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["LEMMA5"]
 
@@ -43,20 +45,31 @@ class Settings:
     """Of the search for the best variances."""
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     """The KL that orthogonal columns save: in closed form, with a tanh, and in trained decoders."""
     cases = _cases(settings, place.device)
-    found = [*_linear(cases), *_tanh(cases)]
-    tables, missing = trained(settings.setups, place)
-    shown = {"cases": cases}
-    if tables:
-        found += list(_trained(tables["members"]))
-        shown |= {name: tables[name] for name in ("members", "trainings")}
-    return Outcome((*found, *missing), shown, NOTE)
+    return {"cases": cases, **select([trained(settings.setups, place)], "members")}
+
+
+def judge(tables: Tables) -> Judgement:
+    """The saving of linear and of tanh decoders, and the gap of trained ones."""
+    return judgement(tables, _findings, NOTE)
+
+
+def _findings(tables: Tables) -> Iterator[Finding]:
+    yield from _linear(tables["cases"])
+    yield from _tanh(tables["cases"])
+    if "members" in tables:
+        yield from _trained(tables["members"])
 
 
 def _cases(settings: Settings, device: torch.device) -> pd.DataFrame:
-    """Random M = UΣVᵀ against UΣ: what the least loss at a given Σ log σ² is, for f linear and tanh."""
+    """Random M = UΣVᵀ against UΣ: by how much the least loss at a given Σ log σ² differs, for f linear and tanh.
+
+    One row per number of ``latents``, ``size`` and matrix: its Hadamard ``gap``; ``singular``, the difference of
+    Σ log of singular values, which the proof takes for the bound; ``saved_linear`` and ``saved_tanh``, the −Σ log σ²
+    that orthogonal columns save at the same loss; ``off_linear``, the first of them less twice the gap.
+    """
     import pandas as pd
 
     draw = torch.Generator().manual_seed(0)
@@ -80,15 +93,15 @@ def _cases(settings: Settings, device: torch.device) -> pd.DataFrame:
         one = {"latents": latent, "size": sizes.numpy(), "gap": gap.repeat(many).numpy()}
         one["singular"] = (singular[0] - singular[1]).repeat(many).numpy()
         for form in ("linear", "tanh"):
-            for kind, matrix in (("turned", turned), ("plain", plain)):
-                given = (matrix.repeat(many, 1, 1).to(device), budget.to(device))
-                one[f"{form}_{kind}"] = _least(*given, form, settings.steps).log().cpu().numpy()
+            losses = [
+                _least(matrix.repeat(many, 1, 1).to(device), budget.to(device), form, settings.steps)
+                for matrix in (turned, plain)
+            ]
+            # at the same loss the budgets differ by latents times the difference of log losses
+            one[f"saved_{form}"] = latent * (losses[0] / losses[1]).log().cpu().numpy()
         parts.append(pd.DataFrame(one))
     table = pd.concat(parts, ignore_index=True)
-    for form in ("linear", "tanh"):
-        # at the same loss the budgets differ by latents times the difference of log losses
-        table[f"saved_{form}"] = table["latents"] * (table[f"{form}_turned"] - table[f"{form}_plain"])
-    return table
+    return table.assign(off_linear=table["saved_linear"] - 2 * table["gap"])
 
 
 def _least(matrix: Tensor, budget: Tensor, form: str, steps: int) -> Tensor:
@@ -120,7 +133,7 @@ def _least(matrix: Tensor, budget: Tensor, form: str, steps: int) -> Tensor:
 
 
 def _linear(cases: pd.DataFrame) -> Iterator[Finding]:
-    off = float((cases["saved_linear"] - 2 * cases["gap"]).abs().max())
+    off = float(cases["off_linear"].abs().max())
     yield Finding(
         "linear local decoders: largest difference of the −Σ log σ² saved and twice the Hadamard gap",
         "0",
@@ -175,10 +188,10 @@ NOTE = (
 )
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """What a tanh leaves of the saving, and trained decoders before and after a rotation."""
-    cases = outcome.tables["cases"]
-    parts = list(worlds(outcome.tables["members"])) if "members" in outcome.tables else []
+    cases = tables["cases"]
+    parts = list(worlds(tables["members"])) if "members" in tables else []
     figure, axes = panels(
         ["saving with a tanh", *(NAMES[world] for world, _ in parts)], width=3.5, height=2.6
     )
@@ -215,5 +228,6 @@ LEMMA5 = Artefact(
         "full": Settings(ROWS, matrices=300),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

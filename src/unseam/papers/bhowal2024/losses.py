@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
 from unseam.papers.bhowal2024.rows import (
     PRINTED,
     cells_of,
     dots,
+    judgement,
     published_cell,
     steps_in_words,
     where_measured,
     worlds,
 )
 from unseam.papers.bhowal2024.rules import SETTLED, SETTLED_RULE, moved, score_findings, unsettled
-from unseam.papers.bhowal2024.runs import codes_scored, trained
-from unseam.papers.bhowal2024.scores import TABLES, Settings
-from unseam.papers.bhowal2024.setups import LAPTOP, MANY_SPRITES, NAMES, SPRITES, Likelihood, Setup, smoke
+from unseam.papers.bhowal2024.runs import codes_scored, select, trained
+from unseam.papers.bhowal2024.scores import TABLES
+from unseam.papers.bhowal2024.setups import (
+    LAPTOP,
+    MANY_SPRITES,
+    NAMES,
+    SPRITES,
+    Likelihood,
+    Settings,
+    Setup,
+    smoke,
+)
 from unseam.papers.rolinek2019.cells import CELL_RULE, ORDER_RULE
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["LOSSES"]
 
@@ -45,25 +58,25 @@ PALETTE = (*COLOURS, "#56B4E9")
 """With another of Okabe and Ito's, since there are more trainings than colours."""
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     """Train the three models under every loss, and with both decoders, and score them."""
-    import pandas as pd
-
-    found, paths, trainings = [], [], []
+    parts = []
     for setup in settings.setups:
-        tables, missing = trained((setup,), place, follow=codes_scored)
-        if missing:
-            return Outcome(missing, {})
-        words = _words(setup)
-        path = tables["path"]
-        found += [finding._replace(quantity=f"{words}, {finding.quantity}") for finding in _findings(path)]
-        paths.append(path.assign(loss=words))
-        trainings.append(tables["trainings"].assign(loss=words))
-    joined = {
-        "path": pd.concat(paths, ignore_index=True),
-        "trainings": pd.concat(trainings, ignore_index=True),
-    }
-    return Outcome(tuple(found), joined, NOTE)
+        tables = trained((setup,), place, follow=codes_scored)
+        named = {name: tables[name].assign(loss=_words(setup)) for name in tables if name != "missing"}
+        parts.append(tables | named)
+    return select(parts, "path")
+
+
+def judge(tables: Tables) -> Judgement:
+    """Each loss and decoder by itself."""
+    return judgement(tables, lambda found: _every_loss(found["path"]), NOTE)
+
+
+def _every_loss(path: pd.DataFrame) -> Iterator[Finding]:
+    for loss, own in path.groupby("loss", sort=False):
+        for finding in _findings(own):
+            yield finding._replace(quantity=f"{loss}, {finding.quantity}")
 
 
 def _words(setup: Setup) -> str:
@@ -151,9 +164,9 @@ NOTE = (
 
 
 @where_measured
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Scores of models under each loss beside published cells."""
-    path = outcome.tables["path"]
+    path = tables["path"]
     ends = {str(loss): _ends(part) for loss, part in path.groupby("loss", sort=False)}
     ((world, _),) = worlds(path)
     names = [one.family for one, _ in cells_of(path)]
@@ -215,5 +228,6 @@ LOSSES = Artefact(
         ),  # the printed loss and network in full and at 12 000 steps, the others for as long as could be afforded
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

@@ -44,11 +44,7 @@ Rows = list[dict[str, Any]]
 
 
 class Measured(NamedTuple):
-    """Rows of the tables of :class:`~unseam.papers.bhowal2024.runs.Followed`, without the last.
-
-    >>> Measured([], [], [], [], []).fits
-    []
-    """
+    """Rows of the tables of :class:`~unseam.papers.bhowal2024.runs.Followed`, without the last."""
 
     members: Rows
     points: Rows

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Outcome
+from unseam.papers.artefact import Finding, Judgement
 from unseam.papers.bhowal2024.runs import at_cell
 from unseam.papers.bhowal2024.setups import CELLS, NAMES, Cell
 from unseam.papers.rolinek2019.cells import Published
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from unseam.papers.artefact import Tables
+
 __all__ = [
     "PRINTED",
     "cells_of",
     "dots",
     "draw_cells",
     "groups_of",
+    "judgement",
     "published_cell",
     "steps_in_words",
     "where_measured",
@@ -78,41 +81,61 @@ def cells_of(table: pd.DataFrame, cells: Sequence[Cell] = CELLS) -> Iterator[tup
             yield one, own
 
 
-def where_measured(draw: Callable[[Outcome], Figure]) -> Callable[[Outcome], Figure]:
-    """The figure of an artefact, or one that says that its data are not here.
+def judgement(tables: Tables, findings: Callable[[Tables], Iterable[Finding]], note: str) -> Judgement:
+    """Findings from the measured tables, then one for each data set whose file is missing.
 
-    >>> len(where_measured(lambda outcome: None)(Outcome((), {})).axes)
+    >>> import pandas as pd
+    >>> absent = pd.DataFrame({"world": ["mpi3d"], "need": ["its file"]})
+    >>> judgement({"missing": absent}, lambda tables: [], "").findings[0].verdict
+    'cannot be run here'
+    """
+    missing = [
+        Finding(NAMES[str(row["world"])], "", None, None, None, "cannot be run here", str(row["need"]))
+        for row in (tables["missing"].to_dict("records") if "missing" in tables else ())
+    ]
+    if not _measured(tables):
+        return Judgement(tuple(missing))
+    return Judgement((*findings(tables), *missing), note)
+
+
+def where_measured(draw: Callable[[Tables], Figure]) -> Callable[[Tables], Figure]:
+    """The figure of an artefact, or one that says that its data sets are missing.
+
+    >>> len(where_measured(lambda tables: None)({}).axes)
     1
     """
 
     @functools.wraps(draw)
-    def drawn(outcome: Outcome) -> Figure:
-        if not outcome.tables:
+    def drawn(tables: Tables) -> Figure:
+        if not _measured(tables):
             return panels(["the data sets are not here"], width=3.6, height=1.0)[0]
-        return draw(outcome)
+        return draw(tables)
 
     return drawn
 
 
+def _measured(tables: Tables) -> bool:
+    return bool(tables.keys() - {"missing"})
+
+
 def draw_cells(
-    outcome: Outcome,
+    members: pd.DataFrame,
     shown: Sequence[tuple[str, str, Mapping[str, Mapping[str, Published]] | None]],
     *,
     more: Sequence[str] = (),
 ) -> tuple[Figure, list[Any]]:
-    """Models as dots beside published mean ± standard deviation: a row of panels a score, a column a data set.
+    """Models as dots beside published mean ± standard deviation: a row of panels per score, a column per data set.
 
     Args:
-        outcome: with a table of members.
+        members: one row per model.
         shown: column, words and published cells of each score.
         more: titles of a last row of panels, which are returned empty.
 
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"world": ["sprites"], "family": ["VAE"], "beta": [1.0], "a": [0.5]})
-    >>> len(draw_cells(Outcome((), {"members": rows}), [("a", "A", None)])[0].axes)
+    >>> len(draw_cells(rows, [("a", "A", None)])[0].axes)
     1
     """
-    members = outcome.tables["members"]
     parts = list(worlds(members))
     titles = [f"{words}\n{NAMES[world]}" for _, words, _ in shown for world, _ in parts]
     rows = len(shown) + bool(more)

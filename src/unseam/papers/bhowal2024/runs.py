@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unseam.data import MissingFileError, World, place
-from unseam.papers.artefact import Finding, Workplace, not_here
+from unseam.papers.artefact import Workplace
 from unseam.papers.bhowal2024.measures import COLUMNS, SCORES, measured, scores
 from unseam.papers.bhowal2024.released import ROWS as SIGN_COLUMNS
-from unseam.papers.bhowal2024.setups import CELLS, NAMES, Cell, Group, Setup
+from unseam.papers.bhowal2024.setups import CELLS, Cell, Group, Setup
 from unseam.papers.kept import digest, kept
 from unseam.training import Ensemble, provenance, stack_trials, training_index, training_steps
 from unseam.training.progress import choose
@@ -19,13 +19,15 @@ from unseam.training.progress import choose
 if TYPE_CHECKING:
     import pandas as pd
 
+    from unseam.papers.artefact import Tables
+
 __all__ = [
     "CodesScored",
     "Followed",
-    "Trained",
     "at_cell",
     "codes_scored",
     "followed",
+    "select",
     "trained",
     "trained_groups",
 ]
@@ -35,11 +37,7 @@ RECORDS = 20
 
 
 class Followed(NamedTuple):
-    """A cell of a setup, trained and measured; every table names its rows by ``family``, ``beta`` and ``seed``.
-
-    >>> Followed._fields
-    ('members', 'path', 'points', 'fits', 'signs', 'columns', 'trainings')
-    """
+    """A cell of a setup, trained and measured; every table names its rows by ``family``, ``beta`` and ``seed``."""
 
     members: pd.DataFrame
     """A row a model: the keys of :func:`~unseam.papers.bhowal2024.measures.measured`."""
@@ -58,28 +56,11 @@ class Followed(NamedTuple):
 
 
 class CodesScored(NamedTuple):
-    """A cell of a setup whose codes alone are of interest.
-
-    >>> CodesScored._fields
-    ('path', 'trainings')
-    """
+    """A cell of a setup whose codes alone are of interest."""
 
     path: pd.DataFrame
     """As in :class:`Followed`; rows of the last step are the scores at the end."""
     trainings: pd.DataFrame
-
-
-class Trained(NamedTuple):
-    """Rows of an artefact: what was measured, and what could not be.
-
-    >>> Trained._fields
-    ('tables', 'missing')
-    """
-
-    tables: dict[str, pd.DataFrame]
-    """Those of every cell over all data sets that are there, with a column ``world``; none if none is."""
-    missing: tuple[Finding, ...]
-    """A finding for each data set whose file is not there."""
 
 
 def followed(setup: Setup, cell: Cell, where: Workplace) -> Followed:
@@ -125,53 +106,68 @@ def trained(
     *,
     cells: Sequence[Cell] = CELLS,
     follow: Callable[[Setup, Cell, Workplace], Followed | CodesScored] = followed,
-) -> Trained:
-    """All cells of all setups whose data are there, by :func:`followed` or another way.
+) -> dict[str, pd.DataFrame]:
+    """Tables of all cells of all setups whose data files exist, with a column ``world``.
+
+    A table ``missing`` has a row per data set whose file is missing: its ``world``, and what it takes to get it
+    (``need``).
 
     >>> import torch
     >>> from unseam.papers.bhowal2024.setups import FACES, smoke
-    >>> trained((smoke(FACES),), Workplace(torch.device("cpu"))).missing[0].verdict
-    'cannot be run here'
+    >>> list(trained((smoke(FACES),), Workplace(torch.device("cpu"))))
+    ['missing']
     """
-    import pandas as pd
-
-    parts: list[dict[str, pd.DataFrame]] = []
-    missing = []
+    parts: list[Tables] = []
     for setup in setups:
         try:
             setup.load()
         except MissingFileError as error:
-            missing.append(not_here(NAMES[setup.world], error))
+            parts.append(_missing(setup.world, error))
             continue
         for cell in cells:
             found = follow(setup, cell, where)._asdict()
             parts.append({name: table.assign(world=setup.world) for name, table in found.items()})
-    tables = {
-        name: pd.concat([part[name] for part in parts], ignore_index=True)
-        for name in (parts[0] if parts else ())
-    }
-    return Trained(tables, tuple(missing))
+    return _joined(parts)
 
 
-def trained_groups(
-    groups: Sequence[Group], where: Workplace
-) -> tuple[list[dict[str, pd.DataFrame]], tuple[Finding, ...]]:
-    """Tables of every group whose data are there, members with their ``steps``; and what is missing, named once.
+def trained_groups(groups: Sequence[Group], where: Workplace) -> list[dict[str, pd.DataFrame]]:
+    """:func:`trained` for each group; members have a column ``steps``."""
+    found = [trained((group.setup,), where, cells=group.cells) for group in groups]
+    for tables, group in zip(found, groups, strict=True):
+        if "members" in tables:
+            tables["members"] = tables["members"].assign(steps=group.setup.steps)
+    return found
 
-    >>> import torch
-    >>> from unseam.papers.bhowal2024.setups import FACES, smoke
-    >>> found, missing = trained_groups([Group(smoke(FACES), CELLS)] * 2, Workplace(torch.device("cpu")))
-    >>> len(found), len(missing)
-    (0, 1)
+
+def select(parts: Sequence[Tables], *names: str) -> dict[str, pd.DataFrame]:
+    """These tables of several groups, one below the other, with ``trainings`` and ``missing`` where there are any.
+
+    >>> import pandas as pd
+    >>> absent = {"missing": pd.DataFrame({"world": ["mpi3d"], "need": ["its file"]})}
+    >>> len(select([absent, absent], "members")["missing"])
+    1
     """
-    found: list[dict[str, pd.DataFrame]] = []
-    missing: dict[Finding, None] = {}
-    for group in groups:
-        tables, absent = trained((group.setup,), where, cells=group.cells)
-        missing |= dict.fromkeys(absent)
-        if tables:
-            found.append(tables | {"members": tables["members"].assign(steps=group.setup.steps)})
-    return found, tuple(missing)
+    shown = (*names, "trainings", "missing")
+    return _joined([{name: tables[name] for name in shown if name in tables} for tables in parts])
+
+
+def _missing(world: str, error: MissingFileError) -> dict[str, pd.DataFrame]:
+    import pandas as pd
+
+    return {"missing": pd.DataFrame({"world": [world], "need": [error.need]})}
+
+
+def _joined(parts: Sequence[Tables]) -> dict[str, pd.DataFrame]:
+    import pandas as pd
+
+    names = dict.fromkeys(name for tables in parts for name in tables)
+    joined = {
+        name: pd.concat([tables[name] for tables in parts if name in tables], ignore_index=True)
+        for name in names
+    }
+    if "missing" in joined:
+        joined["missing"] = joined.pop("missing").drop_duplicates(ignore_index=True)
+    return joined
 
 
 def at_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS
-from unseam.papers.artefact import Artefact, Outcome, Scale, Workplace
-from unseam.papers.bhowal2024.rows import cells_of, draw_cells, where_measured, worlds
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+from unseam.papers.bhowal2024.rows import cells_of, draw_cells, judgement, where_measured, worlds
 from unseam.papers.bhowal2024.rules import SETTLED_RULE, moved, score_findings
-from unseam.papers.bhowal2024.runs import trained
-from unseam.papers.bhowal2024.setups import LAPTOP, NAMES, ROWS, SHAPES, SMOKE, Setup, smoke
+from unseam.papers.bhowal2024.runs import select, trained
+from unseam.papers.bhowal2024.setups import NAMES, PRESETS, SHAPES, SMOKE, Settings, smoke
 from unseam.papers.rolinek2019.cells import CELL_RULE, ORDER_RULE, Published
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["MIG", "MIG_SUP", "TABLE4", "TABLE5", "TABLES", "draw_settling"]
 
@@ -65,32 +66,24 @@ RULE = (
 )
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Data sets whose three models are scored."""
-
-    setups: tuple[Setup, ...]
+def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
+    """MIG and MIG-sup of every model, in several normalisations, at the end of training and before."""
+    return select([trained(settings.setups, place)], "members", "path")
 
 
-def measure_mig(settings: Settings, place: Workplace) -> Outcome:
-    """MIG of every model."""
-    return _measure(settings, place, "mig", "MIG", MIG)
+def judge_mig(tables: Tables) -> Judgement:
+    """Cells and orders of Table 4."""
+    return judgement(tables, lambda found: _findings(found, "mig", "MIG", MIG), NOTE)
 
 
-def measure_mig_sup(settings: Settings, place: Workplace) -> Outcome:
-    """MIG-sup of every model, with both normalisations in the table."""
-    return _measure(settings, place, "mig_sup", "MIG-sup", MIG_SUP)
+def judge_mig_sup(tables: Tables) -> Judgement:
+    """Cells and orders of Table 5."""
+    return judgement(tables, lambda found: _findings(found, "mig_sup", "MIG-sup", MIG_SUP), NOTE)
 
 
-def _measure(settings: Settings, place: Workplace, name: str, words: str, published: Scores) -> Outcome:
-    tables, missing = trained(settings.setups, place)
-    if not tables:
-        return Outcome(missing, {})
-    members = tables["members"]
+def _findings(tables: Tables, name: str, words: str, published: Scores) -> Iterator[Finding]:
     moving = moved(tables["path"], name)
-    found = score_findings(members, name, words, published, larger_is_better=True, moving=moving)
-    shown = {name: tables[name] for name in ("members", "path", "trainings")}
-    return Outcome((*found, *missing), shown, NOTE)
+    return score_findings(tables["members"], name, words, published, larger_is_better=True, moving=moving)
 
 
 NOTE = (
@@ -102,23 +95,23 @@ NOTE = (
 
 
 @where_measured
-def draw_mig(outcome: Outcome) -> Figure:
+def draw_mig(tables: Tables) -> Figure:
     """MIG, in the entropy form and binned, models beside published cells, and how it settled."""
-    return _draw(outcome, "mig", "MIG", MIG, ("mig_binned", "MIG, binned"))
+    return _draw(tables, "mig", "MIG", MIG, ("mig_binned", "MIG, binned"))
 
 
 @where_measured
-def draw_mig_sup(outcome: Outcome) -> Figure:
+def draw_mig_sup(tables: Tables) -> Figure:
     """MIG-sup in the entropy form, and binned by the code's entropy, and how it settled."""
     return _draw(
-        outcome, "mig_sup", "MIG-sup", MIG_SUP, ("mig_sup_code", "MIG-sup, binned, by the code's entropy")
+        tables, "mig_sup", "MIG-sup", MIG_SUP, ("mig_sup_code", "MIG-sup, binned, by the code's entropy")
     )
 
 
-def _draw(outcome: Outcome, name: str, words: str, published: Scores, other: tuple[str, str]) -> Figure:
-    path = outcome.tables["path"]
+def _draw(tables: Tables, name: str, words: str, published: Scores, other: tuple[str, str]) -> Figure:
+    path = tables["path"]
     titles = [f"{words} while training\n{NAMES[world]}" for world, _ in worlds(path)]
-    figure, rest = draw_cells(outcome, [(name, words, published), (*other, published)], more=titles)
+    figure, rest = draw_cells(tables["members"], [(name, words, published), (*other, published)], more=titles)
     for panel, (_, part) in zip(rest, worlds(path), strict=True):
         draw_settling(panel, part, name)
     return figure
@@ -143,18 +136,14 @@ def draw_settling(panel: Any, part: pd.DataFrame, name: str) -> None:
     panel.legend(fontsize=7, frameon=False, ncols=3, loc="upper left")
 
 
-PRESETS: dict[Scale, Settings] = {
-    "smoke": Settings(SMOKE),
-    "laptop": Settings(LAPTOP),
-    "full": Settings(ROWS),
-}
 TABLE4 = Artefact(
     key="bhowal2024.table4",
     title="Table 4: MIG of VAE, β-VAE and β-TCVAE",
     claim="β-TCVAE and β-VAE disentangle better than VAE by MIG, on every data set.",
     criterion=RULE,
     presets=PRESETS | {"smoke": Settings((*SMOKE, smoke(SHAPES)))},
-    measure=measure_mig,
+    measure=measure,
+    judge=judge_mig,
     draw=draw_mig,
 )
 TABLE5 = Artefact(
@@ -163,6 +152,7 @@ TABLE5 = Artefact(
     claim="β-TCVAE and β-VAE disentangle better than VAE by MIG-sup, on every data set.",
     criterion=RULE,
     presets=PRESETS,
-    measure=measure_mig_sup,
+    measure=measure,
+    judge=judge_mig_sup,
     draw=draw_mig_sup,
 )

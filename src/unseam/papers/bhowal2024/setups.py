@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from unseam.data import World, load
-from unseam.papers.artefact import ByItself
+from unseam.papers.artefact import ByItself, Scale
 from unseam.trial import Trial
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "MANY_SPRITES",
     "MPI3D",
     "NAMES",
+    "PRESETS",
     "ROWS",
     "SHAPES",
     "SMOKE",
@@ -27,6 +28,7 @@ __all__ = [
     "Group",
     "GroupSettings",
     "Likelihood",
+    "Settings",
     "Setup",
     "smoke",
 ]
@@ -186,6 +188,13 @@ class Setup(ByItself):
 
 
 @dataclass(frozen=True)
+class Settings:
+    """Data sets whose three models are measured."""
+
+    setups: tuple[Setup, ...]
+
+
+@dataclass(frozen=True)
 class Group(ByItself):
     """Cells of a data set whose models are compared with each other."""
 
@@ -282,3 +291,9 @@ LAPTOP = (
 
 MIG of β-TCVAEs hardly moves between 1 000 and 2 000 steps, and comes to rest three times as high after 14 000.
 """
+PRESETS: dict[Scale, Settings] = {
+    "smoke": Settings(SMOKE),
+    "laptop": Settings(LAPTOP),
+    "full": Settings(ROWS),
+}
+"""Of the artefacts that show all data sets."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
-from unseam.papers.bhowal2024.rows import PRINTED, cells_of, where_measured, worlds
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+from unseam.papers.bhowal2024.rows import PRINTED, cells_of, judgement, where_measured, worlds
 from unseam.papers.bhowal2024.rules import PAIRED_RULE, paired, unsettled
-from unseam.papers.bhowal2024.runs import at_cell, trained
-from unseam.papers.bhowal2024.setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
+from unseam.papers.bhowal2024.runs import at_cell, select, trained
+from unseam.papers.bhowal2024.setups import NAMES, PRESETS, Settings
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["TABLE1", "TABLE2"]
 
@@ -45,36 +46,28 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Data sets whose three models are measured."""
-
-    setups: tuple[Setup, ...]
+def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
+    """Held-out errors of local decoders, and of the stochastic loss that they and the Jacobian predict."""
+    return select([trained(settings.setups, place)], "members", "fits")
 
 
-def measure_local(settings: Settings, place: Workplace) -> Outcome:
-    """Held-out errors of both local decoders."""
-    tables, missing = trained(settings.setups, place)
-    found = _reductions(tables, LOCAL, "linear", "nonlinear")
-    return Outcome((*found, *missing), _shown(tables), NOTE if tables else "")
+def judge_local(tables: Tables) -> Judgement:
+    """The errors of both local decoders."""
+    return judgement(tables, lambda found: _reductions(found, LOCAL, "linear", "nonlinear"), NOTE)
 
 
-def measure_loss(settings: Settings, place: Workplace) -> Outcome:
+def judge_loss(tables: Tables) -> Judgement:
     """Errors of the stochastic loss by the Jacobian, by a linear and by a non-linear local decoder."""
-    tables, missing = trained(settings.setups, place)
-    found = [
-        *_reductions(tables, LOSS, "total_jacobian", "total_nonlinear"),
-        *_reductions(tables, None, "loss_jacobian", "loss_nonlinear"),
-        *_reductions(tables, None, "loss_linear", "loss_nonlinear"),
-    ]
-    return Outcome((*found, *missing), _shown(tables), LOSS_NOTE if tables else "")
+    return judgement(tables, _losses, LOSS_NOTE)
 
 
-def _reductions(
-    tables: Mapping[str, pd.DataFrame], published: Errors | None, worse: str, better: str
-) -> Iterator[Finding]:
-    if not tables:
-        return
+def _losses(tables: Tables) -> Iterator[Finding]:
+    yield from _reductions(tables, LOSS, "total_jacobian", "total_nonlinear")
+    yield from _reductions(tables, None, "loss_jacobian", "loss_nonlinear")
+    yield from _reductions(tables, None, "loss_linear", "loss_nonlinear")
+
+
+def _reductions(tables: Tables, published: Errors | None, worse: str, better: str) -> Iterator[Finding]:
     for world, part in worlds(tables["members"]):
         fits = tables["fits"][tables["fits"]["world"] == world]
         for one, own in cells_of(part):
@@ -96,10 +89,6 @@ def _settling_of(fits: pd.DataFrame) -> tuple[float, str]:
     return moved, f"errors moved by {100 * moved:.2g} % from {path.index[-2]} to {path.index[-1]} steps"
 
 
-def _shown(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    return {name: tables[name] for name in ("members", "fits", "trainings") if name in tables}
-
-
 NOTE = (
     "Errors are held-out squared errors of the local decoder as a share of the stochastic loss E‖d(μ + ε) − d(μ)‖², so "
     "that 1 is the error of predicting no change at all. Both forms have the same noises, start, optimiser, rate and "
@@ -115,26 +104,26 @@ LOSS_NOTE = (
 
 
 @where_measured
-def draw_local(outcome: Outcome) -> Figure:
-    """Errors of both local decoders, a line a model, and how they settled."""
-    return _draw(outcome, ("linear", "nonlinear"), path=True)
+def draw_local(tables: Tables) -> Figure:
+    """Errors of both local decoders, one line per model, and how they converged."""
+    return _draw(tables, ("linear", "nonlinear"), path=True)
 
 
 @where_measured
-def draw_loss(outcome: Outcome) -> Figure:
-    """Errors of the stochastic loss, a line a model."""
-    return _draw(outcome, ("loss_jacobian", "loss_linear", "loss_nonlinear"), path=False)
+def draw_loss(tables: Tables) -> Figure:
+    """Errors of the stochastic loss, one line per model."""
+    return _draw(tables, ("loss_jacobian", "loss_linear", "loss_nonlinear"), path=False)
 
 
-def _draw(outcome: Outcome, names: tuple[str, ...], *, path: bool) -> Figure:
-    parts = list(worlds(outcome.tables["members"]))
+def _draw(tables: Tables, names: tuple[str, ...], *, path: bool) -> Figure:
+    parts = list(worlds(tables["members"]))
     titles = [NAMES[world] for world, _ in parts]
     titles += [f"{NAMES[world]}: settling" for world, _ in parts] if path else []
     figure, axes = panels(titles, rows=1 + path, width=4.2, height=2.5)
     for panel, (_, part) in zip(axes, parts, strict=False):
         _lines(panel, part, names)
     if path:
-        for panel, (_, part) in zip(axes[len(parts) :], worlds(outcome.tables["fits"]), strict=True):
+        for panel, (_, part) in zip(axes[len(parts) :], worlds(tables["fits"]), strict=True):
             _settling(panel, part)
     axes[0].set_ylabel("relative error, held out", fontsize=8)
     return figure
@@ -177,11 +166,6 @@ def _settling(panel: Any, part: pd.DataFrame) -> None:
     panel.legend(fontsize=7, frameon=False)
 
 
-PRESETS: dict[Scale, Settings] = {
-    "smoke": Settings(SMOKE),
-    "laptop": Settings(LAPTOP),
-    "full": Settings(ROWS),
-}
 TABLE1 = Artefact(
     key="bhowal2024.table1",
     title="Table 1: local decoder, linear against one non-linearity",
@@ -190,7 +174,8 @@ TABLE1 = Artefact(
     criterion=f"{PAIRED_RULE} Nothing is reproduced by fits that have not settled, whose error changes by more than "
     "1 % over the last doubling of their steps.",
     presets=PRESETS,
-    measure=measure_local,
+    measure=measure,
+    judge=judge_local,
     draw=draw_local,
 )
 TABLE2 = Artefact(
@@ -200,6 +185,7 @@ TABLE2 = Artefact(
     criterion=f"{PAIRED_RULE} Fits must have settled as in Table 1. The control asks whether the non-linear fit also "
     "does better than a linear one.",
     presets=PRESETS,
-    measure=measure_loss,
+    measure=measure,
+    judge=judge_loss,
     draw=draw_loss,
 )

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
 from unseam.papers.bhowal2024.correlations import judged, rank_correlation
-from unseam.papers.bhowal2024.rows import PRINTED, cells_of, draw_cells, where_measured, worlds
+from unseam.papers.bhowal2024.rows import (
+    PRINTED,
+    cells_of,
+    draw_cells,
+    judgement,
+    where_measured,
+    worlds,
+)
 from unseam.papers.bhowal2024.rules import (
     PAIRED_ORDER_RULE,
     SETTLED,
@@ -20,15 +26,17 @@ from unseam.papers.bhowal2024.rules import (
     score_findings,
     unsettled,
 )
-from unseam.papers.bhowal2024.runs import trained
+from unseam.papers.bhowal2024.runs import select, trained
 from unseam.papers.bhowal2024.scores import TABLES, draw_settling
-from unseam.papers.bhowal2024.setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
+from unseam.papers.bhowal2024.setups import NAMES, PRESETS, Settings
 from unseam.papers.bhowal2024.signs import relative
 from unseam.papers.rolinek2019.cells import CELL_RULE, Published, mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["FIGURE4", "OD", "TABLE6", "with_od"]
 
@@ -64,13 +72,6 @@ PLOTTED = ("od_paper", "od_invariant")
 """Forms that scores are drawn against."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Data sets whose three models are compared."""
-
-    setups: tuple[Setup, ...]
-
-
 def with_od(
     members: pd.DataFrame, points: pd.DataFrame, *, compared: Sequence[str] = ("world", "seed")
 ) -> pd.DataFrame:
@@ -101,18 +102,29 @@ def with_od(
     return members.merge(means, on=model, how="left", validate="one_to_one")
 
 
-def measure_table(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     """The score of every model by the definition, and in the form that needs no other model."""
-    tables, missing = trained(settings.setups, place)
-    if not tables:
-        return Outcome(missing, {})
-    members = with_od(tables["members"], tables["points"])
-    found = [
-        *score_findings(members, "od_paper", FORMS["od_paper"], OD, larger_is_better=False, compare=by_seed),
-        *_invariant(members),
-    ]
-    shown = {"members": members, "path": tables["path"], "trainings": tables["trainings"]}
-    return Outcome((*found, *missing), shown, NOTE)
+    tables = trained(settings.setups, place)
+    if "members" in tables:
+        tables["members"] = with_od(tables["members"], tables["points"])
+    return select([tables], "members", "path")
+
+
+def judge_table(tables: Tables) -> Judgement:
+    """Cells and orders of Table 6, and its orders in the invariant form."""
+    return judgement(tables, lambda found: _findings(found["members"]), NOTE)
+
+
+def judge_figure(tables: Tables) -> Judgement:
+    """Rank correlation of both scores with the OD-Score, over the models of each data set."""
+    return judgement(tables, _correlations, NOTE)
+
+
+def _findings(members: pd.DataFrame) -> Iterator[Finding]:
+    yield from score_findings(
+        members, "od_paper", FORMS["od_paper"], OD, larger_is_better=False, compare=by_seed
+    )
+    yield from _invariant(members)
 
 
 def _invariant(members: pd.DataFrame) -> Iterator[Finding]:
@@ -123,26 +135,14 @@ def _invariant(members: pd.DataFrame) -> Iterator[Finding]:
             yield by_seed(words, part, "od_invariant", low, high)
 
 
-def measure_figure(settings: Settings, place: Workplace) -> Outcome:
-    """Rank correlation of both scores with the OD-Score, over the models of each data set."""
-    tables, missing = trained(settings.setups, place)
-    if not tables:
-        return Outcome(missing, {})
-    members = with_od(tables["members"], tables["points"])
-    found = [
-        unsettled(
-            judged(
-                f"{NAMES[world]}: rank correlation of {words} and {FORMS[form]}",
-                rank_correlation(part, form, name),
-            ),
-            max(change for (where, _), change in moved(tables["path"], name).items() if where == world),
-            SETTLED,
-        )
-        for world, part in worlds(members)
-        for name, words, _ in TABLES
-        for form in ("od_paper", "od_invariant", "od_invariant_fit")
-    ]
-    return Outcome((*found, *missing), {"members": members, "trainings": tables["trainings"]}, NOTE)
+def _correlations(tables: Tables) -> Iterator[Finding]:
+    for world, part in worlds(tables["members"]):
+        for name, words, _ in TABLES:
+            moves = [move for (where, _), move in moved(tables["path"], name).items() if where == world]
+            for form in ("od_paper", "od_invariant", "od_invariant_fit"):
+                quantity = f"{NAMES[world]}: rank correlation of {words} and {FORMS[form]}"
+                found = judged(quantity, rank_correlation(part, form, name))
+                yield unsettled(found, max(moves), SETTLED)
 
 
 NOTE = (
@@ -153,21 +153,21 @@ NOTE = (
 
 
 @where_measured
-def draw_table(outcome: Outcome) -> Figure:
+def draw_table(tables: Tables) -> Figure:
     """Four forms of the score, models beside published cells where they are comparable, and how the gap settled."""
     shown = [(name, words, OD if name == "od_paper" else None) for name, words in FORMS.items()]
-    path = list(worlds(outcome.tables["path"]))
+    path = list(worlds(tables["path"]))
     titles = [f"Hadamard gap while training\n{NAMES[world]}" for world, _ in path]
-    figure, rest = draw_cells(outcome, shown, more=titles)
+    figure, rest = draw_cells(tables["members"], shown, more=titles)
     for panel, (_, part) in zip(rest, path, strict=True):
         draw_settling(panel, part, "gap")
     return figure
 
 
 @where_measured
-def draw_figure(outcome: Outcome) -> Figure:
-    """The layout of Figure 4, both scores by model, then against two forms of the OD-Score; a column a data set."""
-    parts = list(worlds(outcome.tables["members"]))
+def draw_figure(tables: Tables) -> Figure:
+    """The layout of Figure 4, both scores by model, then against two forms of the OD-Score; a column per data set."""
+    parts = list(worlds(tables["members"]))
     titles = [f"{words}\n{NAMES[world]}" for _, words, _ in TABLES for world, _ in parts]
     rows = 1 + len(PLOTTED)
     figure, axes = panels(titles * rows, rows=len(TABLES) * rows, width=3.4, height=2.1)
@@ -216,11 +216,6 @@ def _reach(values: Any) -> float:
     return 0.0 if lower is None else float(values.mean()) - lower
 
 
-PRESETS: dict[Scale, Settings] = {
-    "smoke": Settings(SMOKE),
-    "laptop": Settings(LAPTOP),
-    "full": Settings(ROWS),
-}
 TABLE6 = Artefact(
     key="bhowal2024.table6",
     title="Table 6: OD-Score of VAE, β-VAE and β-TCVAE",
@@ -229,7 +224,8 @@ TABLE6 = Artefact(
     "where their published means differ by more than their spreads together; the same with the invariant form, which "
     "was first asked for neighbours in the published order.",
     presets=PRESETS,
-    measure=measure_table,
+    measure=measure,
+    judge=judge_table,
     draw=draw_table,
 )
 FIGURE4 = Artefact(
@@ -240,6 +236,7 @@ FIGURE4 = Artefact(
     f"the score as defined and for its invariant form, of the Jacobian and of M_D. {SETTLED_RULE} The "
     "form of M_D and the last rule were added after the others were seen.",
     presets=PRESETS,
-    measure=measure_figure,
+    measure=measure,
+    judge=judge_figure,
     draw=draw_figure,
 )

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
-from unseam.papers.bhowal2024.rows import cells_of, where_measured, worlds
-from unseam.papers.bhowal2024.runs import trained
-from unseam.papers.bhowal2024.setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+from unseam.papers.bhowal2024.rows import cells_of, judgement, where_measured, worlds
+from unseam.papers.bhowal2024.runs import select, trained
+from unseam.papers.bhowal2024.setups import NAMES, PRESETS, Settings
 from unseam.papers.rolinek2019.cells import mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["THEOREM1C"]
 
@@ -26,21 +27,14 @@ STRICT = 0.1
 KINDS = {"": "Jacobian", "_fit": "M_D"}
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Data sets whose three models are measured."""
-
-    setups: tuple[Setup, ...]
-
-
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     """The line through (log ‖c_j‖², log σ_j²) over active latents, at every point of every model."""
-    tables, missing = trained(settings.setups, place)
-    if not tables:
-        return Outcome(missing, {})
-    found = list(_findings(tables["members"]))
-    shown = {name: tables[name] for name in ("members", "columns", "trainings")}
-    return Outcome((*found, *missing), shown, NOTE)
+    return select([trained(settings.setups, place)], "members", "columns")
+
+
+def judge(tables: Tables) -> Judgement:
+    """The slope of that line, for each model family."""
+    return judgement(tables, lambda found: _findings(found["members"]), NOTE)
 
 
 def _findings(members: pd.DataFrame) -> Iterator[Finding]:
@@ -82,9 +76,9 @@ NOTE = (
 
 
 @where_measured
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Variances against squared column lengths of one model of each family, and the law's slope."""
-    parts = list(worlds(outcome.tables["columns"]))
+    parts = list(worlds(tables["columns"]))
     if not parts:
         return panels(["fewer than two active latents"], width=3.6, height=1.0)[0]
     figure, axes = panels([NAMES[world] for world, _ in parts], width=4.0, height=3.0)
@@ -108,7 +102,8 @@ THEOREM1C = Artefact(
     "local decoder.",
     criterion="The mean over models of the slope of log σ² on log ‖c‖² over active latents (median over points) lies "
     "within 0.1 of −1, for the Jacobian and for M_D, while that with variances of other latents does not.",
-    presets={"smoke": Settings(SMOKE), "laptop": Settings(LAPTOP), "full": Settings(ROWS)},
+    presets=PRESETS,
     measure=measure,
+    judge=judge,
     draw=draw,
 )

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Verdict, Workplace
+from unseam.papers.artefact import Artefact, Finding, Judgement, Verdict, Workplace
 from unseam.papers.bhowal2024.correlations import judged, rank_correlation
 from unseam.papers.bhowal2024.neighbours import NEIGHBOURS
-from unseam.papers.bhowal2024.rows import groups_of, where_measured
-from unseam.papers.bhowal2024.runs import trained_groups
+from unseam.papers.bhowal2024.rows import groups_of, judgement, where_measured
+from unseam.papers.bhowal2024.runs import select, trained_groups
 from unseam.papers.bhowal2024.setups import (
     CELLS,
     EVERY_CELL,
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from unseam.papers.artefact import Tables
+
 __all__ = ["THEOREM2"]
 
 MOST = 0.9
@@ -43,18 +45,14 @@ CLOSE = {
 """With the sign of the correlation that (b) asks for."""
 
 
-def measure(settings: GroupSettings, place: Workplace) -> Outcome:
-    """Neighbours of every model, and their distance against its KL."""
-    import pandas as pd
+def measure(settings: GroupSettings, place: Workplace) -> dict[str, pd.DataFrame]:
+    """Neighbours of every model, their distances, and its KL."""
+    return select(trained_groups(settings.groups, place), "members")
 
-    parts, missing = trained_groups(settings.groups, place)
-    if not parts:
-        return Outcome(missing, {})
-    shown = {
-        name: pd.concat([tables[name] for tables in parts], ignore_index=True)
-        for name in ("members", "trainings")
-    }
-    return Outcome((*_findings(shown["members"]), *missing), shown, NOTE)
+
+def judge(tables: Tables) -> Judgement:
+    """Both parts of the theorem, for each group of models."""
+    return judgement(tables, lambda found: _findings(found["members"]), NOTE)
 
 
 def _findings(members: pd.DataFrame) -> Iterator[Finding]:
@@ -87,9 +85,9 @@ NOTE = (
 
 
 @where_measured
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Distance as printed, distance of means and overlap against the KL; crosses are what random pairs have."""
-    parts = list(groups_of(outcome.tables["members"]))
+    parts = list(groups_of(tables["members"]))
     shown = (
         ("near", "far", "E‖z − z'‖² of neighbours"),
         ("near_means", "far_means", "‖μ − μ'‖² of neighbours"),
@@ -130,5 +128,6 @@ THEOREM2 = Artefact(
         "full": GroupSettings((Group(MANY_SPRITES, EVERY_CELL), Group(SPRITES, CELLS), Group(SHAPES, CELLS))),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from unseam.data import MissingFileError
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace, not_here
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+from unseam.papers.rolinek2019._findings import missing_findings, missing_table
 from unseam.papers.rolinek2019.cells import ORDER_RULE, order
 from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, followed
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from unseam.papers.artefact import Tables
+
 __all__ = ["ALONG"]
 
 STYLES = dict(zip(COLUMNS, COLOURS, strict=False))
@@ -45,25 +48,33 @@ class Settings:
     setups: tuple[Setup, ...]
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
-    """Follow every model, and compare how far its distance to orthogonality falls."""
+def measure(settings: Settings, place: Workplace) -> Tables:
+    """Every model at every record, on the data sets whose files are there."""
     import pandas as pd
 
-    parts, trainings, missing = [], [], {}
+    parts, trainings, errors = [], [], {}
     for setup in settings.setups:
         for column in setup.columns:
             try:
                 runs = followed(setup, column, place)
             except MissingFileError as error:
-                missing[setup.world] = not_here(NAMES[setup.world], error)
+                errors[setup.world] = error
                 break
             parts.append(at_beta(runs.members, JUDGED[setup.world]).assign(world=setup.world))
             trainings.append(runs.trainings)
     members = pd.concat(parts, ignore_index=True)
-    members = members[~members["world"].isin(list(missing))]
-    found = [finding for _, part in members.groupby("world", sort=False) for finding in _findings(part)]
-    tables = {"members": members, "trainings": pd.concat(trainings, ignore_index=True)}
-    return Outcome((*found, *missing.values()), tables)
+    tables = {
+        "members": members[~members["world"].isin(list(errors))],
+        "trainings": pd.concat(trainings, ignore_index=True),
+    }
+    return tables | ({"missing": missing_table(errors)} if errors else {})
+
+
+def judge(tables: Tables) -> Judgement:
+    """How far the distance to orthogonality falls, on each data set."""
+    each = tables["members"].groupby("world", sort=False)
+    found = [finding for _, part in each for finding in _findings(part)]
+    return Judgement((*found, *missing_findings(tables)))
 
 
 def _findings(members: pd.DataFrame) -> list[Finding]:
@@ -83,9 +94,9 @@ def _change(runs: pd.DataFrame) -> Any:
     return (curves[curves.columns.max()] - curves[curves.columns.min()]).to_numpy()
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """A panel of DtO for each data set, then one of the score for each that has one; mean and quartiles over runs."""
-    members = outcome.tables["members"]
+    members = tables["members"]
     worlds = list(dict.fromkeys(members["world"]))
     titles = [f"DtO, {NAMES[world]}" for world in worlds]
     scored = [world for world in worlds if members[members["world"] == world][SCORE].notna().any()]
@@ -134,5 +145,6 @@ ALONG = Artefact(
         ),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Judgement, Workplace
 from unseam.papers.rolinek2019.cells import CELL_RULE, cell
 from unseam.papers.rolinek2019.runs import followed, last
 from unseam.papers.rolinek2019.setups import (
@@ -24,6 +24,8 @@ from unseam.papers.rolinek2019.table2 import DTO
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["CONVENTION"]
 
@@ -42,7 +44,7 @@ class Settings:
     setups: tuple[Setup, ...]
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Train every combination and follow its distance to orthogonality."""
     import pandas as pd
 
@@ -57,23 +59,28 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
     world = settings.setups[0].world
     members["loss"] = (members["beta"] / PRINTED[world]).round(6).map(LOSSES[world])
     members = members.dropna(subset="loss")
-    ends = last(members)
+    trainings = pd.concat([part.trainings for part in parts], ignore_index=True)
+    return {"members": members, "trainings": trainings}
+
+
+def judge(tables: Tables) -> Judgement:
+    """Every combination against the published cell."""
+    world, ends = tables["trainings"]["world"].iloc[0], last(tables["members"])
     found = [
         cell(
-            f"batches of {setup.batch_size}, {words}: DtO",
+            f"batches of {batch}, {words}: DtO",
             DTO[world]["β-VAE"],
-            ends[(ends["batch"] == setup.batch_size) & (ends["loss"] == words)]["dto"],
+            ends[(ends["batch"] == batch) & (ends["loss"] == words)]["dto"],
         )
-        for setup in settings.setups
+        for batch in ends["batch"].unique()
         for words in LOSSES[world].values()
     ]
-    trainings = pd.concat([part.trainings for part in parts], ignore_index=True)
-    return Outcome(tuple(found), {"members": members, "trainings": trainings})
+    return Judgement(tuple(found))
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Distance to orthogonality along training, mean and quartiles over runs."""
-    members = outcome.tables["members"]
+    members = tables["members"]
     batches = sorted(members["batch"].unique())
     figure, axes = panels([f"DtO, batches of {batch}" for batch in batches], width=3.2, height=2.5)
     for panel, batch in zip(axes, batches, strict=True):
@@ -109,6 +116,7 @@ def _artefact(setup: Setup, family: Setup) -> Artefact:
             "full": Settings((family, _at(setup, 100))),
         },
         measure=measure,
+        judge=judge,
         draw=draw,
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
+from unseam.papers.artefact import Artefact, Finding, Judgement, Scale, Workplace
 from unseam.papers.ranks import centred_ranks, correlation, spearman
 from unseam.papers.rolinek2019.cells import correlated, resampled
 from unseam.papers.rolinek2019.measures import SCORE
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from unseam.papers.artefact import Tables
+
 __all__ = ["FIGURE3", "FORETOLD"]
 
 MEASURES = {
@@ -52,11 +54,19 @@ class Settings:
     epochs: tuple[int, ...] = ()
 
 
-def measure_figure(settings: Settings, place: Workplace) -> Outcome:
-    """Score against DtO over restarts, at each number of epochs and over all."""
+def measure_figure(settings: Settings, place: Workplace) -> Tables:
+    """Restarts at each number of epochs."""
     part = followed(settings.setups[0], "β-VAE", place)
     members = at_beta(part.members, settings.betas[0])
-    members = members[members["epoch"].round().isin(settings.epochs)]
+    return {
+        "members": members[members["epoch"].round().isin(settings.epochs)],
+        "trainings": part.trainings,
+    }
+
+
+def judge_figure(tables: Tables) -> Judgement:
+    """Score against DtO over restarts, at each number of epochs and over all."""
+    members = tables["members"]
     words = "all epochs: rank correlation of DtO and score"
     whole = correlated(words, members["dto"], members[SCORE], groups=members["seed"])
     many, times = members["seed"].nunique(), members["epoch"].nunique()
@@ -64,11 +74,11 @@ def measure_figure(settings: Settings, place: Workplace) -> Outcome:
     for epoch, runs in members.groupby("epoch"):
         words = f"{epoch:.0f} epochs: rank correlation of DtO and score"
         found.append(correlated(words, runs["dto"], runs[SCORE]))
-    return Outcome(tuple(found), {"members": members, "trainings": part.trainings})
+    return Judgement(tuple(found))
 
 
-def measure_foretold(settings: Settings, place: Workplace) -> Outcome:
-    """Rank correlation with the score of every measure, over restarts at the end of training."""
+def measure_foretold(settings: Settings, place: Workplace) -> Tables:
+    """Restarts at the end of training, on every data set."""
     import pandas as pd
 
     parts = [followed(setup, "β-VAE", place) for setup in settings.setups]
@@ -79,9 +89,16 @@ def measure_foretold(settings: Settings, place: Workplace) -> Outcome:
         ],
         ignore_index=True,
     )
-    found = [finding for _, part in members.groupby("world") for finding in _foretelling(part)]
-    trainings = pd.concat([part.trainings for part in parts], ignore_index=True)
-    return Outcome(tuple(found), {"members": members, "trainings": trainings})
+    return {
+        "members": members,
+        "trainings": pd.concat([part.trainings for part in parts], ignore_index=True),
+    }
+
+
+def judge_foretold(tables: Tables) -> Judgement:
+    """Rank correlation with the score of every measure."""
+    each = tables["members"].groupby("world")
+    return Judgement(tuple(finding for _, part in each for finding in _foretelling(part)))
 
 
 def _foretelling(ends: pd.DataFrame) -> list[Finding]:
@@ -121,9 +138,9 @@ def _among_alike(ends: pd.DataFrame, name: str) -> float:
     return float(correlation(np.concatenate(ranks, axis=-1)))
 
 
-def draw_figure(outcome: Outcome) -> Figure:
+def draw_figure(tables: Tables) -> Figure:
     """Score against DtO, a colour for each number of epochs."""
-    members = outcome.tables["members"]
+    members = tables["members"]
     figure, (axes,) = panels(["disentanglement score"], width=4.0, height=2.9)
     for (epoch, part), colour in zip(members.groupby("epoch"), COLOURS, strict=False):
         label = f"{epoch:.0f} epochs"
@@ -133,12 +150,13 @@ def draw_figure(outcome: Outcome) -> Figure:
     return figure
 
 
-def draw_foretold(outcome: Outcome) -> Figure:
-    """Rank correlations with their intervals, a panel a data set."""
-    worlds = list(dict.fromkeys(finding.quantity.split(":")[0] for finding in outcome.findings))
+def draw_foretold(tables: Tables) -> Figure:
+    """Rank correlations with their intervals, one panel per data set."""
+    findings = judge_foretold(tables).findings
+    worlds = list(dict.fromkeys(finding.quantity.split(":")[0] for finding in findings))
     figure, axes = panels(worlds, width=3.4, height=2.2)
     for panel, world in zip(axes, worlds, strict=True):
-        found = [finding for finding in outcome.findings if finding.quantity.startswith(f"{world}:")]
+        found = [finding for finding in findings if finding.quantity.startswith(f"{world}:")]
         names = [
             finding.quantity.split("rank correlation of ")[1].removesuffix(" and score") for finding in found
         ]
@@ -172,6 +190,7 @@ FIGURE3 = Artefact(
         "full": Settings((RESTARTS,), (JUDGED["sprites"],), (10, 30, 50)),
     },
     measure=measure_figure,
+    judge=judge_figure,
     draw=draw_figure,
 )
 _FORETOLD: dict[Scale, Settings] = {
@@ -193,5 +212,6 @@ FORETOLD = Artefact(
     "Measures that order all runs as DtO does are not counted again, which was decided after a first look.",
     presets=_FORETOLD,
     measure=measure_foretold,
+    judge=judge_foretold,
     draw=draw_foretold,
 )

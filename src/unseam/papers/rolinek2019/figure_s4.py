@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
+from unseam.papers.artefact import Artefact, Finding, Judgement, Scale, Workplace
 from unseam.papers.rolinek2019.cells import ORDER_RULE, order
 from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import followed, last
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from unseam.papers.artefact import Tables
+
 __all__ = ["FIGURE_S4"]
 
 
@@ -43,8 +45,8 @@ class Settings:
     chosen: tuple[float, ...]
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
-    """Train all values of β together and compare both ends with the chosen value."""
+def measure(settings: Settings, place: Workplace) -> Tables:
+    """All values of β at the end of training."""
     import pandas as pd
 
     parts = [followed(setup, setup.columns[0], place) for setup in settings.setups]
@@ -55,9 +57,16 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
         ],
         ignore_index=True,
     )
-    found = [finding for _, part in members.groupby("world") for finding in _findings(part)]
-    trainings = pd.concat([part.trainings for part in parts], ignore_index=True)
-    return Outcome(tuple(found), {"members": members, "trainings": trainings})
+    return {
+        "members": members,
+        "trainings": pd.concat([part.trainings for part in parts], ignore_index=True),
+    }
+
+
+def judge(tables: Tables) -> Judgement:
+    """The smallest and the largest β against the chosen one, on each data set."""
+    each = tables["members"].groupby("world")
+    return Judgement(tuple(finding for _, part in each for finding in _findings(part)))
 
 
 def _findings(ends: pd.DataFrame) -> list[Finding]:
@@ -84,9 +93,9 @@ def _findings(ends: pd.DataFrame) -> list[Finding]:
     ]
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Score above, DtO below, each against β; mean and range over runs, dashed at the chosen value."""
-    ends = outcome.tables["members"]
+    ends = tables["members"]
     figure, (score, distance) = panels(
         ["disentanglement score", "distance to orthogonality"], rows=2, width=4.4, height=2.1
     )
@@ -114,6 +123,7 @@ def _artefact(name: str, presets: dict[Scale, Settings]) -> Artefact:
         "above those at the smallest and the largest; fewer latents are active at the largest.",
         presets=presets,
         measure=measure,
+        judge=judge,
         draw=draw,
     )
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from unseam import geometry
 from unseam.data import ArrayWorld, World
 from unseam.drawing import panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
 from unseam.papers.rolinek2019.along import STYLES
 from unseam.papers.rolinek2019.cells import LEVEL, cell, correlated
 from unseam.papers.rolinek2019.measures import SCORE
@@ -23,6 +23,8 @@ from unseam.papers.rolinek2019.table2 import DISENT, DTO
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["MAPS"]
 
@@ -37,7 +39,7 @@ class Settings:
     maps: int
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Train every column on every map, and measure the map itself as one measures a decoder."""
     import pandas as pd
 
@@ -57,7 +59,7 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
     }
     ends = pd.concat(regimes, ignore_index=True).set_index("map")["mean"]
     tables["maps"]["delta_kl"] = tables["maps"]["map"].map(ends)
-    return Outcome(tuple(_findings(tables["members"], tables["maps"])), tables)
+    return tables
 
 
 def _about(world: World) -> dict[str, float]:
@@ -70,7 +72,9 @@ def _about(world: World) -> dict[str, float]:
     }
 
 
-def _findings(members: pd.DataFrame, maps: pd.DataFrame) -> list[Finding]:
+def judge(tables: Tables) -> Judgement:
+    """Published numbers among those of the maps, orders over maps, and what the map itself decides."""
+    members, maps = tables["members"], tables["maps"]
     means = members.pivot_table(index="map", columns="column", values=["dto", SCORE])
     found = [
         _among(f"{column}: {words}", cells[WORLD][column].mean, means[name][column])
@@ -96,7 +100,7 @@ def _findings(members: pd.DataFrame, maps: pd.DataFrame) -> list[Finding]:
             of="maps",
         )
     )
-    return found
+    return Judgement(tuple(found))
 
 
 def _together(members: pd.DataFrame) -> Finding:
@@ -160,9 +164,9 @@ def _paired(quantity: str, smaller: ArrayLike, larger: ArrayLike) -> Finding:
     )
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Score and DtO against the map's own DtO, mean and range over runs, published dashed; Δ_KL against variance."""
-    members, maps = outcome.tables["members"], outcome.tables["maps"].set_index("map")
+    members, maps = tables["members"], tables["maps"].set_index("map")
     titles = ["disentanglement score", "DtO of trained decoders", "Δ_KL of β-VAEs at the end"]
     figure, (score, distance, regime) = panels(titles, width=2.9, height=2.6)
     columns = [column for column in COLUMNS if (members["column"] == column).any()]
@@ -208,5 +212,6 @@ MAPS = Artefact(
         "full": Settings(_on_maps(quick(NONLINEAR), 5), 12),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

@@ -42,12 +42,7 @@ LEAST_ERROR = "least error"
 
 
 class Unseen(NamedTuple):
-    """Where members are measured.
-
-    >>> from unseam.data import load
-    >>> Unseen(load("linear", size=10), torch.arange(5), torch.arange(5, 10), 3, True).points
-    3
-    """
+    """Where members are measured."""
 
     world: World
     validation: Tensor
@@ -74,11 +69,7 @@ def regime_errors(ensemble: Ensemble, unseen: Unseen) -> Tensor:
 
 
 class LatentTerms(NamedTuple):
-    """Means over the validation items, (member, latent) each.
-
-    >>> LatentTerms._fields
-    ('kl', 'half', 'wide')
-    """
+    """Means over the validation items, (member, latent) each."""
 
     kl: Tensor
     """In nats."""

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from unseam.data import MissingFileError, place
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace, not_here
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+from unseam.papers.rolinek2019._findings import draw_missing, missing_findings, missing_table
 from unseam.papers.rolinek2019.measures import ACTIVE, LEAST_ERROR, latent_terms, least_error, missing
 from unseam.papers.rolinek2019.runs import POLARISED, prepared
-from unseam.papers.rolinek2019.setups import FASHION, NAMES, Setup, smoke
+from unseam.papers.rolinek2019.setups import FASHION, Setup, smoke
 from unseam.papers.rolinek2019.table1 import PUBLISHED
 from unseam.training import training_steps
 from unseam.training.progress import choose
@@ -23,6 +24,8 @@ from unseam.training.progress import choose
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["PARTITION"]
 
@@ -36,7 +39,7 @@ class Settings:
     setup: Setup
 
 
-def measure(settings: Settings, where: Workplace) -> Outcome:
+def measure(settings: Settings, where: Workplace) -> Tables:
     """Train, and look at Δ_KL under both partitions on the way."""
     import pandas as pd
 
@@ -44,7 +47,7 @@ def measure(settings: Settings, where: Workplace) -> Outcome:
     try:
         world = place(setup.load(), where.device)
     except MissingFileError as error:
-        return Outcome((not_here(NAMES[setup.world], error),), {})
+        return {"missing": missing_table({setup.world: error})}
     stack, ensemble, unseen, size = prepared(setup, "VAE", world, where.device)
     rows = []
     with choose(where.progress) as telling:
@@ -67,9 +70,14 @@ def measure(settings: Settings, where: Workplace) -> Outcome:
         }
         | {name: kept.flatten() for name, kept in _partitions(terms.kl, terms.half).items()}
     )
-    curves = pd.DataFrame(rows)
-    tables = {"curves": curves, "latents": latents}
-    return Outcome(tuple(_findings(curves, setup.world)), tables, _between(latents))
+    return {"curves": pd.DataFrame(rows), "latents": latents}
+
+
+def judge(tables: Tables) -> Judgement:
+    """When Δ_KL falls below 3 % for good and where it ends, under each partition."""
+    if "missing" in tables:
+        return Judgement(missing_findings(tables))
+    return Judgement(tuple(_findings(tables["curves"])), _between(tables["latents"]))
 
 
 def _between(latents: pd.DataFrame) -> str:
@@ -90,16 +98,16 @@ def _partitions(kl: Tensor, half: Tensor) -> dict[str, Tensor]:
     return {"nats": kl > ACTIVE, "least": least_error(kl, half)}
 
 
-def _findings(curves: pd.DataFrame, world: str) -> list[Finding]:
-    found = []
+def _findings(curves: pd.DataFrame) -> list[Finding]:
+    found, published = [], PUBLISHED[FASHION.world][1]
     for name, words in PARTITIONS.items():
         table = curves[curves["partition"] == name].pivot(index="epoch", columns="seed", values="delta_kl")
         above = (table.index.to_numpy()[:, None] * ~(table.to_numpy() < POLARISED)).max(0)
-        ends, allowed = table.iloc[-1].to_numpy(), FASHION.epochs * (1 - PUBLISHED[world][1] / 100)
+        ends, allowed = table.iloc[-1].to_numpy(), FASHION.epochs * (1 - published / 100)
         found += [
             Finding(
                 f"{words}: last epoch with Δ_KL above 3 %",
-                f"{PUBLISHED[world][1]} % of {FASHION.epochs:.0f}: epoch {allowed:.1f}",
+                f"{published} % of {FASHION.epochs:.0f}: epoch {allowed:.1f}",
                 float(above.mean()),
                 None,
                 None,
@@ -119,11 +127,11 @@ def _findings(curves: pd.DataFrame, world: str) -> list[Finding]:
     return found
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Δ_KL along training under both partitions, and all latents at the end."""
-    if not outcome.tables:
-        return panels(["the data set is not here"], width=3.6, height=1.0)[0]
-    curves, latents = outcome.tables["curves"], outcome.tables["latents"]
+    if "missing" in tables:
+        return draw_missing()
+    curves, latents = tables["curves"], tables["latents"]
     figure, (along, at_end) = panels(
         ["Δ_KL along training", "latents at the end: mean σ²"], width=3.4, height=2.5
     )
@@ -161,5 +169,6 @@ PARTITION = Artefact(
         "full": Settings(dataclasses.replace(FASHION, latent=10, epochs=20, seeds=4, precision="float32")),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from unseam.data import MissingFileError
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace, not_here
+from unseam.papers.artefact import Artefact, Finding, Judgement, Scale, Workplace
+from unseam.papers.rolinek2019._findings import draw_missing, missing_findings, missing_table
 from unseam.papers.rolinek2019.cells import resampled
 from unseam.papers.rolinek2019.runs import POLARISED, at_beta, followed, last
 from unseam.papers.rolinek2019.setups import (
@@ -34,6 +35,8 @@ from unseam.papers.rolinek2019.setups import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["TABLE1"]
 
@@ -59,26 +62,41 @@ class Settings:
     beta: float
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
-    """Train both and look when Δ_KL falls below 3 % for good."""
+def measure(settings: Settings, place: Workplace) -> Tables:
+    """Percentage of each run's training from which on Δ_KL stays below 3 %, and Δ_KL along training."""
     import pandas as pd
 
-    world = settings.low.world
+    setups = (settings.low, settings.high)
     try:
-        parts = [followed(setup, _column(setup), place) for setup in _both(settings)]
+        parts = [followed(setup, _column(setup), place) for setup in setups]
     except MissingFileError as error:
-        return Outcome((not_here(NAMES[world], error),), {})
-    found, curves = [], []
-    for part, setup, said in zip(parts, _both(settings), PUBLISHED[world], strict=True):
-        words = f"{setup.latent} latents: percentage of training with Δ_KL < 3 % until the end"
+        return {"missing": missing_table({settings.low.world: error})}
+    runs, curves = [], []
+    for part, setup in zip(parts, setups, strict=True):
         ends = last(at_beta(part.members, settings.beta))
-        found.append(_finding(words, said, ends["polarised"].to_numpy(dtype=float)))
+        runs.append(ends[["seed", "polarised"]].assign(latents=setup.latent))
         curves.append(at_beta(part.regime, settings.beta).assign(latents=setup.latent))
-    tables = {
+    return {
+        "runs": pd.concat(runs, ignore_index=True),
         "regime": pd.concat(curves, ignore_index=True),
         "trainings": pd.concat([part.trainings for part in parts], ignore_index=True),
     }
-    return Outcome(tuple(found), tables)
+
+
+def judge(tables: Tables) -> Judgement:
+    """The mean percentage over runs, with few latents and with ten."""
+    if "missing" in tables:
+        return Judgement(missing_findings(tables))
+    published = PUBLISHED[tables["trainings"]["world"].iloc[0]]
+    found = [
+        _finding(
+            f"{latents} latents: percentage of training with Δ_KL < 3 % until the end",
+            said,
+            own["polarised"].to_numpy(dtype=float),
+        )
+        for (latents, own), said in zip(tables["runs"].groupby("latents"), published, strict=True)
+    ]
+    return Judgement(tuple(found))
 
 
 def _finding(quantity: str, published: float, shares: NDArray[np.float64]) -> Finding:
@@ -107,15 +125,11 @@ def _column(setup: Setup) -> Column:
     return "VAE" if setup.betas == (1.0,) else "β-VAE"
 
 
-def _both(settings: Settings) -> tuple[Setup, Setup]:
-    return settings.low, settings.high
-
-
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Δ_KL along training, mean and range over runs, and the threshold."""
-    if not outcome.tables:
-        return panels(["the data set is not here"], width=3.6, height=1.0)[0]
-    table = outcome.tables["regime"]
+    if "missing" in tables:
+        return draw_missing()
+    table = tables["regime"]
     figure, (axes,) = panels(["relative error of the polarised KL term, Δ_KL"], width=4.6, height=2.7)
     for (latents, part), colour in zip(table.groupby("latents"), COLOURS, strict=False):
         axes.fill_between(part["step"], part["min"], part["max"], color=colour, alpha=0.2, linewidth=0)
@@ -141,6 +155,7 @@ def _artefact(beta: float, setups: Mapping[Scale, tuple[Setup, Setup]]) -> Artef
             for scale, (low, high) in setups.items()
         },
         measure=measure,
+        judge=judge,
         draw=draw,
     )
 

@@ -12,7 +12,8 @@ import torch
 from unseam.data import MissingFileError
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import haar_dto, random_decoder_dto, uniform_dto
-from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace, not_here
+from unseam.papers.artefact import Artefact, Finding, Judgement, Scale, Workplace
+from unseam.papers.rolinek2019._findings import draw_missing, missing_findings, missing_table
 from unseam.papers.rolinek2019.cells import CELL_RULE, ORDER_RULE, Published, cell, order
 from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, followed, last
@@ -39,6 +40,8 @@ from unseam.training import learner
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["TABLE2"]
 
@@ -107,23 +110,29 @@ class Settings:
     random: int = 100
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
-    """Train every column, measure it along the way, and compare its end with the published cells."""
+def measure(settings: Settings, place: Workplace) -> Tables:
+    """Every column along its training, and random decoders."""
     import pandas as pd
 
     world = settings.setups[0].world
     try:
         parts = [followed(setup, column, place) for setup in settings.setups for column in setup.columns]
     except MissingFileError as error:
-        return Outcome((not_here(NAMES[world], error),), {})
+        return {"missing": missing_table({world: error})}
     members = at_beta(pd.concat([part.members for part in parts], ignore_index=True), settings.beta)
     members.insert(0, "world", world)
-    ends = last(members)
-    random = _random(settings)
-    found = [*_cells(ends, world), *_orders(ends, world), *_baselines(random, world)]
     trainings = pd.concat([part.trainings for part in parts], ignore_index=True)
-    tables = {"members": members, "random": random, "trainings": trainings}
-    return Outcome(tuple(found), tables, _note(ends, world))
+    return {"members": members, "random": _random(settings), "trainings": trainings}
+
+
+def judge(tables: Tables) -> Judgement:
+    """The end of every column against the published cells and against each other."""
+    if "missing" in tables:
+        return Judgement(missing_findings(tables))
+    members, random = tables["members"], tables["random"]
+    world, ends = members["world"].iloc[0], last(members)
+    found = (*_cells(ends, world), *_orders(ends, world), *_baselines(random, world))
+    return Judgement(found, _note(ends, world))
 
 
 def _cells(ends: pd.DataFrame, world: str) -> list[Finding]:
@@ -204,11 +213,11 @@ def _note(ends: pd.DataFrame, world: str) -> str:
     )
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """DtO, and the score where there are factors: runs as dots beside the published mean ± standard deviation."""
-    if not outcome.tables:
-        return panels(["the data set is not here"], width=3.6, height=1.0)[0]
-    members, random = outcome.tables["members"], outcome.tables["random"]
+    if "missing" in tables:
+        return draw_missing()
+    members, random = tables["members"], tables["random"]
     world = members["world"].iloc[0]
     shown = [("dto", "distance to orthogonality", DTO[world])]
     if world in DISENT:
@@ -255,6 +264,7 @@ def _artefact(beta: float, setups: Mapping[Scale, tuple[Setup, ...]]) -> Artefac
         "above.",
         presets={scale: Settings(given, beta) for scale, given in setups.items()},
         measure=measure,
+        judge=judge,
         draw=draw,
     )
 

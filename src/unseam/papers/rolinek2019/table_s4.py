@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Scale, Workplace
+from unseam.papers.artefact import Artefact, Finding, Judgement, Scale, Workplace
 from unseam.papers.rolinek2019.cells import CELL_RULE, ORDER_RULE, Published, cell, mean_interval, order
 from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, followed, last
 from unseam.papers.rolinek2019.setups import JUDGED, LINEAR, Setup, quick, smoke
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["FIGURE_S5", "TABLE_S4"]
 
@@ -44,44 +45,8 @@ class Settings:
         return dataclasses.replace(self.setup, options=(("ratio", ratio), *others))
 
 
-def measure_table(settings: Settings, place: Workplace) -> Outcome:
-    """Train at every ratio and compare with the published cells."""
-    tables = _measured(settings, place)
-    ends = {ratio: part for ratio, part in last(tables["members"]).groupby("ratio")}
-    found = [
-        cell(f"ratio {ratio}: {words}", published[ratio], ends[ratio][name].to_numpy())
-        for name, words, published in (("dto", "DtO", DTO), (SCORE, "Disent.", DISENT))
-        for ratio in settings.ratios
-    ]
-    first, final = ends[settings.ratios[0]], ends[settings.ratios[-1]]
-    found.append(order("DtO at the largest ratio less that at the smallest", final["dto"], first["dto"]))
-    words = "Disent. at the smallest ratio less that at the largest"
-    found.append(order(words, first[SCORE], final[SCORE]))
-    return Outcome(tuple(found), tables)
-
-
-def measure_figure(settings: Settings, place: Workplace) -> Outcome:
-    """The angle of every restart's representation against the square, at equal scales and at the largest ratio."""
-    tables = _measured(settings, place)
-    ends = last(tables["members"])
-    angles = {
-        ratio: turned(part[["t11", "t12", "t21", "t22"]].to_numpy()) for ratio, part in ends.groupby("ratio")
-    }
-    equal, stretched = angles[settings.ratios[0]], angles[settings.ratios[-1]]
-    found = (
-        _angle(f"ratio {settings.ratios[0]}: largest angle of a restart, degrees", equal, random=True),
-        _angle(f"ratio {settings.ratios[-1]} (control): median angle, degrees", stretched, random=False),
-        order(
-            f"angle at ratio {settings.ratios[-1]} less that at {settings.ratios[0]}, degrees",
-            stretched,
-            equal,
-        ),
-    )
-    return Outcome(found, tables)
-
-
-def _measured(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
-    """Members at every ratio, and how they were trained."""
+def measure(settings: Settings, place: Workplace) -> Tables:
+    """Runs at every ratio."""
     import pandas as pd
 
     parts = {ratio: followed(settings.at(ratio), "β-VAE", place) for ratio in settings.ratios}
@@ -91,6 +56,36 @@ def _measured(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
         "members": pd.concat(members, ignore_index=True),
         "trainings": pd.concat(trainings, ignore_index=True),
     }
+
+
+def judge_table(tables: Tables) -> Judgement:
+    """Runs at every ratio against the published cells, and the largest ratio against the smallest."""
+    ends = {float(str(ratio)): part for ratio, part in last(tables["members"]).groupby("ratio")}
+    found = [
+        cell(f"ratio {ratio}: {words}", published[ratio], part[name].to_numpy())
+        for name, words, published in (("dto", "DtO", DTO), (SCORE, "Disent.", DISENT))
+        for ratio, part in ends.items()
+    ]
+    first, final = ends[min(ends)], ends[max(ends)]
+    found.append(order("DtO at the largest ratio less that at the smallest", final["dto"], first["dto"]))
+    words = "Disent. at the smallest ratio less that at the largest"
+    found.append(order(words, first[SCORE], final[SCORE]))
+    return Judgement(tuple(found))
+
+
+def judge_figure(tables: Tables) -> Judgement:
+    """The angle of every restart's representation against the square, at equal scales and at the largest ratio."""
+    angles = {
+        float(str(ratio)): turned(part[["t11", "t12", "t21", "t22"]].to_numpy())
+        for ratio, part in last(tables["members"]).groupby("ratio")
+    }
+    least, most = min(angles), max(angles)
+    found = (
+        _angle(f"ratio {least}: largest angle of a restart, degrees", angles[least], random=True),
+        _angle(f"ratio {most} (control): median angle, degrees", angles[most], random=False),
+        order(f"angle at ratio {most} less that at {least}, degrees", angles[most], angles[least]),
+    )
+    return Judgement(found)
 
 
 def turned(maps: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -123,9 +118,9 @@ def _angle(quantity: str, angles: NDArray[np.float64], *, random: bool) -> Findi
     )
 
 
-def draw_table(outcome: Outcome) -> Figure:
+def draw_table(tables: Tables) -> Figure:
     """Runs as dots at every ratio, the published cells beside them."""
-    ends = last(outcome.tables["members"])
+    ends = last(tables["members"])
     figure, axes = panels(["distance to orthogonality", "disentanglement score"], width=3.0, height=2.5)
     for panel, name, published in zip(axes, ("dto", SCORE), (DTO, DISENT), strict=True):
         for place, (ratio, part) in enumerate(ends.groupby("ratio")):
@@ -145,9 +140,9 @@ def draw_table(outcome: Outcome) -> Figure:
     return figure
 
 
-def draw_figure(outcome: Outcome) -> Figure:
+def draw_figure(tables: Tables) -> Figure:
     """The square, and its representation by four restarts at equal scales."""
-    ends = last(outcome.tables["members"])
+    ends = last(tables["members"])
     runs = ends[ends["ratio"] == ends["ratio"].min()].sort_values("seed")[:RESTARTS]
     grid = np.stack(np.meshgrid(np.linspace(-0.5, 0.5, 18), np.linspace(-0.5, 0.5, 18)), -1).reshape(-1, 2)
     titles = ["generating factors", *(f"restart {turn + 1}" for turn in range(len(runs)))]
@@ -175,7 +170,8 @@ TABLE_S4 = Artefact(
     claim="At equal scales alignment is a matter of chance; already a ratio of 1.2 to 1.5 decides it.",
     criterion=f"{CELL_RULE} {ORDER_RULE} From the smallest ratio to the largest DtO falls and the score rises.",
     presets=PRESETS,
-    measure=measure_table,
+    measure=measure,
+    judge=judge_table,
     draw=draw_table,
 )
 FIGURE_S5 = Artefact(
@@ -185,6 +181,7 @@ FIGURE_S5 = Artefact(
     criterion="Among all restarts at equal scales some are turned by more than 10° against the square; at the ratio of "
     f"1.5 half of them are by at most 5°, and, asked for later, angles are smaller there. {ORDER_RULE}",
     presets=PRESETS,
-    measure=measure_figure,
+    measure=measure,
+    judge=judge_figure,
     draw=draw_figure,
 )

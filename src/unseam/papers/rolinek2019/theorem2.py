@@ -11,15 +11,17 @@ import torch
 from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
 from unseam.papers.rolinek2019._descent import descend
-from unseam.papers.rolinek2019._draws import normal, orthogonal
+from unseam.papers.rolinek2019._draws import largest_cosine, normal, orthogonal
 from unseam.papers.rolinek2019._findings import checked, share, table_of
-from unseam.papers.rolinek2019._problem import Problems, draw_problems, step_size
+from unseam.theory import precision_optimum
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
 
 __all__ = ["THEOREM2"]
 
@@ -37,7 +39,7 @@ class Settings:
     starts: int = 16
     iterations: int = 600
     kl: float = 2.0
-    """L_≈KL a latent and point, in nats."""
+    """L_≈KL per latent and point, in nats."""
     spread: float = 1.5
     """Standard deviation of log σ² at the start."""
     push: float = 1e-3
@@ -64,7 +66,7 @@ SADDLE = Form("beside a saddle point", True, True)
 SADDLE_LATENTS = (2, 4)
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Descend from random starts, and from points where the gradient vanishes without a minimum."""
     import pandas as pd
 
@@ -75,7 +77,91 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
     found += [_saddle_starts(latent, settings, random, place) for latent in SADDLE_LATENTS]
     problems = pd.concat([ends for ends, _ in found], ignore_index=True)
     paths = pd.concat([path for _, path in found], ignore_index=True)
-    return Outcome(tuple(_findings(problems)), {"problems": problems, "paths": paths})
+    return {"problems": problems, "paths": paths}
+
+
+class Problems(NamedTuple):
+    """Jacobians with a mean code at each point, under one constraint for all points of a problem.
+
+    A place (problem, point, latent + 1, latent) holds V_i (Eq. 18's, as in J_i V_i) and below it log σ_i², free: the
+    constraint is met by subtracting the surplus equally from all.
+    """
+
+    jacobians: Tensor
+    """J_i (problem, point, data, latent)."""
+    means: Tensor
+    """μ(x^i) (problem, point, latent), which V_i rotates along."""
+    kl: Tensor
+    """C = Σ_i L_≈KL(x^i) (problem,) (Eqs. 10 and 19), in nats."""
+
+    @property
+    def budget(self) -> Tensor:
+        """C_1 = Σ_ij −log σ_ij² (problem,): what the constraint leaves to the variances (Eq. S35)."""
+        points, latent = self.means.shape[-2:]
+        return 2 * self.kl + points * latent - self.means.square().sum((-2, -1))
+
+    def least(self) -> Tensor:
+        """Closed-form minimum of (18, 19) (problem,)."""
+        each = zip(self.jacobians.cpu(), self.budget.tolist(), strict=True)
+        values = [precision_optimum(jacobians, budget).loss for jacobians, budget in each]
+        return torch.tensor(values, dtype=torch.float64, device=self.means.device)
+
+    def repeat(self, starts: int) -> Problems:
+        """Each problem as often as it has starts."""
+        return Problems(*(part.repeat_interleave(starts, 0) for part in self))
+
+    def to(self, device: torch.device) -> Problems:
+        """The same on a device."""
+        return Problems(*(part.to(device) for part in self))
+
+    def loss(self, place: Tensor, *, logarithm: bool) -> Tensor:
+        """Σ_i log E‖J_i ε‖² (problem,), or the same without the logarithm."""
+        squares = (self.jacobians @ place[..., :-1, :]).square().sum(-2)
+        expected = (squares * self.log_variance(place).exp()).sum(-1)
+        return (expected.log() if logarithm else expected).sum(-1)
+
+    def log_variance(self, place: Tensor) -> Tensor:
+        """log σ_ij² (problem, point, latent) within the budget."""
+        free = place[..., -1, :]
+        surplus = (free.sum((-2, -1)) + self.budget) / (free.shape[-2] * free.shape[-1])
+        return free - surplus[..., None, None]
+
+    def cosines(self, place: Tensor) -> Tensor:
+        """Largest cosine between two columns of any J_i V_i (problem,)."""
+        return largest_cosine(self.jacobians @ place[..., :-1, :]).amax(-1)
+
+    def spent(self, place: Tensor) -> Tensor:
+        """Σ_i L_≈KL(x^i) (problem,), Eq. 10, with the mean encoder rotated along."""
+        means = (place[..., :-1, :].mT @ self.means[..., None])[..., 0]
+        return (means.square() - self.log_variance(place) - 1).sum((-2, -1)) / 2
+
+    def move(self, place: Tensor, step: Tensor) -> Tensor:
+        """V_i rotated by Cayley's transform of a skew matrix, log σ_i² shifted."""
+        latent = place.shape[-1]
+        each = step.unflatten(-1, (place.shape[-3], -1))
+        identity = torch.eye(latent, dtype=place.dtype, device=place.device)
+        rows, columns = torch.triu_indices(latent, latent, 1, device=place.device)
+        upper = identity[rows, :, None] * identity[columns, None, :]
+        skew = torch.einsum("...p,pij->...ij", each[..., :-latent], upper - upper.mT)
+        rotation = torch.linalg.solve_ex(identity + skew, identity - skew).result
+        free = place[..., -1:, :] + each[..., None, -latent:]
+        return torch.cat([place[..., :-1, :] @ rotation, free], -2)
+
+
+def step_size(points: int, latent: int) -> int:
+    """Numbers in a step of :meth:`Problems.move`: angles and variances."""
+    return points * latent * (latent + 1) // 2
+
+
+def draw_problems(
+    problems: int, points: int, latent: int, *, kl: float, generator: torch.Generator
+) -> Problems:
+    """Normal matrices with twice as many rows as latents, columns scaled and rotated; ``kl`` per latent and point."""
+    scale = torch.exp(normal(problems, points, 1, latent, generator=generator) / 2)
+    apart = normal(problems, points, 2 * latent, latent, generator=generator) * scale
+    rotated = apart @ orthogonal(problems, points, latent, latent, generator=generator)
+    means = normal(problems, points, latent, generator=generator)
+    return Problems(rotated, means, torch.full((problems,), kl * points * latent, dtype=torch.float64))
 
 
 def _random_starts(
@@ -87,7 +173,7 @@ def _random_starts(
     shape = (settings.problems * settings.starts, points)
     free = settings.spread * normal(*shape, 1, latent, generator=random)
     start = torch.cat([orthogonal(*shape, latent, latent, generator=random), free], -2)
-    return _descents(form, _on(problems, place), start.to(place.device), settings)
+    return _descents(form, problems.to(place.device), start.to(place.device), settings)
 
 
 def _saddle_starts(
@@ -95,10 +181,10 @@ def _saddle_starts(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Corollary 1 beside V_i at which all columns are equally long: stationary, though far from orthogonal.
 
-    The principal directions turned by a Hadamard matrix over √d give every column the mean of the squared singular
+    The principal directions rotated by a Hadamard matrix over √d give every column the mean of the squared singular
     values, and equal σ² are then the best ones.
     """
-    problems = _on(draw_problems(settings.problems, 1, latent, kl=settings.kl, generator=random), place)
+    problems = draw_problems(settings.problems, 1, latent, kl=settings.kl, generator=random).to(place.device)
     sylvester = torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64) / math.sqrt(2)
     hadamard = sylvester if latent == 2 else torch.kron(sylvester, sylvester)
     right = torch.linalg.svd(problems.jacobians, full_matrices=False).Vh.mT
@@ -125,10 +211,6 @@ def _lowest_curvature(problems: Problems, place: Tensor) -> Tensor:
     # reverse over reverse: forward mode through a batch of linear systems gives NaN in some versions of torch
     hessian = torch.func.vmap(torch.func.jacrev(torch.func.jacrev(one)))(zero, place, *problems)
     return torch.linalg.eigvalsh(hessian)[:, 0]
-
-
-def _on(problems: Problems, place: Workplace) -> Problems:
-    return Problems(*(part.to(place.device) for part in problems))
 
 
 def _descents(
@@ -173,7 +255,9 @@ def _path(form: Form, latent: int, above: Tensor) -> pd.DataFrame:
     return table_of(columns).assign(problem=form.name, latent=latent)
 
 
-def _findings(problems: pd.DataFrame) -> list[Finding]:
+def judge(tables: Tables) -> Judgement:
+    """Whether every descent of each form ends at the closed form, and what lies beside saddle points."""
+    problems = tables["problems"]
     words = {
         FORMS[0].name: ("Thm. 2, (18, 19)", ""),
         FORMS[1].name: ("Cor. 1, (20, 21)", ""),
@@ -209,7 +293,7 @@ def _findings(problems: pd.DataFrame) -> list[Finding]:
             f"the gradient's norm is {slope:.1g} at most: a saddle point",
         )
     )
-    return found
+    return Judgement(tuple(found))
 
 
 def _elsewhere(title: str, own: pd.DataFrame, note: str) -> Finding:
@@ -225,9 +309,9 @@ def _elsewhere(title: str, own: pd.DataFrame, note: str) -> Finding:
     )
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Excess over the closed-form minimum along the descents: median and worst of all runs."""
-    paths = outcome.tables["paths"]
+    paths = tables["paths"]
     titles = {
         FORMS[0].name: "(18, 19): all points under one budget",
         FORMS[1].name: "(20, 21): one point, no logarithm",
@@ -273,5 +357,6 @@ THEOREM2 = Artefact(
         "full": Settings(points=6, problems=10, starts=50, iterations=1200),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import stochastic_minimum
-from unseam.papers.artefact import Artefact, Finding, Outcome, Workplace
-from unseam.papers.rolinek2019._axes import largest_cosine
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
 from unseam.papers.rolinek2019._descent import Descent, descend
-from unseam.papers.rolinek2019._draws import normal, plane_turns
+from unseam.papers.rolinek2019._draws import largest_cosine, normal, plane_rotations
 from unseam.papers.rolinek2019._findings import checked, table_of
 from unseam.theory import precision_optimum
 
@@ -23,15 +22,19 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from unseam.papers.artefact import Tables
+
 __all__ = ["WORKED_EXAMPLE"]
 
 FIRST = torch.tensor([[4.0, 1.0], [-3.0, 1.0], [5.0, -1.0]], dtype=torch.float64)
 """M1 (Eq. 24)."""
 ANGLES = {"M1": 0.0, "M2": 45.0}
-"""Degrees by which the latents are turned: M2 = M1 R_45ᵀ."""
+"""Rotation of the latents in degrees: M2 = M1 R_45ᵀ."""
 READINGS = {"−Σ log σ = C": 1.0, "−Σ log σ² = C": 0.5}
 """The two readings of the constraint, and how much of C is spent on −Σ log σ."""
 PRINTED, MEANT = "−Σ log σ² = C", "−Σ log σ = C"
+RATIO = 3 / 50
+"""σx²/σy² at M1's minimum (Eq. 25)."""
 # Relative distance from the closed form up to which a numerical minimum is the same number.
 SAME = 1e-9
 
@@ -49,7 +52,7 @@ class Settings:
     seed: int = 0
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Minimise over σ for both matrices, both readings and every C; at every angle; and over the angle too."""
     import pandas as pd
 
@@ -64,14 +67,13 @@ def measure(settings: Settings, place: Workplace) -> Outcome:
     degrees = torch.linspace(-30, 150, settings.angles, dtype=torch.float64)
     angles = _over_variances(pd.DataFrame({"angle": degrees, "spent": 0.0}), settings, random, place)
     rotated = _over_rotations(pd.DataFrame({"budget": settings.budgets}), settings, random, place)
-    tables = {"minima": minima, "angles": angles, "rotated": rotated}
-    return Outcome(tuple(_findings(minima, rotated)), tables)
+    return {"minima": minima, "exponents": _exponents(minima), "angles": angles, "rotated": rotated}
 
 
-def turned(degrees: Tensor) -> Tensor:
-    """M1 R_θᵀ (..., 3, 2): M1 after the latents were turned by θ."""
-    turn = plane_turns(torch.deg2rad(degrees))
-    return FIRST.to(turn) @ turn.mT
+def rotate_latents(degrees: Tensor) -> Tensor:
+    """M1 R_θᵀ (..., 3, 2): M1 after a rotation of the latents by θ."""
+    rotation = plane_rotations(torch.deg2rad(degrees))
+    return FIRST.to(rotation) @ rotation.mT
 
 
 def expected(matrix: Tensor, log_deviation: Tensor) -> Tensor:
@@ -88,66 +90,90 @@ def _over_variances(
     cases: pd.DataFrame, settings: Settings, random: torch.Generator, place: Workplace
 ) -> pd.DataFrame:
     """Problem (22) at each case's angle, with −Σ log σ = spent: best and worst of its starts, and the closed form."""
-    each = (len(cases), settings.starts)
     angle, spent = (torch.tensor(cases[name].to_numpy(), device=place.device) for name in ("angle", "spent"))
-    matrix = turned(angle)
+    matrix = rotate_latents(angle)
     many, budget = matrix.repeat_interleave(settings.starts, 0), spent.repeat_interleave(settings.starts)
     start = settings.spread * normal(len(many), 2, generator=random).to(place.device)
     done = descend(lambda free: expected(many, within(free, budget)), start, iterations=settings.iterations)
     log_deviation = within(done.place, budget)
-    ratio = (2 * (log_deviation[:, 0] - log_deviation[:, 1])).exp().view(each)
+    ratio = (2 * (log_deviation[:, 0] - log_deviation[:, 1])).exp().view(len(cases), -1)
     exact = [
         float(stochastic_minimum(own.mT @ own, float(budget), reading="deviation").loss)
         for own, budget in zip(matrix, spent, strict=True)
     ]
-    found = _ends(done, each) | {"ratio from": ratio.amin(1), "ratio to": ratio.amax(1)}
-    return cases.assign(**{"closed form": exact}).join(table_of(found))
+    found = _ends(done, exact) | {
+        "ratio from": ratio.amin(1),
+        "ratio to": ratio.amax(1),
+        "distance from 3/50": (ratio - RATIO).abs().amax(1),
+    }
+    return cases.join(table_of(found))
 
 
 def _over_rotations(
     cases: pd.DataFrame, settings: Settings, random: torch.Generator, place: Workplace
 ) -> pd.DataFrame:
     """Problem (22) over the angle as well (Eq. 27), with −Σ log σ = budget."""
-    each = (len(cases), settings.starts)
     budget = torch.tensor(cases["budget"].to_numpy(), device=place.device).repeat_interleave(settings.starts)
     angle = 2 * math.pi * torch.rand(len(budget), 1, generator=random, dtype=torch.float64)
     free = settings.spread * normal(len(budget), 2, generator=random)
     start = torch.cat([angle, free], 1).to(place.device)
 
     def matrix(at: Tensor) -> Tensor:
-        return turned(torch.rad2deg(at[:, 0]))
+        return rotate_latents(torch.rad2deg(at[:, 0]))
 
     def loss(at: Tensor) -> Tensor:
         return expected(matrix(at), within(at[:, 1:], budget))
 
     done = descend(loss, start, iterations=settings.iterations)
-    found = _ends(done, each) | {"cosine": largest_cosine(matrix(done.place)).view(each).amax(1)}
     # −Σ log σ² is twice −Σ log σ
     exact = [math.exp(precision_optimum(FIRST[None], 2 * one).loss) for one in cases["budget"]]
-    return cases.assign(**{"closed form": exact}).join(table_of(found))
+    cosine = largest_cosine(matrix(done.place)).view(len(cases), -1).amax(1)
+    return cases.join(table_of(_ends(done, exact) | {"cosine": cosine}))
 
 
-def _ends(done: Descent, each: tuple[int, int]) -> dict[str, Tensor]:
-    values = done.value.view(each)
-    return {"least": values.amin(1), "most": values.amax(1)}
+def _ends(done: Descent, exact: list[float]) -> dict[str, Tensor]:
+    """Closed form of each case, best and worst of its starts, and the largest relative distance between them."""
+    values = done.value.view(len(exact), -1)
+    form = values.new_tensor(exact)
+    return {
+        "closed form": form,
+        "least": values.amin(1),
+        "most": values.amax(1),
+        "relative error": (values / form[:, None] - 1).abs().amax(1),
+    }
 
 
-def _findings(minima: pd.DataFrame, rotated: pd.DataFrame) -> list[Finding]:
+def _exponents(minima: pd.DataFrame) -> pd.DataFrame:
+    """Slope in C of the logarithm of each matrix's minimum, under both readings."""
+    import numpy as np
+    import pandas as pd
+
+    rows = []
+    for (matrix, reading), own in minima.groupby(["matrix", "reading"], sort=False):
+        slope = np.polyfit(own["budget"], np.log(own["least"]), 1)[0]
+        rows.append((matrix, reading, slope, abs(slope + 1)))
+    return pd.DataFrame(rows, columns=["matrix", "reading", "exponent", "distance from −1"])
+
+
+def judge(tables: Tables) -> Judgement:
+    """Both printed minima, the shares of precision, the exponents, and the best rotation."""
+    minima, exponents, rotated = (tables[name] for name in ("minima", "exponents", "rotated"))
     meant = minima[minima["reading"] == MEANT]
     first, second = (meant[meant["matrix"] == name] for name in ANGLES)
-    ratio = float(first["ratio to"].mean())
-    away = float((first[["ratio from", "ratio to"]] - 3 / 50).abs().to_numpy().max())
+    ratio, away = float(first["ratio to"].mean()), float(first["distance from 3/50"].max())
     higher = float((second["least"].to_numpy() / first["most"].to_numpy()).min())
     best, cosine = _multiple(rotated), float(rotated["cosine"].max())
-    return [
+    found = (
         _minimum("Eq. 25: least E‖M1 ε‖² over σ", 24.5, first),
         checked(
             "Eq. 25: σx²/σy² there", "3/50 = 0.06", ratio, away <= 1e-6, f"every start within {away:.1g}"
         ),
         _minimum("Eq. 26: least E‖M2 ε‖² over σ, latents turned by 45°", 52.4, second),
         checked("§4.2: how many times higher", "more than twice", higher, higher > 2),
-        _exponent(minima, MEANT, "with this reading Eqs. 25 and 26 hold as they stand"),
-        _exponent(minima, PRINTED, "it fixes σxσy = e^(-C/2); the e^-C of Eqs. 25 and 26 needs −Σ log σ = C"),
+        _exponent(exponents, MEANT, "with this reading Eqs. 25 and 26 hold as they stand"),
+        _exponent(
+            exponents, PRINTED, "it fixes σxσy = e^(-C/2); the e^-C of Eqs. 25 and 26 needs −Σ log σ = C"
+        ),
         checked(
             "§4.2, Eq. 27: least over σ and the rotation, times e^C",
             "below both",
@@ -162,7 +188,8 @@ def _findings(minima: pd.DataFrame, rotated: pd.DataFrame) -> list[Finding]:
             cosine <= 1e-6,
             "of M1's own columns: 4/√150 = 0.33",
         ),
-    ]
+    )
+    return Judgement(found)
 
 
 def _minimum(quantity: str, printed: float, own: pd.DataFrame) -> Finding:
@@ -182,28 +209,23 @@ def _multiple(own: pd.DataFrame) -> float:
 
 
 def _away(own: pd.DataFrame) -> float:
-    """Largest distance of a minimum from its closed form, as a share of it."""
-    return float((own[["least", "most"]].div(own["closed form"], axis=0) - 1).abs().to_numpy().max())
+    return float(own["relative error"].max())
 
 
-def _exponent(minima: pd.DataFrame, reading: str, note: str) -> Finding:
-    """Slope of the logarithm of the minimum in C."""
-    import numpy as np
-
-    own = minima[minima["reading"] == reading]
-    slopes = [np.polyfit(one["budget"], np.log(one["least"]), 1)[0] for _, one in own.groupby("matrix")]
+def _exponent(exponents: pd.DataFrame, reading: str, note: str) -> Finding:
+    own = exponents[exponents["reading"] == reading]
     return checked(
         f"Eqs. 25, 26: exponent of the minima in C, if {reading}" + " (Eq. 23)" * (reading == PRINTED),
         "−1",
-        slopes[0],
-        max(abs(slope + 1) for slope in slopes) <= 1e-6,
+        own["exponent"].iloc[0],
+        own["distance from −1"].max() <= 1e-6,
         note,
     )
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(tables: Tables) -> Figure:
     """The least objective against the rotation, against C under both readings, and what lies around it in σ."""
-    minima, angles, rotated = (outcome.tables[name] for name in ("minima", "angles", "rotated"))
+    minima, angles, rotated = (tables[name] for name in ("minima", "angles", "rotated"))
     titles = ["least objective against the rotation", "against the shares of precision", "against C"]
     figure, axes = panels(titles, width=3.1, height=2.6)
     _draw_angles(axes[0], angles, rotated)
@@ -240,12 +262,12 @@ def _draw_shares(panel: Any, minima: pd.DataFrame) -> None:
     log_deviation = torch.stack([share / 4, -share / 4], -1)
     start = minima[(minima["reading"] == MEANT) & (minima["budget"] == minima["budget"].min())]
     for colour, (name, angle) in zip(COLOURS[1:], ANGLES.items(), strict=False):
-        matrix = turned(torch.tensor(angle, dtype=torch.float64))
+        matrix = rotate_latents(torch.tensor(angle, dtype=torch.float64))
         panel.plot(share.exp(), expected(matrix, log_deviation), color=colour, label=name)
         own = start[start["matrix"] == name].iloc[0]
         panel.plot(own["ratio to"], own["least"] * math.exp(own["budget"]), "o", color=colour, markersize=5)
-    panel.axvline(3 / 50, color="0.6", linewidth=0.8, linestyle=":")
-    panel.annotate("3/50", (3 / 50, 300), (4, 0), textcoords="offset points", fontsize=8)
+    panel.axvline(RATIO, color="0.6", linewidth=0.8, linestyle=":")
+    panel.annotate("3/50", (RATIO, 300), (4, 0), textcoords="offset points", fontsize=8)
     panel.set(xscale="log", yscale="log")
     panel.set_yticks([25, 50, 100, 200], ["25", "50", "100", "200"])
     panel.minorticks_off()
@@ -283,5 +305,6 @@ WORKED_EXAMPLE = Artefact(
         "full": Settings(starts=1000, angles=181),
     },
     measure=measure,
+    judge=judge,
     draw=draw,
 )

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 from unseam.data import ArrayWorld, load
 from unseam.drawing import panels
-from unseam.papers.artefact import Artefact, Outcome, Scale, Workplace
-from unseam.papers.sikka2019.bands import TITLES, bands, findings
-from unseam.papers.sikka2019.deep import Networks, measured
+from unseam.papers.artefact import Artefact, Judgement, Scale, Workplace
+from unseam.papers.sikka2019._deep import TITLES, Networks, draw_bands, find_on_curves, measure_networks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from unseam.papers.artefact import Tables
+
 __all__ = ["FIGURE2_TEN", "FIGURE2_TWO"]
 
-# Twenty values, five a decade and β = 1 among them, from a tenth to past the β at which the last latent of a linear
-# model dies (461 for ten digits, 114 for two).
+# Twenty values, five per decade and β = 1 among them, from a tenth to past the β at which the last latent of a linear
+# model collapses (461 for ten digits, 114 for two).
 BETAS = tuple(float(f"{10 ** (step / 5):.3g}") for step in range(-5, 15))
 
 
@@ -30,19 +31,23 @@ class Settings:
     items: int = 1000
 
 
-def measure(settings: Settings, place: Workplace) -> Outcome:
+def measure(settings: Settings, place: Workplace) -> Tables:
     """Train the networks for every β and initialisation, and measure all terms on seen and on fresh items."""
     seen, fresh = (load("mixture", digits=settings.digits, size=settings.items, seed=seed) for seed in (0, 1))
     assert isinstance(seen, ArrayWorld)
     assert isinstance(fresh, ArrayWorld)
-    table = measured(settings.networks, seen, fresh, place)
-    return Outcome(tuple(findings(table, over="mean")), {"networks": table})
+    return {"networks": measure_networks(settings.networks, seen, fresh, place)}
 
 
-def draw(outcome: Outcome) -> Figure:
+def judge(tables: Tables) -> Judgement:
+    """What the caption claims of panels A to D, with the inference error averaged over initialisations."""
+    return Judgement(tuple(find_on_curves(tables["networks"], over="mean")))
+
+
+def draw(tables: Tables) -> Figure:
     """Panels A to D as published, against β on a logarithmic axis."""
     figure, axes = panels(TITLES, rows=2, width=3.4, height=2.4)
-    bands(axes, outcome.tables["networks"], over="mean")
+    draw_bands(axes, tables["networks"], over="mean")
     return figure
 
 
@@ -51,7 +56,7 @@ def _presets(digits: int) -> dict[Scale, Settings]:
         betas=(0.3, 3.0, 300.0), seeds=2, epochs=30, batch_sizes=(100,), widths=(48, 32), draws=1
     )
     few = Networks(
-        betas=(0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), seeds=2, epochs=150, batch_sizes=(100, 500)
+        betas=(0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), seeds=2, epochs=120, batch_sizes=(100, 500)
     )
     return {
         "smoke": Settings(digits, small, items=200),
@@ -72,6 +77,7 @@ def _artefact(key: str, digits: int, source: str) -> Artefact:
         "range.",
         presets=_presets(digits),
         measure=measure,
+        judge=judge,
         draw=draw,
     )
 

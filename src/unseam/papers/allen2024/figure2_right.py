@@ -1,0 +1,280 @@
+"""Figure 2 of allen2024, right: posteriors of close data overlap more as β grows, and decode to weighted averages."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseam.data import load
+from unseam.drawing import COLOURS, panels
+from unseam.papers.allen2024._members import finding, logarithmic, trained
+from unseam.papers.allen2024.figure2 import SCALES, _factors, _ratios
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+from unseam.papers.ranks import spearman
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
+    from unseam.training import Ensemble
+
+__all__ = ["FIGURE2_RIGHT"]
+
+MONOTONE = 0.9
+"""Rank correlation from which a quantity counts as growing with another."""
+AVERAGE, OWN = 0.01, 0.25
+"""A decoder maps to the weighted average within this part of the data's variance, and this part of the way to x."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """VAEs with two latents and a likelihood of unit variance on eight small circles, over β and seeds."""
+
+    betas: tuple[float, ...] = (0.55, 1.2, 2.2, 3.8, 8.0, 15.0, 30.0, 60.0)
+    low: float = 0.55
+    high: float = 8.0
+    """The two β whose posteriors are drawn."""
+    seeds: int = 3
+    width: int = 64
+    steps: int = 3000
+    batch_size: int = 128
+    learning_rate: float = 2e-3
+    angles: int = 64
+    apart: int = 4
+    """Close neighbours lie this many of the ``angles`` apart on their circle."""
+    samples: int = 256
+    """Latent points per model at which the decoder is compared with the weighted average."""
+    shown: int = 8
+    """Posteriors drawn per circle."""
+
+
+def measure(settings: Settings, place: Workplace) -> Tables:
+    """Posterior variances, overlaps at three scales of distance, and distances of the decoder from averages."""
+    import pandas as pd
+
+    world = load("circles")
+    first = Trial(
+        world="circles",
+        likelihood="gaussian",
+        latent=2,
+        encoder_widths=(settings.width, settings.width),
+        decoder_widths=(settings.width, settings.width),
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        precision="float32",
+    )
+    trials = [
+        dataclasses.replace(first, beta=beta, seed=seed)
+        for beta in settings.betas
+        for seed in range(settings.seeds)
+    ]
+    ensemble = trained(trials, place, "circles")
+    grid = (int(world.factor_sizes[0]), settings.angles)
+    x = world.generator(_factors(*grid)).float()  # type: ignore[attr-defined]
+    code = ensemble.encode(x)
+    mean, variance = (part.double().cpu().unflatten(1, grid) for part in code)
+    back = ensemble.reconstruct(x).cpu().unflatten(1, grid)
+    ratios = _ratios(x.unflatten(0, grid), back, settings.apart)
+    apart = _bhattacharyya(mean, variance, settings.apart)
+    members = pd.DataFrame(
+        {"β": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
+        | {"variance": variance.mean((1, 2, 3)).tolist()}
+        | {f"distance, {name}": apart[:, i].tolist() for i, name in enumerate(SCALES)}
+        | {f"kept, {name}": ratio.median(1).values.tolist() for name, ratio in ratios.items()}
+        | _averages(ensemble, world.images(torch.arange(len(world))), settings)
+    )
+    return {"members": members, "posteriors": _posteriors(settings, trials, mean, variance)}
+
+
+def _bhattacharyya(mean: Tensor, variance: Tensor, apart: int) -> Tensor:
+    """Median distances −log ∫ √(q_i q_j) (member, 3) of posteriors (member, circle, angle, latent) at three scales."""
+    half_ring, half_circle = mean.shape[1] // 2, mean.shape[2] // 2
+    found = []
+    for shift, dim in ((apart, 2), (half_circle, 2), (half_ring, 1)):
+        middle = (variance + variance.roll(shift, dim)) / 2
+        away = (mean - mean.roll(shift, dim)).square() / (8 * middle)
+        shape = (middle.log() - (variance.log() + variance.roll(shift, dim).log()) / 2) / 2
+        found.append((away + shape).sum(-1).flatten(1).median(1).values)
+    return torch.stack(found, 1)
+
+
+@torch.no_grad()
+def _averages(ensemble: Ensemble, x: Tensor, settings: Settings) -> dict[str, list[float]]:
+    """Mean squared distances of d(z), z ~ q(z|x), from Σ q(z|x_i) x_i / Σ q(z|x_i) and from x, over Var[x]."""
+    draw = torch.Generator().manual_seed(0)
+    chosen = torch.randint(len(x), (settings.samples,), generator=draw)
+    code = ensemble.encode(x)
+    noise = torch.randn(settings.samples, code.mean.shape[-1], generator=draw).to(code.mean)
+    z = code.mean[:, chosen] + code.variance[:, chosen].sqrt() * noise
+    output, data = ensemble.decode(z).double(), x.to(z.device).double()
+    spread = (data - data.mean(0)).square().sum(-1).mean()
+    found: dict[str, list[float]] = {"from the average": [], "from x": []}
+    for points, mean, variance, image in zip(z, code.mean, code.variance, output, strict=True):
+        away = (points[:, None].double() - mean.double()).square() / variance.double()
+        weights = (-(away + variance.double().log()).sum(-1) / 2).softmax(1)
+        for name, target in (("from the average", weights @ data), ("from x", data[chosen.to(data.device)])):
+            found[name].append(float((image - target).square().sum(-1).mean() / spread))
+    return found
+
+
+def _posteriors(settings: Settings, trials: list[Trial], mean: Tensor, variance: Tensor) -> pd.DataFrame:
+    """Means and standard deviations of some posteriors of the first seed, at two β."""
+    import pandas as pd
+
+    every = settings.angles // settings.shown
+    parts = []
+    for beta in (settings.low, settings.high):
+        member = next(i for i, trial in enumerate(trials) if trial.beta == beta and trial.seed == 0)
+        centre, deviation = mean[member, :, ::every], variance[member, :, ::every].sqrt()
+        circle = torch.arange(len(centre))[:, None].expand(centre.shape[:2])
+        columns = {"circle": circle, "z1": centre[..., 0], "z2": centre[..., 1]}
+        columns |= {"s1": deviation[..., 0], "s2": deviation[..., 1]}
+        parts.append(
+            pd.DataFrame({"β": beta} | {name: part.flatten().numpy() for name, part in columns.items()})
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def judge(tables: Tables) -> Judgement:
+    """Growth of variance and overlap with β, order of scales, and how well decoders average."""
+    members = tables["members"]
+    distances = [f"distance, {name}" for name in SCALES]
+    found = [_growing(members, "variance", "Var[z|x]", 1)]
+    found += [_growing(members, f"distance, {name}", f"overlap of posteriors, {name}", -1) for name in SCALES]
+    near, middle, far = (members[name] for name in distances)
+    ordered = torch.tensor(((near <= middle) & (middle <= far)).to_numpy()).double()
+    found.append(
+        _share(
+            "share of models whose posteriors overlap most for close neighbours, least across the large circle",
+            ordered,
+        )
+    )
+    kept = [f"kept, {name}" for name in SCALES]
+    ranks = _ranks([(own[distances], own[kept]) for _, own in members.groupby("seed")])
+    found.append(
+        finding(
+            "rank correlation of overlap with squared distance lost by reconstructions, over β and scales",
+            "1: what overlaps merges",
+            ranks,
+            bool((ranks >= MONOTONE).all()),
+        )
+    )
+    return Judgement((*found, *_averaging(members)))
+
+
+def _growing(members: pd.DataFrame, column: str, words: str, sign: int) -> Finding:
+    ranks = sign * _ranks([(own["β"], own[column]) for _, own in members.groupby("seed")])
+    return finding(
+        f"rank correlation of β with {words}", "1: grows with β", ranks, bool((ranks >= MONOTONE).all())
+    )
+
+
+def _ranks(pairs: list[tuple[Any, Any]]) -> Tensor:
+    """Rank correlation (pair,) of each pair of columns, or blocks of columns; none, so NaN, of constant ones."""
+    values = np.array([[part.to_numpy().ravel() for part in pair] for pair in pairs])
+    return torch.from_numpy(spearman(values.swapaxes(0, 1)))
+
+
+def _share(words: str, holds: Tensor) -> Finding:
+    share = float(holds.mean())
+    verdict = "reproduced" if share == 1 else "partly" if share >= MONOTONE else "not reproduced"
+    return Finding(words, "1", share, None, None, verdict)  # type: ignore[arg-type]
+
+
+def _averaging(members: pd.DataFrame) -> list[Finding]:
+    means = members.groupby("β")[["from the average", "from x"]].mean()
+    part = means["from the average"] / means["from x"]
+    worst = means["from the average"].idxmax()
+    values = torch.tensor(members[members["β"] == worst]["from the average"].to_numpy())
+    return [
+        finding(
+            f"mean squared distance of d(z) from the weighted average, over Var[x], at the worst β ({worst:g})",
+            "0",
+            values,
+            bool(values.mean() <= AVERAGE),
+        ),
+        Finding(
+            f"that distance over the one from the x whose posterior z comes from, at the worst β ({part.idxmax():g})",
+            "0",
+            float(part.max()),
+            None,
+            None,
+            "reproduced" if part.max() <= OWN else "not reproduced",
+            "at β = "
+            + ", ".join(
+                f"{beta:g}: {row['from the average']:.2g} of Var[x] from the average, {row['from x']:.2g} from x"
+                for beta, row in means.iterrows()
+            ),
+        ),
+    ]
+
+
+def draw(tables: Tables) -> Figure:
+    """Posteriors at a low and a higher β, one colour per circle; overlaps, and distances of the decoder, over β."""
+    from matplotlib import colormaps
+    from matplotlib.patches import Ellipse
+
+    members, posteriors = tables["members"], tables["posteriors"]
+    betas = list(dict.fromkeys(posteriors["β"]))
+    figure, axes = panels(
+        [f"q(z|x) at β = {beta:g}" for beta in betas] + ["overlap of posteriors", "d(z) against averages"],
+        width=2.7,
+        height=2.6,
+    )
+    for panel, beta in zip(axes, betas, strict=False):
+        own = posteriors[posteriors["β"] == beta]
+        for circle, *centre, first, second in own[["circle", "z1", "z2", "s1", "s2"]].to_numpy():
+            hue = colormaps["tab10"](int(circle) % 10)
+            panel.add_patch(Ellipse(centre, 2 * first, 2 * second, alpha=0.35, color=hue, linewidth=0))
+            panel.plot(*centre, ".", markersize=2, color=hue)
+        reach = 1.05 * float((own[["z1", "z2"]].abs().to_numpy() + own[["s1", "s2"]].to_numpy()).max())
+        panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+        panel.set_xlabel("z, ellipses of one standard deviation", fontsize=7.5)
+    mean = members.groupby("β").mean()
+    for colour, name in zip(COLOURS, SCALES, strict=False):
+        axes[2].plot(
+            mean.index, np.exp(-mean[f"distance, {name}"]), ".-", color=colour, linewidth=1, label=name
+        )
+    axes[2].plot(mean.index, mean["variance"], ".--", color="grey", linewidth=1, label="Var[z|x]")
+    for colour, column in zip(COLOURS, ("from the average", "from x"), strict=False):
+        axes[3].plot(members["β"], members[column], "o", color=colour, markersize=2.5, alpha=0.6)
+        axes[3].plot(mean.index, mean[column], "-", color=colour, linewidth=1, label=column)
+    axes[3].set_ylabel("squared distance over Var[x]", fontsize=7.5)
+    logarithmic(axes[3].yaxis)
+    for panel in axes[2:]:
+        logarithmic(panel.xaxis)
+        panel.set_xlabel("β", fontsize=8)
+    axes[2].set_ylim(-0.03, 1.5)
+    axes[2].legend(fontsize=6.5, frameon=False, loc="upper left")
+    axes[3].legend(fontsize=6.5, frameon=False)
+    return figure
+
+
+FIGURE2_RIGHT = Artefact(
+    key="allen2024.figure2_right",
+    title="Figure 2, right: posterior overlap at a low and a higher β",
+    claim="“As β increases, Var[x|z] and so Var[z|x] increase and posteriors of nearby data points increasingly "
+    "overlap. For z in overlap of {q(z|x_i)}, the decoder E[x|z] maps to a weighted average of {x_i}” (Fig. 2).",
+    criterion="For every seed the mean posterior variance, and the median overlap (Bhattacharyya coefficient) of close "
+    "neighbours, of points opposite on a small circle and of points opposite on the large one, have a rank correlation "
+    "with β of at least 0.9, and overlap one of at least 0.9 with the squared distance that reconstructions lose; in "
+    "every model closer pairs overlap more. At every β the decoder at z ~ q(z|x) lies within 1 % of the data's "
+    "variance of the average Σ q(z|x_i) x_i / Σ q(z|x_i), and at most a quarter as far from it as from x (mean "
+    "squares).",
+    presets={
+        "smoke": Settings(betas=(0.55, 2.2, 8.0, 60.0), seeds=1, steps=300, width=32, samples=32),
+        "laptop": Settings(),
+        "full": Settings(seeds=20, steps=20_000, batch_size=256, samples=2048),
+    },
+    measure=measure,
+    judge=judge,
+    draw=draw,
+)

@@ -1,0 +1,348 @@
+"""§3.1 of allen2024: the decoder's left singular vectors against the local principal axes of the data."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from unseam.data import ArrayWorld
+from unseam.drawing import COLOURS, panels
+from unseam.geometry import jacobian
+from unseam.models import VAE
+from unseam.papers.allen2024._members import aligned, finding, logarithmic, orthonormal, trained
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["LOCAL_PCA"]
+
+MODELS = {
+    "diagonal": "VAE, diagonal posterior",
+    "full": "VAE, full posterior",
+    "autoencoder": "autoencoder",
+    "untrained": "untrained decoder",
+}
+CLOSE = 10.0
+"""Degrees within which two axes count as the same."""
+JUDGED = 2.0
+"""Scale of the judged neighbourhoods, in widths of the strip."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A bent strip, the models trained on it, and the neighbourhoods in which its covariance is taken."""
+
+    data: int = 6
+    radius: float = 4.0
+    spread: float = 0.8
+    width: float = 0.5
+    noise: float = 0.1
+    items: int = 20_000
+    hidden: int = 64
+    steps: int = 4000
+    batch_size: int = 200
+    learning_rate: float = 2e-3
+    seeds: int = 5
+    points: int = 200
+    scales: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
+    seed: int = 0
+
+
+class Strip(NamedTuple):
+    """The world, and the plane (data, 2) that the strip lies in."""
+
+    world: ArrayWorld
+    plane: Tensor
+
+
+class Axes(NamedTuple):
+    """Principal axes of the data's covariance in a neighbourhood of each point."""
+
+    vectors: Tensor
+    """(point, data, 2), the axis of larger variance first."""
+    ratio: Tensor
+    """Variance along the first axis over that along the second (point,)."""
+    neighbours: Tensor
+    """Effective number of items (point,): (Σ w)² / Σ w²."""
+
+
+def measure(settings: Settings, place: Workplace) -> Mapping[str, pd.DataFrame]:
+    """Angles between singular vectors, or columns, of decoders at posterior means and local axes of the data."""
+    import pandas as pd
+
+    draw = torch.Generator().manual_seed(settings.seed)
+    strip = _strip(settings, draw)
+    table = torch.as_tensor(strip.world.table).double()
+    chosen = torch.randperm(len(table), generator=draw)[: settings.points]
+    axes = {scale: _local_axes(table, chosen, scale * settings.width) for scale in settings.scales}
+    everywhere = torch.linalg.eigh(table.T.cov()).eigenvectors.flip(-1)[:, :2]
+    rows, shown = [], [_items(table[chosen] @ strip.plane)]
+    for model in MODELS:
+        trials = _trials(settings, model)
+        ensemble = trained(trials, place, model, world=strip.world)
+        for member, trial in enumerate(trials):
+            columns = _columns(ensemble[member], table[chosen].float().to(ensemble.device))
+            for scale, own in axes.items():
+                who = {"model": model, "seed": trial.seed, "scale": scale}
+                rows.append(who | _angles(columns, own.vectors, everywhere))
+            if trial.seed == 0:
+                shown.append(_arrows(model, columns, table[chosen], axes[JUDGED].vectors, strip.plane))
+    return {
+        "members": pd.DataFrame(rows),
+        "neighbourhoods": _neighbourhoods(axes),
+        "shown": pd.concat(shown, ignore_index=True),
+    }
+
+
+def _strip(settings: Settings, draw: torch.Generator) -> Strip:
+    """x = (r + w z_2) (cos a z_1, sin a z_1) in a random plane, with noise in all directions.
+
+    Both axes rotate with z_1, so that no axes of the whole data set fit. The circles and rays cross at right angles:
+    the push-forward of a normal by this map has an orthogonal Jacobian.
+    """
+    z = torch.randn(settings.items, 2, generator=draw, dtype=torch.float64)
+    angle, distance = settings.spread * z[:, 0], settings.radius + settings.width * z[:, 1]
+    plane = orthonormal(settings.data, 2, draw)
+    flat = distance[:, None] * torch.stack([angle.cos(), angle.sin()], 1)
+    noise = torch.randn(settings.items, settings.data, generator=draw, dtype=torch.float64)
+    table = flat @ plane.mT + settings.noise * noise
+    world = ArrayWorld(
+        table.float(),
+        z.float(),
+        name="bent strip",
+        factor_names=("along", "across"),
+        factor_sizes=(0, 0),
+        options={
+            name: getattr(settings, name) for name in ("data", "radius", "spread", "width", "noise", "items")
+        },
+    )
+    return Strip(world, plane)
+
+
+def _trials(settings: Settings, model: str) -> list[Trial]:
+    trial = Trial(
+        world="mixture",
+        likelihood="gaussian",
+        likelihood_variance=settings.noise**2,
+        latent=2,
+        encoder_widths=(settings.hidden, settings.hidden),
+        decoder_widths=(settings.hidden, settings.hidden),
+        encoder_activation="tanh",
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        precision="float32",
+    )
+    changes: dict[str, dict[str, Any]] = {
+        "diagonal": {},
+        "full": {"posterior": "full"},
+        "autoencoder": {"posterior": "point", "objective": "autoencoder"},
+        "untrained": {"steps": 1, "learning_rate": 1e-12},
+    }
+    return [dataclasses.replace(trial, seed=seed, **changes[model]) for seed in range(settings.seeds)]
+
+
+def _local_axes(table: Tensor, chosen: Tensor, scale: float) -> Axes:
+    """Axes of the covariance around each chosen item, items weighted by exp(−‖x − x_i‖² / 2 scale²)."""
+    weights = torch.exp(-torch.cdist(table[chosen], table).square() / (2 * scale**2))
+    neighbours = weights.sum(1).square() / weights.square().sum(1)
+    weights = weights / weights.sum(1, keepdim=True)
+    mean = weights @ table
+    second = (weights @ (table[:, :, None] * table[:, None, :]).flatten(1)).unflatten(1, (table.shape[1], -1))
+    values, vectors = torch.linalg.eigh(second - mean[:, :, None] * mean[:, None, :])
+    return Axes(vectors[..., -2:].flip(-1), values[:, -1] / values[:, -2], neighbours)
+
+
+@torch.no_grad()
+def _columns(model: VAE, x: Tensor) -> Tensor:
+    """Jacobian (point, data, 2) of a decoder at posterior means, in double precision on the host."""
+    return jacobian(model.decode, model.encode(x).mean).double().cpu()
+
+
+def _angles(columns: Tensor, axes: Tensor, everywhere: Tensor) -> dict[str, float]:
+    """Medians over points, in degrees; angles to both axes are averaged."""
+    left = torch.linalg.svd(columns, full_matrices=False).U
+    unit = torch.nn.functional.normalize(columns, dim=-2)
+    sines = torch.linalg.svdvals(left.mT @ axes)[..., -1].clamp(max=1).acos()
+    return {
+        "left vectors": _median(_between(left, axes)),
+        "columns": _median(_between(aligned(unit, axes), axes)),
+        "plane": _median(torch.rad2deg(sines)),
+        "left vectors, axes elsewhere": _median(_between(left, axes.roll(1, 0))),
+        "left vectors, axes of all data": _median(_between(left, everywhere.expand_as(left))),
+    }
+
+
+def _between(found: Tensor, axes: Tensor) -> Tensor:
+    """Mean angle in degrees (point,) between columns of the same number, whatever their signs."""
+    return torch.rad2deg((found * axes).sum(-2).abs().clamp(max=1).acos()).mean(-1)
+
+
+def _median(values: Tensor) -> float:
+    return float(values.median())
+
+
+def _neighbourhoods(axes: Mapping[float, Axes]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(
+        [
+            {"scale": scale, "items": _median(own.neighbours), "variance ratio": _median(own.ratio)}
+            for scale, own in axes.items()
+        ]
+    )
+
+
+def _items(flat: Tensor) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame({"kind": "item", "model": "", "x": flat[:, 0].numpy(), "y": flat[:, 1].numpy()})
+
+
+def _arrows(model: str, columns: Tensor, x: Tensor, axes: Tensor, plane: Tensor) -> pd.DataFrame:
+    """The first axis of a few items, of the data and of the decoder, in the strip's plane."""
+    import pandas as pd
+
+    few = slice(0, 24)
+    left = torch.linalg.svd(columns[few], full_matrices=False).U
+    parts = []
+    for kind, vectors in (("data", axes[few]), ("decoder", left)):
+        start, step = x[few] @ plane, vectors[..., 0] @ plane
+        parts.append(
+            pd.DataFrame(
+                {
+                    "kind": kind,
+                    "model": model,
+                    "x": start[:, 0].numpy(),
+                    "y": start[:, 1].numpy(),
+                    "dx": step[:, 0].numpy(),
+                    "dy": step[:, 1].numpy(),
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def judge(tables: Mapping[str, pd.DataFrame]) -> Judgement:
+    """Angles at the judged scale: the trained models, and controls that should be far from the axes."""
+    members = tables["members"]
+    judged = members[members["scale"] == JUDGED]
+
+    def values(model: str, column: str) -> Tensor:
+        return torch.tensor(judged[judged["model"] == model][column].to_numpy(dtype=float))
+
+    found, straight = values("diagonal", "left vectors"), values("diagonal", "columns")
+    findings = [
+        finding(
+            "VAE, diagonal posterior: angle of the left singular vectors to the local principal axes, degrees",
+            "0 (§3.1)",
+            found,
+            bool(found.mean() <= CLOSE),
+            f"of their planes: {float(values('diagonal', 'plane').mean()):.3g}",
+        ),
+        finding(
+            "VAE, diagonal posterior: angle of the Jacobian's columns to the local principal axes, degrees",
+            "0 (§3.1 with V = I)",
+            straight,
+            bool(straight.mean() <= CLOSE),
+            f"full posterior, where a rotation of the latents is free: {float(values('full', 'columns').mean()):.3g}",
+        ),
+    ]
+    controls = {
+        "the same, against the axes at another item": ("diagonal", "left vectors, axes elsewhere"),
+        "the same, against the axes of all data": ("diagonal", "left vectors, axes of all data"),
+        "autoencoder": ("autoencoder", "left vectors"),
+        "untrained decoder": ("untrained", "left vectors"),
+    }
+    findings += [_control(name, values(*which), found) for name, which in controls.items()]
+    findings.append(_control("VAE, full posterior, columns", values("full", "columns"), straight))
+    return Judgement(tuple(findings), _note(tables, float(values("full", "left vectors").mean())))
+
+
+def _control(name: str, values: Tensor, found: Tensor) -> Finding:
+    return finding(
+        f"control, {name}: angle to the local principal axes, degrees",
+        "above 0: at least twice that of the VAE",
+        values,
+        bool(values.mean() >= 2 * found.mean() and values.mean() > CLOSE),
+    )
+
+
+def _note(tables: Mapping[str, pd.DataFrame], full: float) -> str:
+    around = tables["neighbourhoods"].set_index("scale")
+    smallest, judged = around.iloc[0], around.loc[JUDGED]
+    return (
+        f"Left singular vectors do not depend on a rotation of the latents: with a full posterior their angle is "
+        f"{full:.3g}°. Local axes exist at scales at which the data vary more in one direction than in another: in "
+        f"neighbourhoods of {around.index[0]:g} widths of the strip the variances along both axes are as "
+        f"{smallest['variance ratio']:.3g} to 1, of {JUDGED:g} widths as {judged['variance ratio']:.3g} to 1 (about "
+        f"{judged['items']:.0f} items). In the limit of small neighbourhoods every direction of the tangent plane is a "
+        "principal axis, so that “local PCA” then names the plane alone."
+    )
+
+
+def draw(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """First axes of the data and of three decoders on the strip, and angles over the size of neighbourhoods."""
+    shown, members = tables["shown"], tables["members"]
+    drawn = ("diagonal", "autoencoder", "untrained")
+    titles = [MODELS[model] for model in drawn] + ["left singular vectors", "columns"]
+    figure, axes = panels(titles, width=2.7, height=2.8)
+    items = shown[shown["kind"] == "item"]
+    for panel, model in zip(axes, drawn, strict=False):
+        panel.plot(items["x"], items["y"], ".", color="lightgrey", markersize=2)
+        for kind, colour, width in (("data", COLOURS[0], 2.6), ("decoder", COLOURS[1], 1.2)):
+            own = shown[(shown["kind"] == kind) & (shown["model"] == model)]
+            ends = [(own[axis] - 0.5 * own[f"d{axis}"], own[axis] + 0.5 * own[f"d{axis}"]) for axis in "xy"]
+            lines = panel.plot(*ends, color=colour, linewidth=width, solid_capstyle="round")
+            lines[0].set_label("local axis of the data" if kind == "data" else "decoder's $u_1$")
+        panel.set_aspect("equal")
+        panel.set_xticks([])
+        panel.set_yticks([])
+    axes[0].legend(fontsize=7, frameon=False, loc="center left")
+    for panel, column in zip(axes[3:], ("left vectors", "columns"), strict=True):
+        for (model, label), colour in zip(MODELS.items(), COLOURS, strict=False):
+            own = members[members["model"] == model]
+            panel.plot(own["scale"], own[column], ".", color=colour, markersize=4, alpha=0.5)
+            means = own.groupby("scale")[column].mean()
+            panel.plot(means.index, means, color=colour, linewidth=1.2, label=label)
+        logarithmic(panel.xaxis, sorted(members["scale"].unique()))
+        panel.set_ylim(0, 90)
+        panel.set_xlabel("neighbourhood, widths of the strip", fontsize=8)
+        panel.set_ylabel("angle to local axes, °", fontsize=8)
+    axes[3].legend(fontsize=7, frameon=False, loc="upper right")
+    return figure
+
+
+LOCAL_PCA = Artefact(
+    key="allen2024.local_pca",
+    title="The decoder's left singular vectors are local principal axes of the data",
+    claim="VAEs approximately perform local PCA: what the weights and the posterior variance of PPCA are to all data, "
+    "the decoder's Jacobian and Σ_x are to the data around each x (§3.1, Eq. 8).",
+    criterion="The text names no test. PCA is taken at its word: on a strip whose directions of variation rotate from "
+    "item to item, left singular vectors of the decoder's Jacobian at the posterior mean, in the order of singular "
+    "values, are within 10° of the principal axes of the data weighted by a Gaussian of twice the strip's width around "
+    "the item (mean of both axes, median over items, mean over seeds); so are the Jacobian's columns under a diagonal "
+    "posterior, where V = I. The controls (axes at another item, axes of all data, an autoencoder, an untrained "
+    "decoder, columns under a full posterior) are above 10° and at least twice as far.",
+    presets={
+        "smoke": Settings(
+            items=2000, hidden=16, steps=60, batch_size=50, seeds=2, points=40, scales=(0.5, 2.0)
+        ),
+        "laptop": Settings(),
+        "full": Settings(
+            items=50_000, steps=20_000, batch_size=500, learning_rate=1e-3, seeds=20, points=500
+        ),
+    },
+    measure=measure,
+    judge=judge,
+    draw=draw,
+)
