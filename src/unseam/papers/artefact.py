@@ -16,6 +16,7 @@ import torch
 from unseam.data import MissingFileError
 from unseam.papers.claims import Claim, Finding
 from unseam.training import provenance
+from unseam.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -229,7 +230,7 @@ def on_world(settings: Any, world: str) -> Any:
         world: ``dsprites`` or ``shapes3d``, whose file has to be there.
 
     >>> from unseam.papers.rolinek2019.setups import SPRITES
-    >>> on_world(SPRITES, "dsprites").world
+    >>> on_world(SPRITES, "dsprites").base.world
     'dsprites'
     """
     if world not in TWINS:
@@ -248,7 +249,8 @@ def _exchanged(value: Any, world: str) -> Any:
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     if getattr(value, "world", None) == TWINS[world]:
-        return dataclasses.replace(value, world=world, options=())
+        options = "world_options" if isinstance(value, Trial) else "options"
+        return dataclasses.replace(value, world=world, **{options: ()})
     fields = {item.name: _exchanged(getattr(value, item.name), world) for item in dataclasses.fields(value)}
     return dataclasses.replace(value, **fields)
 

@@ -32,7 +32,7 @@ def follow(
     trials: Sequence[Trial],
     place: Workplace,
     *,
-    world: World,
+    world: World | Callable[[], World],
     measured: Any,
     finish: Callable[[Ensemble], Tables],
     observe: Callable[[Ensemble, int], Tables] | None = None,
@@ -46,7 +46,7 @@ def follow(
     Args:
         trials: one stack.
         place: its shared folder holds the tables, where other artefacts with the same trainings find them.
-        world: the data, on any device.
+        world: the data, on any device; or a function that loads them, called only where a training is to be done.
         measured: JSON values that the measurements depend on; with the trials they name the training.
         finish: measures the trained ensemble, with ``ensemble.observed`` at hand.
         observe: measures along the way (see :func:`unseam.train`).
@@ -59,11 +59,12 @@ def follow(
     folder = place.shared
     if folder is not None and (folder / f"{name}.json").exists():
         return read_tables(folder / f"{name}.json")
+    data = world if isinstance(world, World) else world()
     work = place.folder / name if folder is None and place.folder is not None else None
     work = folder / f".{name}.work" if folder is not None else work
     ensemble = train(
         trials,
-        world=world,
+        world=data,
         device=place.device,
         out=work,
         resume=work is not None,
@@ -72,7 +73,7 @@ def follow(
         progress=place.progress,
         observe=observe,
     )
-    found = dict(finish(ensemble)) | {"trainings": _provenance(ensemble, world)}
+    found = dict(finish(ensemble)) | {"trainings": _provenance(ensemble, data)}
     if folder is None:
         return found
     record = {"trials": _grid(trials), "measured": measured, "about": ensemble.about}

@@ -3,7 +3,7 @@
 from unseam.papers.artefact import Artefact
 from unseam.papers.rolinek2019.along import ALONG
 from unseam.papers.rolinek2019.convention import CONVENTION
-from unseam.papers.rolinek2019.figure3 import FIGURE3, FORETOLD
+from unseam.papers.rolinek2019.figure3 import FIGURE3, PREDICTED
 from unseam.papers.rolinek2019.figure_s4 import FIGURE_S4
 from unseam.papers.rolinek2019.maps import MAPS
 from unseam.papers.rolinek2019.partition import PARTITION
@@ -26,7 +26,7 @@ ARTEFACTS: tuple[Artefact, ...] = (
     MAPS,
     PARTITION,
     FIGURE3,
-    FORETOLD,
+    PREDICTED,
     ALONG,
     *FIGURE_S4,
     TABLE_S4,

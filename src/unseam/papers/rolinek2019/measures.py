@@ -16,7 +16,6 @@ from unseam.training import Ensemble
 
 __all__ = [
     "ACTIVE",
-    "LEAST_ERROR",
     "SCORE",
     "LatentTerms",
     "Unseen",
@@ -36,9 +35,7 @@ As printed, except that sensitivities of regressors are at least 0: k-NN predict
 so that as printed perfect codes of Synth. Lin. have a gap of 1.08, where the paper has 0.99 ± 0.01.
 """
 ACTIVE = 0.01
-"""Nats of KL from which a latent counts as active, but for Δ_KL, which has :data:`LEAST_ERROR`."""
-LEAST_ERROR = "least error"
-"""Name of the partition that Δ_KL is measured under."""
+"""Nats of KL from which a latent counts as active, except for Δ_KL, which has :func:`least_error`."""
 
 
 class Unseen(NamedTuple):
@@ -104,24 +101,24 @@ def least_error(kl: Tensor, half: Tensor) -> Tensor:
     return half < kl
 
 
-def missing(kl: Tensor, half: Tensor, kept: Tensor) -> Tensor:
-    """Δ_KL (member,) where the ``kept`` latents (member, latent) count as active: all that Eq. 10 misses is positive.
+def missing(kl: Tensor, half: Tensor, active: Tensor) -> Tensor:
+    """Δ_KL (member,) where the ``active`` latents (member, latent) count as such: all that Eq. 10 misses is positive.
 
     >>> missing(torch.tensor([[2.0, 0.5]]), torch.tensor([[0.1, 0.5]]), torch.tensor([[True, False]]))
     tensor([0.2400])
     """
-    return torch.where(kept, half, kl).sum(1) / kl.sum(1)
+    return torch.where(active, half, kl).sum(1) / kl.sum(1)
 
 
 def measures(ensemble: Ensemble, unseen: Unseen) -> list[dict[str, float]]:
-    """One record a member: scores, distance to orthogonality in four forms, and how many latents are active.
+    """One record per member: scores, distance to orthogonality in four forms, and how many latents are active.
 
     A latent is active that has more than :data:`ACTIVE` nats.
 
     Keys: ``disent`` and ``disent_printed`` (Suppl. 8.1 with both kinds of sensitivity in [0, 1], and as printed), and
     ``disent_table`` (:data:`SCORE`); ``dto`` of the decoder's output, ``dto_active`` over active latents,
     ``dto_weighted`` in the likelihood's metric, ``dto_means`` of the likelihood's mean; ``gap`` (Hadamard) and
-    ``cosine`` over active latents; ``active``; ``rec`` and ``kl`` in nats an item, at the posterior's mean;
+    ``cosine`` over active latents; ``active``; ``rec`` and ``kl`` in nats per item, at the posterior's mean;
     ``degenerate``, the share of points with singular values that nearly coincide; where two latents stand against two
     factors, ``t11`` to ``t22``, the linear map between them.
 
@@ -182,22 +179,22 @@ def _shape(ensemble: Ensemble, code: Encoding) -> dict[str, Tensor]:
     """Geometry of the decoders at the posteriors' means."""
     metric = _pullbacks(ensemble, code.mean, "output")
     basis = geometry.right_basis(metric)
-    alive = _alive(code)
+    active = _active(code)
     found: dict[str, Tensor] = {
         "dto": _dto(basis),
         "dto_weighted": _dto(geometry.right_basis(_pullbacks(ensemble, code.mean, "weighted"))),
         "dto_means": _dto(geometry.right_basis(_pullbacks(ensemble, code.mean, "means"))),
         "degenerate": geometry.degenerate_points(basis.singular_values).double().mean(1),
-        "active": alive.sum(1),
+        "active": active.sum(1),
     }
     among = {name: torch.full_like(found["dto"], torch.nan) for name in ("dto_active", "gap", "cosine")}
-    for pattern in alive.unique(dim=0):
-        members = (alive == pattern).all(1)
+    for pattern in active.unique(dim=0):
+        members = (active == pattern).all(1)
         if int(pattern.sum()) > 1:
-            live = geometry.restrict(metric[members], pattern)
-            among["dto_active"][members] = _dto(geometry.right_basis(live))
-            among["gap"][members] = geometry.hadamard_gap(live).mean(1)
-            among["cosine"][members] = geometry.column_cosine(live).mean(1)
+            own = geometry.restrict(metric[members], pattern)
+            among["dto_active"][members] = _dto(geometry.right_basis(own))
+            among["gap"][members] = geometry.hadamard_gap(own).mean(1)
+            among["cosine"][members] = geometry.column_cosine(own).mean(1)
     return found | among
 
 
@@ -238,7 +235,7 @@ def _inside(named: dict[str, Tensor]) -> dict[str, Tensor]:
     return {f"model.{name}": value for name, value in named.items()}
 
 
-def _alive(code: Encoding) -> Tensor:
+def _active(code: Encoding) -> Tensor:
     """Active latents (member, latent), of more than :data:`ACTIVE` nats; all of an autoencoder's."""
     spread = code.variance if code.variance.ndim == 3 else code.variance.diagonal(dim1=-2, dim2=-1)
     if not bool((spread != 0).any()):
@@ -253,7 +250,7 @@ def _dto(basis: geometry.RightBasis) -> Tensor:
 
 @torch.no_grad()
 def _terms(ensemble: Ensemble, unseen: Unseen, code: Encoding) -> dict[str, Tensor]:
-    """Reconstruction at the mean and KL, nats an item; an autoencoder's KL is none."""
+    """Reconstruction at the mean and KL, nats per item; an autoencoder has no KL."""
     x = unseen.world.images(unseen.test[: unseen.points])
     likelihoods = [ensemble[member].likelihood.to(x.device) for member in range(len(ensemble))]
     rows = max(1, AT_ONCE // (len(ensemble) * x[0].numel()))
