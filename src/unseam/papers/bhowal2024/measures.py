@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from unseam import geometry
 from unseam.data import World, split
-from unseam.metrics import (
-    DciSettings,
-    MigEntropySettings,
-    MigSupSettings,
-    dci,
-    mig,
-    mig_entropy,
-    mig_sup,
-)
-from unseam.models import Encoding
-from unseam.papers.bhowal2024.local import Around, around
-from unseam.papers.bhowal2024.neighbours import closeness, nearest
+from unseam.geometry.local_fit import local_fits
+from unseam.metrics import DciSettings, MigEntropySettings, MigSupSettings, dci, mig, mig_entropy, mig_sup
+from unseam.models import VAE, Encoding
+from unseam.papers.bhowal2024.released import gram_root, released_errors, signed_fits
 from unseam.papers.bhowal2024.setups import Setup
-from unseam.papers.rolinek2019.measures import ACTIVE, Unseen, measures
+from unseam.papers.measures import ACTIVE, Unseen, measures
 from unseam.training import Ensemble, precision
 
-__all__ = ["COLUMNS", "SCORES", "Measured", "entropy_gaps", "measured", "scores"]
+__all__ = [
+    "COLUMNS",
+    "NEIGHBOURS",
+    "SCORES",
+    "Measured",
+    "around",
+    "closeness",
+    "entropy_gaps",
+    "held_out_shifts",
+    "measured",
+    "nearest",
+    "scores",
+]
 
 COLUMNS = ("seed", "point", "latent", "variance", "jacobian", "fitted")
 """Of the table of variances and column lengths."""
 
 SHOWN = 25
-"""Points of the first member whose columns are kept for figures."""
+"""Points of the first member whose columns are stored for figures."""
 SPREAD = 0.01
 """Variance of its means over the data above which a code counts in MIG-sup."""
 TAKEN = ("disent", "dto", "dto_active", "gap", "cosine", "active", "rec", "kl", "degenerate")
-"""Of what rolinek2019 measures."""
+"""Of :func:`unseam.papers.measures.measures`."""
+NEIGHBOURS = 10
+"""k of Theorem 2, which the paper leaves open."""
+TINY = 1e-6
 SCORES = ("seed", "mig", "mig_sup", "mig_binned", "mig_sup_binned", "mig_sup_code", *TAKEN)
 """Keys of :func:`scores`."""
 
@@ -44,20 +52,25 @@ Rows = list[dict[str, Any]]
 
 
 class Measured(NamedTuple):
-    """Rows of the tables of :class:`~unseam.papers.bhowal2024.runs.Followed`, without the last."""
+    """Rows of tables."""
 
     members: Rows
+    """One per model."""
     points: Rows
+    """One per model and point: squared distances from orthogonal columns, for scores that compare models."""
     fits: Rows
+    """One per model and number of steps of the local fit: held-out errors."""
     signs: Rows
+    """One per model, point and factor of the released penalty; none for models beyond the paper's three."""
     columns: Rows
+    """Variances and column lengths of one model's active latents at a few points."""
 
 
 @contextmanager
 def _full_precision() -> Iterator[None]:
-    """Products and convolutions in full single precision: cuDNN's convolutions are in TF32 where nobody asks.
+    """Products and convolutions in full single precision: cuDNN's convolutions are in TF32 by default.
 
-    Its algorithms are not tried out either, as each size of batch comes a few times only.
+    Its algorithms are not benchmarked either, as each batch size occurs a few times only.
     """
     with precision("float32"):
         torch.backends.cudnn.benchmark = False
@@ -68,8 +81,7 @@ def _full_precision() -> Iterator[None]:
 def measured(ensemble: Ensemble, world: World, setup: Setup, *, audited: bool = True) -> Measured:
     """Scores of the codes, geometry of the decoders, local fits and neighbours of every member.
 
-    Keys of a member: those of :func:`scores`, ``dci``, and those of :func:`~unseam.papers.bhowal2024.local.around` and
-    :func:`~unseam.papers.bhowal2024.neighbours.closeness`.
+    Keys of a member: those of :func:`scores`, ``dci``, and those of :func:`around` and :func:`closeness`.
 
     Args:
         ensemble: members of one stack.
@@ -95,22 +107,22 @@ def measured(ensemble: Ensemble, world: World, setup: Setup, *, audited: bool = 
     for member, seed in enumerate(trial.seed for trial in ensemble.trials):
         mean, variance = (value[member] for value in code)
         here = Encoding(mean[: setup.points], variance[: setup.points])
-        alive = _alive(Encoding(mean, variance))
-        local = around(ensemble[member], here, alive, setup, audited=audited)
+        active = _active(Encoding(mean, variance))
+        local = around(ensemble[member], here, active, setup, audited=audited)
         near = closeness(Encoding(mean[: setup.neighbours], variance[: setup.neighbours]), found)
         tables.members.append(own[member] | {"dci": trees[member]} | local.summary | near)
-        _append(tables, seed, local, here, alive, first=member == 0)
+        _append(tables, seed, local, here, active, first=member == 0)
     return tables
 
 
 @_full_precision()
 def scores(ensemble: Ensemble, world: World, setup: Setup) -> Rows:
-    """A row a member: ``seed``, scores of its codes, and how its decoder stands.
+    """One row per member: ``seed``, scores of its codes, and the geometry of its decoder.
 
-    Keys: ``mig`` and ``mig_sup``, in the entropy form and without the factors that the authors leave out (see
-    :func:`entropy_gaps`); ``mig_binned``, ``mig_sup_binned`` (by the factor's entropy) and ``mig_sup_code`` (by the
-    code's), of binned means and all factors; of :func:`unseam.papers.rolinek2019.measures.measures` the k-NN score
-    ``disent``, ``dto``, ``dto_active``, ``gap``, ``cosine``, ``active``, ``rec``, ``kl``, ``degenerate``.
+    Keys: ``mig`` and ``mig_sup``, in the entropy form and without the factors that the authors exclude (see
+    :func:`entropy_gaps`); ``mig_binned``, ``mig_sup_binned`` (over the factor's entropy) and ``mig_sup_code`` (over the
+    code's), of binned means and all factors; of :func:`unseam.papers.measures.measures` the k-NN score ``disent``,
+    ``dto``, ``dto_active``, ``gap``, ``cosine``, ``active``, ``rec``, ``kl``, ``degenerate``.
 
     >>> import unseam
     >>> from unseam.papers.bhowal2024.setups import CELLS, SPRITES, smoke
@@ -177,14 +189,14 @@ def _unseen(world: World, setup: Setup) -> Unseen:
 
 
 def _append(
-    tables: Measured, seed: int, local: Around, code: Encoding, alive: Tensor, *, first: bool
+    tables: Measured, seed: int, local: Around, code: Encoding, active: Tensor, *, first: bool
 ) -> None:
     for point, row in enumerate(_rows(local.distances)):
         tables.points.append({"seed": seed, "point": point} | row)
     tables.fits.extend({"seed": seed} | row for row in local.fits)
     tables.signs.extend({"seed": seed} | row for row in local.signs)
     if first:
-        tables.columns.extend({"seed": seed} | row for row in _columns(local, code, alive))
+        tables.columns.extend({"seed": seed} | row for row in _columns(local, code, active))
 
 
 def _rows(columns: dict[str, Tensor]) -> Iterator[dict[str, float]]:
@@ -192,11 +204,11 @@ def _rows(columns: dict[str, Tensor]) -> Iterator[dict[str, float]]:
         yield dict(zip(columns, row, strict=True))
 
 
-def _columns(local: Around, code: Encoding, alive: Tensor) -> Iterator[dict[str, Any]]:
+def _columns(local: Around, code: Encoding, active: Tensor) -> Iterator[dict[str, Any]]:
     """Variance and squared column length of each active latent, of the Jacobian and of M_D."""
-    latents = alive.nonzero().flatten().tolist()
+    latents = active.nonzero().flatten().tolist()
     parts = (code.variance, local.jacobian_squares, local.fitted_squares)
-    for point, rows in enumerate(zip(*(part[:SHOWN, alive].tolist() for part in parts), strict=True)):
+    for point, rows in enumerate(zip(*(part[:SHOWN, active].tolist() for part in parts), strict=True)):
         for latent, variance, jacobian, fitted in zip(latents, *rows, strict=True):
             yield dict(zip(COLUMNS[1:], (point, latent, variance, jacobian, fitted), strict=True))
 
@@ -206,7 +218,7 @@ def _encoded(ensemble: Ensemble, unseen: Unseen) -> Encoding:
     return Encoding(*(torch.cat(values, dim=1) for values in zip(*parts, strict=True)))
 
 
-def _alive(code: Encoding) -> Tensor:
+def _active(code: Encoding) -> Tensor:
     """Active latents (latent,) of a diagonal posterior by their KL."""
     return (code.mean.square() + code.variance - code.variance.log() - 1).mean(0) / 2 > ACTIVE
 
@@ -226,3 +238,275 @@ def _dci(mean: Tensor, unseen: Unseen, setup: Setup) -> list[float]:
         precision="float32",
     )
     return dci(mean, _factors(unseen), preset=boosting).score.tolist()
+
+
+# Decoders around posterior means
+
+
+class Around(NamedTuple):
+    """A decoder around posterior means.
+
+    Attributes:
+        summary: numbers of the model, see :func:`around`.
+        signs: rows of :func:`~unseam.papers.bhowal2024.released.signed_fits`.
+        fits: one row per number of steps: ``steps``, relative held-out errors ``linear`` and ``nonlinear``.
+        distances: each (point,): ``turned`` = ‖V − I‖² = ‖U − Û‖² and ``stretched`` = ‖Σ − Σ̂‖² of M_D, and the same
+            of the Jacobian.
+        jacobian_squares, fitted_squares: squared column lengths (point, latent) of the Jacobian and of M_D.
+    """
+
+    summary: dict[str, float]
+    fits: list[dict[str, float]]
+    signs: list[dict[str, Any]]
+    distances: dict[str, Tensor]
+    jacobian_squares: Tensor
+    fitted_squares: Tensor
+
+
+@torch.no_grad()
+def around(model: VAE, code: Encoding, active: Tensor, setup: Setup, *, audited: bool = True) -> Around:
+    """Measure a decoder of means (Eqs. 8, 11, 12; A.8.2; Lemma 4; Theorem 1 c).
+
+    Numbers: ``linear``, ``nonlinear``, ``exact`` (least squares), held-out errors of local decoders relative to the
+    stochastic loss, all for the same noises, start and steps; ``stochastic``, that loss; ``loss_jacobian``,
+    ``loss_linear``, ``loss_nonlinear``, mean relative error of the stochastic loss that each of them predicts for the
+    same held-out noises, and ``total_...``, the relative error of its sum over points, as A.8.2 has it;
+    ``od_invariant`` over active latents, of M_D (``od_invariant_fit``) and of the Jacobian; ``gap_means``, the
+    Jacobian's Hadamard gap, and ``gap_rotated``, the same after a random rotation of the latents; ``slope``,
+    ``correlation``, ``spread`` of the law σ² ∝ 1/‖c‖² over active latents, of the Jacobian and of M_D (``..._fit``),
+    of σ²/(1 − σ²) in the place of σ² (``..._whole``), which the whole KL asks for, and ``..._control``, with variances
+    of other latents. Medians over points, except that scores are means. Those of
+    :func:`~unseam.papers.bhowal2024.released.released_errors`, where audited.
+
+    Args:
+        model: in evaluation mode.
+        code: posterior means and variances (point, latent).
+        active: active latents (latent,).
+        setup: noises and steps of the fits.
+        audited: whether to follow the released procedure too.
+
+    >>> from unseam.models import build, initialise
+    >>> from unseam.papers.bhowal2024.setups import SPRITES, smoke
+    >>> model = build((9,), latent=2, likelihood="gaussian")
+    >>> initialise(model, generator=torch.Generator().manual_seed(0))
+    >>> code = Encoding(torch.zeros(4, 2), torch.ones(4, 2))
+    >>> found = around(model.eval(), code, torch.ones(2).bool(), smoke(SPRITES))
+    >>> found.summary["loss_jacobian"] < 1e-5
+    True
+    """
+
+    def decoder(z: Tensor) -> Tensor:
+        return model.likelihood.mean(model.decode(z))
+
+    paths = {form: _fitted(decoder, code, form, setup) for form in ("linear", "nonlinear")}
+    fits = {form: path[-1] for form, path in paths.items()}
+    (exact,) = _fitted(decoder, code, "exact", setup)
+    metric = _pullback(model, code.mean)
+    matrix = fits["nonlinear"].matrix
+    gram = matrix.double().mT @ matrix.double()
+    summary = _errors(fits, exact) | _losses(fits, metric, code, setup)
+    summary |= _orthogonality(metric, gram, active) | _law(code, metric, gram, active)
+    some = Encoding(code.mean[: setup.audited], code.variance[: setup.audited])
+    return Around(
+        summary | (released_errors(decoder, some) if audited else {}),
+        _converging(paths, setup),
+        signed_fits(decoder, some) if audited else [],
+        _distances(gram_root(gram), "") | _distances(gram_root(metric), "jacobian_"),
+        metric.diagonal(dim1=-2, dim2=-1),
+        gram.diagonal(dim1=-2, dim2=-1),
+    )
+
+
+def held_out_shifts(code: Encoding, setup: Setup) -> Tensor:
+    """The held-out displacements ε (noise, point, latent) of every local fit of this code.
+
+    >>> from unseam.papers.bhowal2024.setups import SPRITES
+    >>> held_out_shifts(Encoding(torch.zeros(4, 2), torch.ones(4, 2)), SPRITES).shape
+    torch.Size([64, 4, 2])
+    """
+    shape = (setup.noises + setup.held_out, *code.mean.shape)
+    noise = torch.randn(shape, generator=_generator(), dtype=code.mean.dtype)[setup.noises :]
+    return noise.to(code.mean.device) * code.variance.sqrt()
+
+
+def _generator() -> torch.Generator:
+    """The same noises for every form, number of steps and member."""
+    return torch.Generator().manual_seed(0)
+
+
+def _fitted(
+    decoder: Callable[[Tensor], Tensor], code: Encoding, form: str, setup: Setup
+) -> Sequence[geometry.LocalFit]:
+    """The fit after each number of steps, or the exact one alone."""
+    return local_fits(
+        decoder,
+        code.mean,
+        code.variance,
+        form="nonlinear" if form == "nonlinear" else "linear",
+        solver="exact" if form == "exact" else "descent",
+        generator=_generator(),
+        noises=setup.noises,
+        held_out=setup.held_out,
+        steps=setup.fit_steps,
+    )
+
+
+def _converging(paths: dict[str, Sequence[geometry.LocalFit]], setup: Setup) -> list[dict[str, float]]:
+    """Held-out errors after each number of steps."""
+    return [
+        {"steps": steps} | {form: _relative(path[place]) for form, path in paths.items()}
+        for place, steps in enumerate(setup.fit_steps)
+    ]
+
+
+def _relative(fit: geometry.LocalFit) -> float:
+    return float(fit.error.double().mean() / fit.stochastic.double().mean())
+
+
+def _errors(fits: dict[str, geometry.LocalFit], exact: geometry.LocalFit) -> dict[str, float]:
+    found = {form: _relative(fit) for form, fit in fits.items()}
+    better = (fits["nonlinear"].error < fits["linear"].error).double().mean()
+    stochastic = float(fits["linear"].stochastic.double().mean())
+    return found | {"exact": _relative(exact), "better": float(better), "stochastic": stochastic}
+
+
+def _losses(
+    fits: dict[str, geometry.LocalFit], metric: Tensor, code: Encoding, setup: Setup
+) -> dict[str, float]:
+    """Relative errors of predictions of the stochastic loss, all from the same held-out noises."""
+    shifts = held_out_shifts(code, setup).double()
+    predicted = {form: fit.predicted_stochastic.double() for form, fit in fits.items()}
+    predicted["jacobian"] = torch.einsum("kpi,pij,kpj->p", shifts, metric, shifts) / len(shifts)
+    truth = fits["linear"].stochastic.double()
+    found = {}
+    for name, loss in predicted.items():
+        found[f"loss_{name}"] = float(((loss - truth).abs() / truth).mean())
+        found[f"total_{name}"] = float((loss.sum() - truth.sum()).abs() / truth.sum())
+    return found
+
+
+def _pullback(model: VAE, mean: Tensor) -> Tensor:
+    """JᵀJ (point, latent, latent) of the decoder's means, in double precision."""
+    before = mean.dtype
+    model.double()
+    metric = geometry.pullback(lambda z: model.likelihood.mean(model.decode(z)), mean.double())
+    model.to(before)
+    return metric
+
+
+def _distances(matrices: Tensor, prefix: str) -> dict[str, Tensor]:
+    found = geometry.od_distances(matrices)
+    return {f"{prefix}turned": found.right, f"{prefix}stretched": found.scale}
+
+
+def _orthogonality(metric: Tensor, gram: Tensor, active: Tensor) -> dict[str, float]:
+    """The invariant score of active columns; none of fewer than two."""
+    names = ("od_invariant", "od_invariant_fit", "gap_means", "gap_rotated")
+    count = int(active.sum())
+    if count < 2:
+        return dict.fromkeys(names, float("nan"))
+    own, fitted = geometry.restrict(metric, active), geometry.restrict(gram, active)
+    drawn = torch.randn(len(own), count, count, generator=_generator(), dtype=own.dtype).to(own.device)
+    rotation = torch.linalg.qr(drawn).Q
+    values = (
+        geometry.od_score(gram_root(own), form="invariant"),
+        geometry.od_score(gram_root(fitted), form="invariant"),
+        geometry.hadamard_gap(own),
+        geometry.hadamard_gap(rotation.mT @ own @ rotation),
+    )
+    return {name: float(value.mean()) for name, value in zip(names, values, strict=True)}
+
+
+def _law(code: Encoding, metric: Tensor, gram: Tensor, active: Tensor) -> dict[str, float]:
+    """Medians over points of the law's line for the Jacobian, for M_D, with the whole KL, and for other latents."""
+    whole = code.variance / (1 - code.variance).clamp(min=TINY)
+    kinds = {"": (code.variance, metric), "_fit": (code.variance, gram), "_whole": (whole, metric)}
+    order = torch.arange(len(active), device=active.device)
+    order[active] = order[active].roll(1)
+    kinds["_control"] = (code.variance[:, order], metric)
+    found: dict[str, float] = {}
+    for suffix, (variance, given) in kinds.items():
+        line = [float("nan")] * 3
+        if int(active.sum()) > 1:
+            law = geometry.variance_norm_law(variance.double(), given, active=active)
+            line = [float(part.nanmedian()) for part in (law.slope, law.correlation, law.spread)]
+        names = (f"slope{suffix}", f"correlation{suffix}", f"spread{suffix}")
+        found |= dict(zip(names, line, strict=True))
+    return found
+
+
+# Neighbours (Theorem 2)
+
+
+def nearest(x: Tensor, *, count: int = NEIGHBOURS) -> Tensor:
+    """The ``count`` nearest (item, count) of items (item, *data) among themselves, by distance, itself excluded.
+
+    >>> nearest(torch.tensor([[0.0], [1.0], [1.5], [5.0]]), count=2)[0].tolist()
+    [1, 2]
+    """
+    flat = x.flatten(1).double()
+    return _closest(flat, count)
+
+
+def closeness(code: Encoding, near: Tensor) -> dict[str, float]:
+    r"""How close posteriors of neighbouring items lie, with and without their own width.
+
+    ``near`` is the printed :math:`E \lVert z^{(i)} - z^{(k)} \rVert^2` a neighbour, over samples of both posteriors:
+    :math:`\lVert \mu_i - \mu_k \rVert^2 + \operatorname{tr} \Sigma_i + \operatorname{tr} \Sigma_k`, which ends at twice
+    the number of latents as the KL vanishes; ``near_means`` its first term; ``far`` and ``far_means`` the same for
+    random pairs; ``overlap``, mean Bhattacharyya coefficient of neighbours' posteriors; ``shared``, the share of the k
+    posteriors of largest overlap that belong to the k nearest items, and ``shared_chance``, what chance would give.
+
+    Args:
+        code: means and variances (item, latent).
+        near: neighbours (item, k) of the same items.
+
+    >>> apart = Encoding(torch.tensor([[0.0], [1.0], [5.0]]), torch.full((3, 1), 0.5))
+    >>> closeness(apart, nearest(torch.tensor([[0.0], [1.0], [5.0]]), count=1))["near"]
+    7.0
+    """
+    mean, variance = code.mean.double(), code.variance.double()
+    count = len(mean)
+    width = variance.sum(1)
+    between = (mean[:, None] - mean[near]).square().sum(-1)
+    others = torch.arange(count, device=mean.device).roll(count // 2)
+    apart = (mean - mean[others]).square().sum(-1)
+    coefficient = _overlap(mean[:, None], variance[:, None], mean[near], variance[near])
+    shared = (_most_overlapping(mean, variance, near.shape[1])[:, :, None] == near[:, None, :]).any(-1)
+    return {
+        "near": float((between + width[:, None] + width[near]).mean()),
+        "near_means": float(between.mean()),
+        "far": float((apart + width + width[others]).mean()),
+        "far_means": float(apart.mean()),
+        "overlap": float(coefficient.mean()),
+        "shared": float(shared.double().mean()),
+        "shared_chance": near.shape[1] / (count - 1),
+    }
+
+
+def _closest(points: Tensor, count: int) -> Tensor:
+    rows = []
+    for start in range(0, len(points), 512):
+        part = torch.cdist(points[start : start + 512], points)
+        part.diagonal(start).fill_(torch.inf)
+        rows.append(part.topk(count, largest=False).indices)
+    return torch.cat(rows)
+
+
+def _overlap(mean: Tensor, variance: Tensor, other_mean: Tensor, other_variance: Tensor) -> Tensor:
+    """Bhattacharyya coefficient of Gaussians with diagonal covariances."""
+    middle = (variance + other_variance) / 2
+    distance = (mean - other_mean).square() / middle / 8
+    distance = distance + (middle.log() - (variance.log() + other_variance.log()) / 2) / 2
+    return torch.exp(-distance.sum(-1))
+
+
+def _most_overlapping(mean: Tensor, variance: Tensor, count: int) -> Tensor:
+    """The posteriors (item, k) of largest overlap with each, itself excluded."""
+    rows = []
+    for start in range(0, len(mean), 64):
+        own = slice(start, start + 64)
+        part = _overlap(mean[own, None], variance[own, None], mean, variance)
+        part.diagonal(start).fill_(-1.0)
+        rows.append(part.topk(count).indices)
+    return torch.cat(rows)
