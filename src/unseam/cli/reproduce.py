@@ -31,7 +31,8 @@ def reproduce_artefacts(
     world: Annotated[
         str | None,
         typer.Option(
-            help="dsprites or shapes3d: the published file, once fetched, in the place of its twin."
+            help="dsprites or shapes3d: the published file, once fetched, in the place of its twin. Without a target, "
+            "every artefact that is measured on the twin."
         ),
     ] = None,
     report: Annotated[
@@ -42,12 +43,13 @@ def reproduce_artefacts(
 ) -> None:
     """Measure the papers' tables and figures again: published beside measured, with a verdict."""
     from unseam.papers import committed, results_folder
-    from unseam.reproducing import chosen_artefacts, run_artefacts
+    from unseam.reproducing import chosen_artefacts, have_rows_on, run_artefacts
 
     artefacts = chosen_artefacts(target)
     _check(report)
     if scale is None and (target is None or "." not in target):
-        kept = [(artefact, committed(artefact, out or results_folder())) for artefact in artefacts]
+        listed = artefacts if world is None else have_rows_on(world, artefacts)
+        kept = [(artefact, committed(artefact, out or results_folder(), world)) for artefact in listed]
         print_rows(artefact_rows(kept), title="artefacts and their committed verdicts", as_json=as_json)
         _report([result for _, result in kept if result is not None], report, as_json)
         return
@@ -60,7 +62,7 @@ def reproduce_artefacts(
         print_table(finding_rows(result), title=f"{result.key} at {result.scale} scale: {result.verdict}")
         print(f"{result.seconds:.0f} s; again with: {result.command}")
         by_key = {artefact.key: artefact for artefact in artefacts}
-        print(f"{standing(result, committed(by_key[result.key], results_folder()))}\n")
+        print(f"{standing(result, committed(by_key[result.key], results_folder(), result.world))}\n")
     _report(results, report, as_json)
 
 

@@ -17,6 +17,8 @@ __all__ = ["committed", "load_result", "results_folder", "save_result"]
 def save_result(result: Result, folder: Path) -> Path:
     """Write a result as JSON, its tables as CSV beside it; numbers keep six digits.
 
+    That of a published data set in the place of its twin has a name of its own, and replaces none of the twin.
+
     Args:
         result: what was measured.
         folder: the root of all results; the paper's own folder is made in it.
@@ -24,7 +26,7 @@ def save_result(result: Result, folder: Path) -> Path:
     Returns:
         The path of the JSON file.
     """
-    stem = _stem(folder, result.key, result.scale)
+    stem = _stem(folder, result.key, result.scale, result.world)
     for name, table in result.outcome.tables.items():
         path = stem.with_name(f"{stem.name}.{name}.csv")
         write_atomically(path, partial(table.to_csv, index=False, float_format=DIGITS))
@@ -70,15 +72,20 @@ def load_result(path: Path) -> Result:
         raise ValueError(f"{path} is no result of an artefact ({error}); measure it again") from None
 
 
-def committed(artefact: Artefact, folder: Path) -> Result | None:
+def committed(artefact: Artefact, folder: Path, world: str | None = None) -> Result | None:
     """The result of an artefact at the largest scale that ``folder`` holds, or none.
+
+    Args:
+        artefact: which.
+        folder: the root of all results.
+        world: the published data set that took the place of its twin; none for the artefact as it is.
 
     >>> from unseam.papers import artefacts
     >>> committed(artefacts()["sikka2019.figure1"], Path("absent")) is None
     True
     """
     for scale in reversed(SCALES):
-        path = _stem(folder, artefact.key, scale)
+        path = _stem(folder, artefact.key, scale, world)
         path = path.with_name(f"{path.name}.json")
         if path.exists():
             return load_result(path)
@@ -96,9 +103,9 @@ def results_folder() -> Path:
     return tree if tree.is_dir() else package / "results"
 
 
-def _stem(folder: Path, key: str, scale: str) -> Path:
+def _stem(folder: Path, key: str, scale: str, world: str | None) -> Path:
     paper, name = key.split(".", 1)
-    return folder / paper / f"{name}.{scale}"
+    return folder / paper / ".".join(filter(None, (name, scale, world)))
 
 
 def _rounded(record: Mapping[str, Any]) -> dict[str, Any]:
