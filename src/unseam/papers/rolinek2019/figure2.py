@@ -13,14 +13,13 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
-from unseam.papers.rolinek2019._axes import largest_cosine
 from unseam.papers.rolinek2019._descent import descend
-from unseam.papers.rolinek2019._draws import orthogonal, plane_turns
+from unseam.papers.rolinek2019._draws import orthogonal
 from unseam.papers.rolinek2019._findings import checked
 from unseam.papers.rolinek2019.cells import ORDER_RULE, order
 from unseam.papers.rolinek2019.figure1 import LINEAR_PRESETS, trained
 from unseam.papers.rolinek2019.figure1 import Settings as Models
-from unseam.papers.rolinek2019.linear_models import ALIGNED, decoders
+from unseam.papers.rolinek2019.linear_models import ALIGNED, decoders, rotation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +97,7 @@ def _rotated(
         "spread of product": spread(log_product),
         "least product over volume less 1": float((log_product - log_volume).expm1().min()),
         "descended, largest product over volume less 1": float((done.value - _log_volume(end)).expm1().max()),
-        "descended, largest cosine": float(largest_cosine(end).max()),
+        "descended, largest cosine": _largest_cosine(end),
     }
 
 
@@ -110,6 +109,11 @@ def _log_product(matrix: Tensor) -> Tensor:
 def _log_volume(matrix: Tensor) -> Tensor:
     """½ log det MᵀM (...): volume of the image of the unit cube (Eq. 28)."""
     return torch.logdet(matrix.mT @ matrix) / 2
+
+
+def _largest_cosine(matrix: Tensor) -> float:
+    unit = torch.nn.functional.normalize(matrix, dim=-2)
+    return float((unit.mT @ unit).tril(-1).abs().max())
 
 
 def _cayley(place: Tensor, step: Tensor) -> Tensor:
@@ -200,7 +204,7 @@ def draw(tables: Tables) -> Figure:
     own = decoders(models[models["column"] == "β-VAE_Σ"])[0]
     _, scale, _ = np.linalg.svd(own)
     degrees = np.linspace(0, 90, 91)
-    rotated = np.diag(scale) @ plane_turns(torch.deg2rad(torch.tensor(degrees))).numpy()
+    rotated = np.diag(scale) @ rotation(torch.tensor(degrees)).numpy()
     product = np.linalg.norm(rotated, axis=1).prod(1)
     _draw_columns(axes[0], rotated, degrees)
     axes[1].plot(degrees, product, color=COLOURS[0], label="‖w₁‖‖w₂‖")

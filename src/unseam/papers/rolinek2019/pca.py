@@ -15,10 +15,10 @@ from torch import Tensor
 
 from unseam.data import ArrayWorld, World, load
 from unseam.drawing import COLOURS, panels
+from unseam.geometry import hadamard_gap
 from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
-from unseam.papers.rolinek2019._draws import orthogonal, plane_turns
+from unseam.papers.rolinek2019._draws import orthogonal
 from unseam.papers.rolinek2019._findings import checked, share
-from unseam.papers.rolinek2019._models import best_diagonal_loss
 from unseam.papers.rolinek2019.cells import ORDER_RULE, order
 from unseam.papers.rolinek2019.linear_models import (
     ALIGNED,
@@ -26,6 +26,7 @@ from unseam.papers.rolinek2019.linear_models import (
     axis_angle,
     decoders,
     linear_models,
+    rotation,
 )
 from unseam.papers.rolinek2019.setups import Column, Setup, smoke
 from unseam.theory import linear_vae, ppca_em
@@ -136,12 +137,13 @@ def _projections(ratio: float, world: World, settings: Settings) -> pd.DataFrame
     import pandas as pd
 
     angle = torch.linspace(0, 90, settings.angles, dtype=torch.float64)
-    line = plane_turns(torch.deg2rad(angle))[..., 0] @ _axes(ratio).mT
+    line = rotation(angle)[..., 0] @ _axes(ratio).mT
     x = world.images(torch.arange(len(world))).double()
     weights = linear_vae(_exact(ratio), 2, noise=settings.noise).weights
     # seen from the factors' axes, so that the angle is that to the square where all are equally good
     straight = _axes(ratio) @ (_axes(ratio).mT @ weights @ weights.mT @ _axes(ratio)).diagonal().sqrt().diag()
-    cost = best_diagonal_loss(straight @ plane_turns(torch.deg2rad(angle)), settings.noise)
+    rotated = straight @ rotation(angle)
+    cost = hadamard_gap(torch.eye(2, dtype=torch.float64) + rotated.mT @ rotated / settings.noise)
     variance = ((line @ _exact(ratio)) * line).sum(1)
     return pd.DataFrame(
         {
@@ -486,7 +488,9 @@ def _draw_angles(panel: Any, em: pd.DataFrame, models: pd.DataFrame) -> None:
                 label=words if spot == 0 else None,
             )
     panel.set_xticks(range(len(ratios)), [f"ratio {ratio:g}" for ratio in ratios])
-    panel.legend(fontsize=7, frameon=False, loc="upper right")
+    panel.legend(
+        fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, handlelength=0.5
+    )
 
 
 ALIGNING = dataclasses.replace(CONVERGED, betas=(5e-2,), epochs=100)
