@@ -396,7 +396,7 @@ def draw(tables: Tables) -> Figure:
     titles = [
         f"{NAMES[world]}: {words}"
         for world in worlds
-        for words in ("variances", "collapse thresholds", "distances", "β-VAEs, twin over published")
+        for words in ("variances", "collapse thresholds", "distances", "β-VAEs")
     ]
     figure, axes = panels(titles, rows=len(worlds), width=2.8, height=2.4)
     for row, world in enumerate(worlds):
@@ -427,9 +427,8 @@ def _draw_pair(axes: list[Any], own: Tables) -> None:
         axes[3].plot(spot - 0.12 + jitter, theirs / mean, "o", color=COLOURS[0], markersize=3, alpha=0.7)
         axes[3].plot(spot + 0.12 + jitter, ours / mean, "s", color=COLOURS[1], markersize=3, alpha=0.7)
     axes[3].axhline(1, color="0.6", linewidth=0.8, zorder=0)
-    axes[3].set_xticks(
-        range(len(MEASURES)), [name.upper() if name != "active" else name for name in MEASURES]
-    )
+    axes[3].set_xticks(range(len(MEASURES)), ["rec.", "KL", "active", "DtO", "MIG"])
+    axes[3].set_ylabel("over the published mean", fontsize=8)
 
 
 TWINS_COMPARED = Artefact(
