@@ -248,6 +248,9 @@ def draw(tables: Tables) -> Figure:
         for limit in (SMALL, 1 - SMALL):
             panel.axvline(limit, color="0.6", linewidth=0.8, linestyle=":")
         panel.set_xlabel("mean σ²", fontsize=8)
+        panel.set(
+            xlim=(tables["latents"]["variance"].min() / 2, 2), ylim=(tables["latents"]["column"].min() / 2, 2)
+        )
     axes[0].set_ylabel("column of the Jacobian over the largest", fontsize=8)
     axes[0].legend(fontsize=7, frameon=False, loc="lower left")
     return figure
