@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Judgement, Scale, Workplace
-from unseam.papers.rolinek2019._findings import checked
-from unseam.papers.rolinek2019.cells import ORDER_RULE, order
+from unseam.papers.artefact import Artefact, Scale, Workplace
+from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.rolinek2019.linear_models import (
     ALIGNED,
     CONVERGED,
@@ -88,48 +88,44 @@ def decoder_steps(models: pd.DataFrame, principal: NDArray[np.float64]) -> dict[
     return dict(zip(reversed(STEPS), (right, scaled, principal.T @ left @ scaled), strict=True))
 
 
-def judge(tables: Tables) -> Judgement:
-    """Angles between principal directions and axes after every step, and when step (iii) is trivial."""
-    models, principal = tables["models"], principal_directions(tables["data"])
-    found, ends = [], {}
+def _angles(tables: Tables, column: str) -> dict[str, NDArray[np.float64]]:
+    """Degrees per model between images of the principal directions and axes, after every step."""
+    own, principal = tables["models"], principal_directions(tables["data"])
+    own = own[own["column"] == column]
+    found = {step: axis_angle(images) for step, images in encoder_steps(own, principal).items()}
+    return found | {"decoder": axis_angle(decoder_steps(own, principal)["(i)"])}
+
+
+def _preserved_cases(tables: Tables) -> Iterator[Bound]:
     for column, words in WORDS.items():
-        own = models[models["column"] == column]
-        angles = {step: axis_angle(images) for step, images in encoder_steps(own, principal).items()}
-        ends[column] = angles["(iii)"]
-        found += [_preserved(f"{words}: angle after step {step}", angles[step]) for step in ("(i)", "(ii)")]
-        if column == "AE":
-            found[-1] = found[-1]._replace(note=f"{found[-1].note}; {BEYOND}")
-        if column == "β-VAE":
-            found.append(_preserved(f"{words}: angle after step (iii)", angles["(iii)"], "0: trivial"))
-        elif column == "β-VAE_Σ":
-            found.append(_misaligned(f"{words}: angle after step (iii)", angles["(iii)"]))
-        decoded = axis_angle(decoder_steps(own, principal)["(i)"])
-        quantity = f"{words}: angle between the decoder's columns and the principal directions"
-        if column == "β-VAE":
-            found.append(_preserved(quantity, decoded, "0"))
-        elif column == "β-VAE_Σ":
-            found.append(_misaligned(quantity, decoded))
-    found.append(
-        order("angle after step (iii), β-VAE less full covariance, degrees", ends["β-VAE"], ends["β-VAE_Σ"])
-    )
-    return Judgement(tuple(found))
+        for step in ("(i)", "(ii)"):
+            note = BEYOND if column == "AE" and step == "(ii)" else ""
+            angles = _angles(tables, column)[step]
+            yield Bound(
+                f"{words}: angle after step {step}, median, degrees", "0", angles, most=ALIGNED, note=note
+            )
 
 
-def _preserved(quantity: str, angles: NDArray[np.float64], published: str = "0: preserved") -> Finding:
-    median = float(np.median(angles))
-    return checked(f"{quantity}, median, degrees", published, median, median <= ALIGNED, _range(angles))
+def _trivial_cases(tables: Tables) -> Iterator[Bound]:
+    angles = _angles(tables, "β-VAE")
+    for step, words in (("(iii)", "angle after step (iii)"), ("decoder", "angle of the decoder's columns")):
+        yield Bound(f"{WORDS['β-VAE']}: {words}, median, degrees", "0", angles[step], most=ALIGNED)
 
 
-def _misaligned(quantity: str, angles: NDArray[np.float64]) -> Finding:
-    median = float(np.median(angles))
-    return checked(f"{quantity}, median, degrees", "misaligned", median, median > 2 * ALIGNED, _range(angles))
+def _misaligned_cases(tables: Tables) -> Iterator[Bound]:
+    angles = _angles(tables, "β-VAE_Σ")
+    for step, words in (("(iii)", "angle after step (iii)"), ("decoder", "angle of the decoder's columns")):
+        yield Bound(
+            f"{WORDS['β-VAE_Σ']}: {words}, median, degrees", "misaligned", angles[step], least=2 * ALIGNED
+        )
 
 
-def _range(angles: NDArray[np.float64]) -> str:
-    return f"{angles.min():.1f} to {angles.max():.1f} over {len(angles)} models"
+def _order_cases(tables: Tables) -> Iterator[Order]:
+    low, high = (_angles(tables, column)["(iii)"] for column in ("β-VAE", "β-VAE_Σ"))
+    yield Order("angle after step (iii), β-VAE less full covariance, degrees", low, high)
 
 
-def draw(tables: Tables) -> Figure:
+def plot(tables: Tables) -> Figure:
     """Data and principal directions through the steps of one encoder per row: the median model of each kind."""
     models, principal = tables["models"], principal_directions(tables["data"])
     covariance = principal.T @ tables["data"].to_numpy(dtype=float) @ principal
@@ -182,17 +178,28 @@ LINEAR_PRESETS: dict[Scale, Settings] = {
 FIGURE1 = Artefact(
     key="rolinek2019.figure1",
     title="Figure 1: the steps of an encoder's singular value decomposition",
-    claim="Of an encoder VΣ†Uᵀ steps (i) Uᵀ and (ii) Σ† preserve the principal directions of the data; step (iii) V "
-    "causes misalignment, and good encoders are those for which it is trivial. The same holds for the decoder UΣVᵀ "
-    "in reverse order. For distinct singular values this is equivalent to orthogonal columns of the decoder.",
-    criterion="Measured on linear β-VAEs, linear β-VAEs with full covariance, whose objective sees no rotation, and "
-    "linear autoencoders, trained on Synth. Lin.; encoders are taken on the plane that holds the data. The angle is "
-    "the larger one between the images of the two principal directions and an axis for each. Steps (i) and (ii) "
-    "preserve directions where the median over models is at most 5°, of every kind of model. The same is asked of step "
-    "(iii) and of the decoder's columns for β-VAEs; with full covariance both are misaligned: their medians exceed "
-    f"10°. {ORDER_RULE} The equivalence is Proposition 1, which rolinek2019.propositions checks.",
+    claims=(
+        Bounds(
+            "Figure 1: steps (i) Uᵀ and (ii) Σ† of an encoder VΣ†Uᵀ preserve the principal directions of the data",
+            _preserved_cases,
+            statistic="median",
+        ),
+        Bounds(
+            "Figure 1: good encoders are those for which step (iii), V, is trivial; the same holds for the decoder",
+            _trivial_cases,
+            statistic="median",
+        ),
+        Bounds(
+            "Figure 1: step (iii) causes misalignment, here of models whose objective is invariant to rotations",
+            _misaligned_cases,
+            statistic="median",
+        ),
+        Orders("Figure 1: a diagonal posterior aligns better than a full covariance", _order_cases),
+    ),
     presets=LINEAR_PRESETS,
     measure=trained,
-    judge=judge,
-    draw=draw,
+    plot=plot,
+    note="Linear models on Synth. Lin.; encoders are taken on the plane that holds the data. The angle is the "
+    "larger one "
+    "between the images of the two principal directions and an axis for each; at most 5° counts as preserved.",
 )
