@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,9 @@ from torch import Tensor
 from unseam.data import ArrayWorld, World, load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import hadamard_gap
-from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
 from unseam.papers.rolinek2019._draws import orthogonal
-from unseam.papers.rolinek2019._findings import checked, share
-from unseam.papers.rolinek2019.cells import ORDER_RULE, order
 from unseam.papers.rolinek2019.linear_models import (
     ALIGNED,
     CONVERGED,
@@ -54,6 +53,8 @@ NORMALISED = 0.1
 """Distance of a latent's mean from 0, and of its variance from 1, up to which it is normalised."""
 SCALES = 0.05
 """Share by which ratios of singular values may differ from the closed form."""
+EVEN = 0.05
+"""A share within this of one half shows no preference."""
 PREFERRED = 2 / math.pi * math.atan(math.sqrt(2.5))
 """P(tilt > 22.5°) of a uniform square's samples: tan 2θ = c₁₂ / (½(c₁₁ − c₂₂)), normal with variances 1 : 0.4, as the
 fourth moments of a uniform distribution have it; ½ if no alignment were preferred."""
@@ -249,185 +250,92 @@ def _with_angles(models: pd.DataFrame, world: World, settings: Settings) -> pd.D
     )
 
 
-def judge(tables: Tables) -> Judgement:
-    """Equal scales first, then unequal ones; PCA first, then linear VAEs."""
-    projections, alignments = tables["projections"], tables["alignments"]
-    ratios = sorted(projections["ratio"].unique())
-    found = [*_about_projections(projections), *_about_equal(alignments)]
-    for ratio in ratios[1:]:
-        own = alignments[(alignments["ratio"] == ratio) & (alignments["source"] == SAMPLES)].iloc[0]
-        found.append(
-            checked(
-                f"ratio {ratio:g}, PCA of samples: median angle to the square, degrees",
-                f"aligned: at most {ALIGNED:g}",
-                own["median"],
-                own["median"] <= ALIGNED,
-                f"largest of {own['cases']:.0f} samples {own['largest']:.1f}",
-            )
-        )
-    return Judgement(
-        (*found, *_about_costs(projections), *_about_em(tables["em"]), *_about_models(tables["models"]))
-    )
-
-
-def _about_projections(projections: pd.DataFrame) -> list[Finding]:
-    own = projections[projections["ratio"] == 1.0]
+def _projection_cases(tables: Tables) -> Iterator[Identity]:
+    own = tables["projections"][tables["projections"]["ratio"] == 1.0]
     exact = float(own["change"].max() - own["change"].min())
+    yield Identity(
+        "largest relative difference of variances of projections", "0", exact, SAME, note="closed form"
+    )
     sampled = float(own["of the data"].max() / own["of the data"].min() - 1)
-    return [
-        checked(
-            "ratio 1: largest share by which variances of projections on lines differ",
-            "0: any projection has equal variance",
-            exact,
-            exact <= SAME,
-            f"each {own['variance'].mean():.4g}, and 1/12 = {1 / 12:.4g}",
-        ),
-        checked(
-            "ratio 1: the same of the data set's points",
-            "0, up to sampling error",
-            sampled,
-            sampled <= SAMPLED,
-        ),
-    ]
+    yield Identity("the same of the data set's points", "0", sampled, SAMPLED, note="up to sampling error")
+    cost = float(own["cost"].max())
+    yield Identity("nats that a linear VAE loses at the worst rotation, closed form", "0", cost, SAME)
 
 
-def _about_equal(alignments: pd.DataFrame) -> list[Finding]:
-    """PCA of a square: which alignment it finds, whether one is preferred, and who chooses."""
-    equal = alignments[alignments["ratio"] == 1.0]
-    own = equal[(equal["source"] == SAMPLES) & (equal["implementation"] == "eigenvectors")].iloc[0]
-    tilted = share(
-        "ratio 1, PCA of samples: share that is rotated by more than 22.5°",
-        "0.5: no preference",
-        int(own["tilted"]),
-        int(own["cases"]),
-        False,
-        f"fourth moments of a uniform square predict {PREFERRED:.3f}: diagonals are preferred",
-    )
-    assert tilted.lower is not None
-    assert tilted.upper is not None
-    if tilted.lower <= 0.5 <= tilted.upper:
-        tilted = tilted._replace(verdict="reproduced")
-    found = [
-        checked(
-            "ratio 1, PCA of samples: largest angle to the square, degrees",
-            "any alignment",
-            own["largest"],
-            bool(own["largest"] > 2 * ALIGNED),
-            f"mean {own['mean']:.1f}",
-        ),
-        tilted,
-    ]
+def _equal(tables: Tables, source: str) -> pd.DataFrame:
+    rows = tables["alignments"]
+    return rows[(rows["ratio"] == 1.0) & (rows["source"] == source)]
+
+
+def _preference_cases(tables: Tables) -> Iterator[Bound]:
+    own = _equal(tables, SAMPLES)
+    own = own[own["implementation"] == "eigenvectors"].iloc[0]
+    note = f"fourth moments of a uniform square predict {PREFERRED:.3f}: diagonals are preferred"
+    counts = (int(own["tilted"]), int(own["cases"]))
+    words = "PCA of samples: share that is rotated by more than 22.5°"
+    yield Bound(words, "0.5", share=counts, least=0.5 - EVEN, most=0.5 + EVEN, note=note)
+
+
+def _implementation_cases(tables: Tables) -> Iterator[Bound]:
     for source, words in ((SAMPLES, "the same sample"), (COORDINATES, "the exact covariance")):
-        apart = equal[equal["source"] == source]
-        direct = float(apart[apart["implementation"].isin(DIRECT)]["apart"].max())
+        apart = _equal(tables, source)
+        worst = float(apart[apart["implementation"].isin(DIRECT)]["apart"].max())
         power = float(apart[apart["implementation"] == "power iteration"]["apart"].max())
-        found.append(
-            checked(
-                f"ratio 1, implementations of PCA on {words}: largest difference in angle, degrees",
-                "implementation dependent",
-                direct,
-                direct > 2 * ALIGNED,
-                f"eigenvectors in two precisions and SVD; power iteration {power:.1f}",
-            )
+        note = f"eigenvectors in two precisions and SVD; power iteration {power:.1f}"
+        quantity = f"implementations of PCA on {words}: largest difference in angle, degrees"
+        yield Bound(quantity, "above 0", estimate=(worst, worst, worst), least=2 * ALIGNED, n=1, note=note)
+
+
+def _unequal_cases(tables: Tables) -> Iterator[Bound]:
+    """Angles at ratios above one: PCA of samples, linear VAEs by EM, trained β-VAEs against PCA of their data."""
+    for _, own in tables["alignments"][tables["alignments"]["source"] == SAMPLES].iterrows():
+        if own["ratio"] > 1:
+            middle = float(own["median"])
+            words = f"ratio {own['ratio']:g}, PCA of samples: median angle to the square, degrees"
+            yield Bound(words, "0", estimate=(middle, middle, middle), most=ALIGNED, n=int(own["cases"]))
+    for table, column, words in (
+        (tables["em"][tables["em"]["diagonal"]], "angle", "linear VAE by EM: median angle to the square"),
+        (_trained(tables), "angle to PCA", "trained β-VAEs: median angle to PCA of the same data"),
+    ):
+        for ratio, own in table[table["ratio"] > 1].groupby("ratio"):
+            yield Bound(f"ratio {ratio:g}, {words}, degrees", "0", own[column], most=ALIGNED)
+
+
+def _random_cases(tables: Tables) -> Iterator[Bound]:
+    for table, words in (
+        (tables["em"][tables["em"]["diagonal"]], "linear VAE by EM"),
+        (_trained(tables), "trained β-VAEs"),
+    ):
+        own = table[table["ratio"] == 1.0]["angle"]
+        yield Bound(
+            f"{words}: angle to the square, degrees", "random: 22.5 on average", own, least=2 * ALIGNED
         )
-    return found
 
 
-def _about_costs(projections: pd.DataFrame) -> list[Finding]:
-    """What a rotation costs a linear VAE at its optimum."""
-    found = []
-    for ratio, own in projections.groupby("ratio"):
-        cost = float(own["cost"].max())
-        least = float(own["angle"].iloc[int(own["cost"].argmin())])
-        equal = ratio == 1.0
-        found.append(
-            checked(
-                f"ratio {ratio:g}, closed form: nats that a linear VAE loses at the worst rotation",
-                "0" if equal else "above 0, least at the square's axes",
-                cost,
-                cost <= SAME if equal else cost > SAME and least % 90 == 0,
-            )
-        )
-    return found
+def _trained(tables: Tables) -> pd.DataFrame:
+    return tables["models"][tables["models"]["column"] == "β-VAE"]
 
 
-def _about_em(em: pd.DataFrame) -> list[Finding]:
-    found = []
-    for ratio, own in em[em["diagonal"]].groupby("ratio"):
-        median, largest = float(own["angle"].median()), float(own["angle"].max())
-        equal = ratio == 1.0
-        found.append(
-            checked(
-                f"ratio {ratio:g}, linear VAE by expectation–maximisation: "
-                + ("largest" if equal else "median")
-                + " angle to the square, degrees",
-                "random alignments" if equal else f"aligned: at most {ALIGNED:g}",
-                largest if equal else median,
-                largest > 2 * ALIGNED if equal else median <= ALIGNED,
-                f"{len(own)} starts on the exact covariance, "
-                + f"{own['angle'].min():.2g} to {largest:.2g}; "
-                + f"full posterior {_median(em, ratio):.1f} in the median",
-            )
-        )
-    return found
+def _normalised_cases(tables: Tables) -> Iterator[Bound]:
+    models = _trained(tables)
+    mean = models[["m1", "m2"]].abs().max(axis=1)
+    variance = (models[["s1", "s2"]] - 1).abs().max(axis=1)
+    words = "trained β-VAEs: distance of a latent's mean from 0 or variance from 1"
+    yield Bound(words, "0", np.maximum(mean, variance), most=NORMALISED)
+    for ratio, own in models.groupby("ratio"):
+        relative = own["singular ratio"] / own["closed form"]
+        words = f"ratio {ratio:g}: ratio of the decoder's singular values, over the closed form"
+        yield Bound(words, "1", relative, 1 - SCALES, 1 + SCALES)
 
 
-def _median(em: pd.DataFrame, ratio: Any) -> float:
-    return float(em[~em["diagonal"] & (em["ratio"] == ratio)]["angle"].median())
-
-
-def _about_models(models: pd.DataFrame) -> list[Finding]:
-    """Trained β-VAEs beside PCA of the same data, their latents' scales, and autoencoders as a control."""
-    found = []
-    trained = models[models["column"] == "β-VAE"]
-    for ratio, own in trained.groupby("ratio"):
-        equal = ratio == 1.0
-        angles = own["angle" if equal else "angle to PCA"]
-        value = float(angles.max() if equal else angles.median())
-        found.append(
-            checked(
-                f"ratio {ratio:g}, trained β-VAEs: "
-                + ("largest angle to the square" if equal else "median angle to PCA of the same data")
-                + ", degrees",
-                "random alignments" if equal else f"aligned: at most {ALIGNED:g}",
-                value,
-                value > 2 * ALIGNED if equal else value <= ALIGNED,
-                f"{angles.min():.1f} to {angles.max():.1f} over {len(own)} models",
-            )
-        )
-    mean = float(trained[["m1", "m2"]].abs().to_numpy().max())
-    variance = float((trained[["s1", "s2"]] - 1).abs().to_numpy().max())
-    found.append(
-        checked(
-            "trained β-VAEs: largest distance of a latent's mean from 0 or variance from 1",
-            "0: normalised",
-            max(mean, variance),
-            max(mean, variance) <= NORMALISED,
-            f"means {mean:.2g}, variances {variance:.2g}",
-        )
-    )
-    for ratio, own in trained.groupby("ratio"):
-        expected, value = float(own["closed form"].iloc[0]), float(own["singular ratio"].median())
-        found.append(
-            checked(
-                f"ratio {ratio:g}, trained β-VAEs: ratio of the decoder's singular values, median",
-                "equal" if ratio == 1.0 else "no longer equal",
-                value,
-                abs(value / expected - 1) <= SCALES,
-                f"closed form {expected:.3f}",
-            )
-        )
+def _order_cases(tables: Tables) -> Iterator[Order]:
+    models = tables["models"]
     last = models[models["ratio"] == models["ratio"].max()]
-    found.append(
-        order(
-            f"ratio {models['ratio'].max():g}: angle to PCA, β-VAE less autoencoder, degrees",
-            *(last[last["column"] == column]["angle to PCA"] for column in COLUMNS),
-        )
-    )
-    return found
+    low, high = (last[last["column"] == column]["angle to PCA"] for column in COLUMNS)
+    yield Order(f"ratio {models['ratio'].max():g}: angle to PCA, β-VAE less autoencoder, degrees", low, high)
 
 
-def draw(tables: Tables) -> Figure:
+def plot(tables: Tables) -> Figure:
     """Variance against the line, alignments that PCA and linear VAEs find, and what a rotation costs the latter."""
     projections, alignments, models = (tables[name] for name in ("projections", "alignments", "models"))
     titles = [
@@ -499,25 +407,32 @@ ALIGNING = dataclasses.replace(CONVERGED, betas=(5e-2,), epochs=100)
 PCA = Artefact(
     key="rolinek2019.pca",
     title="Suppl. 9.2: PCA and linear VAEs of a square, at equal and at unequal scales",
-    claim="Any projection of a unit square on a line has equal variance, so that PCA has no preference over "
-    "alignments, and the practical choice is implementation dependent. With a small rescaling of one factor the right "
-    "alignment is found, by β-VAEs, which promote normalised latents, so that singular values are no longer equal, "
-    "and by PCA.",
-    criterion="Exact variances of projections agree within a share of 1e-9, those of the 50 000 points within 2 %. "
-    "Over samples of a square PCA finds alignments of more than 10°, and the 95 % interval of the share that is "
-    "rotated by more than 22.5° holds one half. Implementations that decompose the same matrix (eigenvectors in two "
-    "precisions, SVD) differ by more than 10° in some case: asked of samples, and of the exact covariance in random "
-    "coordinates. At ratios of 1.2 and 1.5 half of the samples, of the linear VAEs by expectation–maximisation with a "
-    "diagonal posterior, and of the trained β-VAEs, these against PCA of their data, are within 5°; at 1 some of each "
-    "are off by more than 10°. A rotation costs a linear VAE nothing at 1 and something otherwise. Latents of trained "
-    "β-VAEs have means within 0.1 of 0 and variances within 0.1 of 1, and the ratio of their singular values is within "
-    f"5 % of the closed form. Autoencoders are less aligned at 1.5. {ORDER_RULE}",
+    claims=(
+        Identities(
+            "Suppl. 9.2: any projection of a unit square on a line has equal variance", _projection_cases
+        ),
+        Bounds("Suppl. 9.2: so PCA has no preference over alignments", _preference_cases),
+        Bounds("Suppl. 9.2: and its practical choice depends on the implementation", _implementation_cases),
+        Bounds(
+            "Suppl. 9.2: β-VAEs expose random alignments of the square", _random_cases, statistic="median"
+        ),
+        Bounds(
+            "Suppl. 9.2: with a small rescaling of one factor the right alignment is found, by β-VAEs and by PCA",
+            _unequal_cases,
+            statistic="median",
+        ),
+        Bounds(
+            "Suppl. 9.2: β-VAEs promote normalised latents, so that singular values are no longer equal",
+            _normalised_cases,
+            statistic="median",
+        ),
+        Orders("Control: an autoencoder is less aligned with PCA", _order_cases, ours=True),
+    ),
     presets={
         "smoke": Settings(smoke(ALIGNING), samples=20, size=500, angles=7, starts=2, em_steps=20),
         "laptop": Settings(dataclasses.replace(ALIGNING, epochs=50, seeds=10), samples=200, starts=10),
         "full": Settings(ALIGNING),
     },
     measure=measure,
-    judge=judge,
-    draw=draw,
+    plot=plot,
 )
