@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,8 @@ from unseam.models import VAE
 from unseam.papers.artefact import Artefact, Workplace, missing_table
 from unseam.papers.claims import Bound, Bounds
 from unseam.papers.rolinek2019.setups import LINEAR, NAMES, NONLINEAR, SPRITES, Setup, smoke
-from unseam.training import train
+from unseam.papers.trainings import follow
+from unseam.training import Ensemble
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +58,7 @@ def measure(settings: Settings, where: Workplace) -> Tables:
         try:
             world = place_world(setup.load(), where.device)
         except MissingFileError as error:
-            missing[NAMES[setup.world]] = error
+            missing[NAMES[setup.base.world]] = error
             continue
         for name, table in _trained(setup, world, settings.seed, where).items():
             found[name].append(table)
@@ -68,45 +67,32 @@ def measure(settings: Settings, where: Workplace) -> Tables:
 
 
 def _trained(setup: Setup, world: World, seed: int, where: Workplace) -> dict[str, pd.DataFrame]:
+    return follow(
+        setup.trials("β-VAE"),
+        where,
+        world=world,
+        measured={"definition": 1, "points": setup.points, "seed": seed},
+        finish=lambda ensemble: _latents(ensemble, world, _label(setup), setup.points, seed),
+    )
+
+
+def _latents(ensemble: Ensemble, world: World, label: str, points: int, seed: int) -> dict[str, pd.DataFrame]:
+    """What Definition 1 asks of every latent of every model, on test items."""
     import pandas as pd
 
-    label = _label(setup)
-    trials = setup.trials("β-VAE", world)
-    out = (
-        None if where.folder is None else where.folder / f"{setup.world}{dict(setup.options).get('seed', '')}"
-    )
-    began = time.monotonic()
-    ensemble = train(
-        trials, world=world, device=where.device, out=out, resume=out is not None, progress=where.progress
-    )
-    seconds = round(time.monotonic() - began, 1)
     _, _, test = split(len(world), (0.8, 0.1, 0.1), seed=0)
-    x = world.images(test[: setup.points].to(world.device))
-    mean, variance = (part.double() for part in ensemble.encode(x))
+    mean, variance = (part.double() for part in ensemble.encode(world.images(test[:points].to(world.device))))
     random = torch.Generator().manual_seed(seed)
     noise, fresh = (
         torch.randn(mean.shape[1:], generator=random, dtype=torch.float64).to(mean.device) for _ in range(2)
     )
     latents, models = [], []
-    for member, trial in enumerate(trials):
+    for member, trial in enumerate(ensemble.trials):
         who = {"data": label, "beta": trial.beta, "seed": trial.seed}
         own, changed = _of_latents(ensemble[member].double(), mean[member], variance[member], noise, fresh)
         latents += [who | {"latent": latent} | row for latent, row in enumerate(own)]
         models.append(who | {"changed": changed})
-    hardware = ensemble.about["hardware"]
-    about = {
-        "data": label,
-        "members": len(trials),
-        "steps": trials[0].steps,
-        "seconds": seconds,
-        "hardware": hardware.get("accelerator", hardware["processor"]),
-        "torch": ensemble.about["versions"]["torch"],
-    }
-    return {
-        "latents": pd.DataFrame(latents),
-        "models": pd.DataFrame(models),
-        "trainings": pd.DataFrame([about]),
-    }
+    return {"latents": pd.DataFrame(latents), "models": pd.DataFrame(models)}
 
 
 @torch.no_grad()
@@ -140,8 +126,8 @@ def _of_latents(
 
 def _label(setup: Setup) -> str:
     """The data set, with its map where there are several."""
-    seed = dict(setup.options).get("seed")
-    return NAMES[setup.world] + ("" if seed is None else f", map {seed}")
+    seed = dict(setup.base.world_options).get("seed")
+    return NAMES[setup.base.world] + ("" if seed is None else f", map {seed}")
 
 
 def _worlds(tables: Tables, *, control: bool = False) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
@@ -224,12 +210,13 @@ def plot(tables: Tables) -> Figure:
 
 def _ten(setup: Setup, **changes: Any) -> Setup:
     """The setup with ten latents."""
-    return dataclasses.replace(setup, latent=10, columns=("β-VAE",), points=500, **changes)
+    return setup.replace(latent=10, columns=("β-VAE",), points=500, **changes)
 
 
-LINEAR_TEN = _ten(LINEAR, betas=(3e-4, CONTROL), batch_size=200, epochs=200)
+LINEAR_TEN = _ten(LINEAR, betas=(3e-4, CONTROL), batch_size=200, steps=40_000)
 NONLINEAR_TEN = tuple(
-    _ten(NONLINEAR, options=(("seed", seed),), betas=(1e-3,), batch_size=200, epochs=100) for seed in (0, 1)
+    _ten(NONLINEAR, world_options=(("seed", seed),), betas=(1e-3,), batch_size=200, steps=20_000)
+    for seed in (0, 1)
 )
 PARTS = {
     "(a)": "μ² ≪ 1 and σ² ≈ 1",
@@ -273,8 +260,8 @@ DEFINITION1 = (
             "smoke": Settings(tuple(smoke(setup, points=40) for setup in (LINEAR_TEN, NONLINEAR_TEN[0]))),
             "laptop": Settings(
                 (
-                    dataclasses.replace(LINEAR_TEN, epochs=100, seeds=5),
-                    *(dataclasses.replace(setup, epochs=50, seeds=3) for setup in NONLINEAR_TEN),
+                    LINEAR_TEN.replace(steps=20_000, seeds=5),
+                    *(setup.replace(steps=10_000, seeds=3) for setup in NONLINEAR_TEN),
                 )
             ),
             "full": Settings((LINEAR_TEN, *NONLINEAR_TEN)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -57,8 +56,10 @@ def trained(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     world = settings.setup.load()
     covariance = np.cov(world.images(torch.arange(len(world))).double().numpy().T)
     return {
-        "models": pd.concat([part.models for part in parts], ignore_index=True),
-        "trainings": pd.concat([part.trainings for part in parts], ignore_index=True),
+        **{
+            name: pd.concat([part[name] for part in parts], ignore_index=True)
+            for name in ("models", "trainings")
+        },
         "data": pd.DataFrame(covariance, columns=["x1", "x2", "x3"]),
     }
 
@@ -170,7 +171,7 @@ def plot(tables: Tables) -> Figure:
 
 LINEAR_PRESETS: dict[Scale, Settings] = {
     "smoke": Settings(smoke(CONVERGED)),
-    "laptop": Settings(dataclasses.replace(CONVERGED, seeds=10)),
+    "laptop": Settings(CONVERGED.replace(seeds=10)),
     "full": Settings(CONVERGED),
 }
 """Of Figures 1 and 2, which look at the same models."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unseam.data import World
 from unseam.data import place as place_world
 from unseam.papers.artefact import Workplace
-from unseam.papers.kept import digest, kept
 from unseam.papers.rolinek2019.setups import LINEAR, Column, Setup
-from unseam.training import Ensemble, train, training_index
+from unseam.papers.trainings import follow
+from unseam.training import Ensemble, training_index
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ALIGNED",
     "CONVERGED",
-    "LinearModels",
     "axis_angle",
     "decoders",
     "encoders",
@@ -34,27 +32,27 @@ __all__ = [
 ALIGNED = 5.0
 """Degrees within which two directions count as one; misaligned is what is more than twice as far off."""
 
-CONVERGED = dataclasses.replace(
-    LINEAR, betas=(1e-2,), batch_size=200, learning_rate=1e-2, epochs=50, seeds=30
-)
+CONVERGED = LINEAR.replace(betas=(1e-2,), batch_size=200, learning_rate=1e-2, steps=10_000, seeds=30)
 """β-VAEs whose latents stop rotating within 10 000 steps: rotations are driven by β, and Table S3's takes hundreds of
 epochs. Both latents stay active, since βσ² = 0.005 is far below the data's smaller variance, 1/12."""
 
 
-class LinearModels(NamedTuple):
-    """Trained linear models of one column."""
+def linear_models(setup: Setup, column: Column, where: Workplace) -> dict[str, pd.DataFrame]:
+    """Train all seeds of a column and read off their matrices; stored with the workplace's trainings.
 
-    models: pd.DataFrame
-    """One row per model: ``column``, ``ratio``, ``seed``, encoder ``e11`` to ``e23`` (latent, data), decoder ``d11`` to
-    ``d32`` (data, latent), and means ``m1``, ``m2`` and variances ``s1``, ``s2`` of the aggregate posterior."""
-    trainings: pd.DataFrame
-    """One row: how many models were trained, for how long and where."""
-
-
-def linear_models(setup: Setup, column: Column, where: Workplace) -> LinearModels:
-    """Train all seeds of a column and read off their matrices; cached in the workplace's shared folder."""
-    name = f"linear-models-{digest([dataclasses.asdict(setup), column])}"
-    return kept(where.shared, name, LinearModels, lambda: _train(setup, column, where))
+    Returns:
+        ``models``, one row per model: ``column``, ``ratio``, ``seed``, encoder ``e11`` to ``e23`` (latent, data), decoder
+        ``d11`` to ``d32`` (data, latent), and means ``m1``, ``m2`` and variances ``s1``, ``s2`` of the aggregate
+        posterior; and ``trainings``.
+    """
+    world = place_world(setup.load(), where.device)
+    return follow(
+        setup.trials(column),
+        where,
+        world=world,
+        measured={"column": column, "matrices": True},
+        finish=lambda ensemble: {"models": _matrices_of(ensemble, column, world)},
+    )
 
 
 def encoders(models: pd.DataFrame) -> NDArray[np.float64]:
@@ -92,14 +90,10 @@ def _matrices(models: pd.DataFrame, letter: str, rows: int, columns: int) -> NDA
     return models[names].to_numpy(dtype=float).reshape(-1, rows, columns)
 
 
-def _train(setup: Setup, column: Column, where: Workplace) -> LinearModels:
+def _matrices_of(ensemble: Ensemble, column: Column, world: World) -> pd.DataFrame:
     import pandas as pd
 
-    world = place_world(setup.load(), where.device)
-    trials = setup.trials(column, world)
-    began = time.monotonic()
-    ensemble = train(trials, world=world, device=where.device, progress=where.progress)
-    seconds = round(time.monotonic() - began, 1)
+    trials = ensemble.trials
     seen = training_index(trials[0], len(world))
     assert seen is not None
     parts = {
@@ -117,22 +111,11 @@ def _train(setup: Setup, column: Column, where: Workplace) -> LinearModels:
     total = code.mean.var(1) + spread.mean(1)
     for latent in (0, 1):
         columns |= {f"m{latent + 1}": code.mean.mean(1)[:, latent], f"s{latent + 1}": total[:, latent]}
-    ratio = dict(setup.options).get("ratio", 2.0)
-    models = pd.DataFrame(
+    ratio = dict(trials[0].world_options).get("ratio", 2.0)
+    return pd.DataFrame(
         {"column": column, "ratio": ratio, "seed": [trial.seed for trial in trials]}
         | {name: values.cpu().double().numpy() for name, values in columns.items()}
     )
-    hardware = ensemble.about["hardware"]
-    about = {
-        "column": column,
-        "ratio": ratio,
-        "members": len(trials),
-        "steps": trials[0].steps,
-        "seconds": seconds,
-        "hardware": hardware.get("accelerator", hardware["processor"]),
-        "torch": ensemble.about["versions"]["torch"],
-    }
-    return LinearModels(models, pd.DataFrame([about]))
 
 
 def _linear_part(apply: object, size: int, ensemble: Ensemble) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -78,8 +77,8 @@ class Settings:
 
     def at(self, ratio: float) -> Setup:
         """The setup at one ratio."""
-        others = tuple(option for option in self.setup.options if option[0] != "ratio")
-        return dataclasses.replace(self.setup, options=(("ratio", ratio), *others))
+        others = tuple(option for option in self.setup.base.world_options if option[0] != "ratio")
+        return self.setup.replace(world_options=(("ratio", ratio), *others))
 
     @property
     def noise(self) -> float:
@@ -98,7 +97,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         for ratio in settings.ratios
         for column in COLUMNS
     }
-    models = [_with_angles(part.models, worlds[ratio], settings) for (ratio, _), part in parts.items()]
+    models = [_with_angles(part["models"], worlds[ratio], settings) for (ratio, _), part in parts.items()]
     return {
         "projections": pd.concat([_projections(ratio, worlds[ratio], settings) for ratio in settings.ratios]),
         "alignments": pd.DataFrame(
@@ -106,7 +105,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         ),
         "em": pd.DataFrame([row for ratio in settings.ratios for row in _em(ratio, settings, random)]),
         "models": pd.concat(models, ignore_index=True),
-        "trainings": pd.concat([part.trainings for part in parts.values()], ignore_index=True),
+        "trainings": pd.concat([part["trainings"] for part in parts.values()], ignore_index=True),
     }
 
 
@@ -401,7 +400,7 @@ def _draw_angles(panel: Any, em: pd.DataFrame, models: pd.DataFrame) -> None:
     )
 
 
-ALIGNING = dataclasses.replace(CONVERGED, betas=(5e-2,), epochs=100)
+ALIGNING = CONVERGED.replace(betas=(5e-2,), steps=20_000)
 """A larger β still, since rotations at a ratio of 1.2 are slow; optima have the same directions at any β below 1/6."""
 
 PCA = Artefact(
@@ -430,7 +429,7 @@ PCA = Artefact(
     ),
     presets={
         "smoke": Settings(smoke(ALIGNING), samples=20, size=500, angles=7, starts=2, em_steps=20),
-        "laptop": Settings(dataclasses.replace(ALIGNING, epochs=50, seeds=10), samples=200, starts=10),
+        "laptop": Settings(ALIGNING.replace(steps=10_000, seeds=10), samples=200, starts=10),
         "full": Settings(ALIGNING),
     },
     measure=measure,

@@ -15,8 +15,7 @@ from unseam.geometry import distance_to_orthogonality
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.rolinek2019._descent import Descent, descend
-from unseam.papers.rolinek2019._draws import largest_cosine, normal, orthogonal, plane_rotations
-from unseam.papers.rolinek2019._findings import table_of
+from unseam.papers.rolinek2019._draws import largest_cosine, normal, orthogonal, plane_rotations, table_of
 
 if TYPE_CHECKING:
     import pandas as pd

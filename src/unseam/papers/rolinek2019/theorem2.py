@@ -15,8 +15,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.rolinek2019._descent import descend
-from unseam.papers.rolinek2019._draws import largest_cosine, normal, orthogonal
-from unseam.papers.rolinek2019._findings import table_of
+from unseam.papers.rolinek2019._draws import largest_cosine, normal, orthogonal, table_of
 from unseam.theory import precision_optimum
 
 if TYPE_CHECKING:

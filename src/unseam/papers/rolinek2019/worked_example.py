@@ -16,8 +16,7 @@ from unseam.geometry import stochastic_minimum
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.rolinek2019._descent import Descent, descend
-from unseam.papers.rolinek2019._draws import largest_cosine, normal, plane_rotations
-from unseam.papers.rolinek2019._findings import table_of
+from unseam.papers.rolinek2019._draws import largest_cosine, normal, plane_rotations, table_of
 from unseam.theory import precision_optimum
 
 if TYPE_CHECKING:
