@@ -60,8 +60,8 @@ def measure(settings: Settings, place: Workplace) -> Mapping[str, pd.DataFrame]:
     draw = torch.Generator().manual_seed(settings.seed)
     z = torch.randn(settings.points, 2, generator=draw, dtype=torch.float64).to(place.device)
     cases = _cases()
-    rows = [{"map": name} | _assumptions(case, z) | _measures(case, z) for name, case in cases.items()]
-    maps = pd.DataFrame(rows)
+    maps = pd.DataFrame([_assumptions(case, z) | _measures(case, z) for case in cases.values()])
+    maps.insert(0, "map", list(cases))
     maps["p-value of arc lengths"] = _p_values(list(cases.values()), z[: settings.tested], settings).tolist()
     profiles = pd.concat([_profile(name, case.decoder) for name, case in cases.items()], ignore_index=True)
     return {"maps": maps, "profiles": profiles}
