@@ -50,7 +50,7 @@ class Settings:
     radius: float = 4.0
     spread: float = 0.8
     width: float = 0.5
-    noise: float = 0.1
+    noise: float = 0.3
     items: int = 20_000
     hidden: int = 64
     steps: int = 4000
@@ -58,7 +58,7 @@ class Settings:
     learning_rate: float = 2e-3
     seeds: int = 5
     points: int = 200
-    scales: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
+    scales: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
     seed: int = 0
 
 
@@ -282,7 +282,7 @@ def plot(tables: Tables) -> Figure:
         panel.set_aspect("equal")
         panel.set_xticks([])
         panel.set_yticks([])
-    axes[0].legend(fontsize=7, frameon=False, loc="center left")
+    axes[0].legend(fontsize=7, frameon=False, loc="lower left")
     for panel, column in zip(axes[3:], ("left vectors", "columns"), strict=True):
         for (model, label), colour in zip(MODELS.items(), COLOURS, strict=False):
             own = members[members["model"] == model]
@@ -290,7 +290,8 @@ def plot(tables: Tables) -> Figure:
             means = own.groupby("scale")[column].mean()
             panel.plot(means.index, means, color=colour, linewidth=1.2, label=label)
         logarithmic(panel.xaxis, sorted(members["scale"].unique()))
-        panel.set_ylim(0, 90)
+        panel.set_ylim(0, 120)
+        panel.set_yticks(range(0, 91, 30))
         panel.set_xlabel("neighbourhood, widths of the strip", fontsize=8)
         panel.set_ylabel("angle to local axes, °", fontsize=8)
     axes[3].legend(fontsize=7, frameon=False, loc="upper right")
@@ -313,9 +314,7 @@ LOCAL_PCA = Artefact(
             items=2000, hidden=16, steps=60, batch_size=50, seeds=2, points=40, scales=(0.5, 2.0)
         ),
         "laptop": Settings(),
-        "full": Settings(
-            items=50_000, steps=20_000, batch_size=500, learning_rate=1e-3, seeds=20, points=500
-        ),
+        "full": Settings(steps=6000, seeds=8, points=500),
     },
     measure=measure,
     plot=plot,

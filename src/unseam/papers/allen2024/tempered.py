@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Cauchy, MultivariateNormal, Normal, kl_divergence
+from torch.func import grad, hessian, vmap
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.allen2024._members import logarithmic
@@ -26,6 +27,8 @@ __all__ = ["TEMPERED"]
 EXACT, SAME, APART = 1e-5, 1e-3, 0.01
 NOISE = 0.5
 """Standard deviation of the Gaussian likelihood, and scale of the Cauchy one."""
+NEWTON = 100
+"""Steps of Newton's method, a few of which converge once λ is small."""
 REACH = 5.0
 """The grid covers the prior up to this many standard deviations."""
 
@@ -85,7 +88,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 
 def _linear(settings: Settings, beta: float, draw: torch.Generator, device: torch.device) -> dict[str, float]:
-    """Gaussian q of any covariance: the maximum found by descent, and the loss of others, against closed forms.
+    """Gaussian q of any covariance: the maximum of the β-ELBO, and what another q loses, against closed forms.
 
     p(x|z)^{1/β} p(z) with x = Wz + ε is N(z; M⁻¹Wᵀx, βσ²M⁻¹) with M = WᵀW + βσ²I.
     """
@@ -99,50 +102,28 @@ def _linear(settings: Settings, beta: float, draw: torch.Generator, device: torc
     centre = torch.linalg.solve(metric, (weights.mT @ x[..., None])).squeeze(-1)
     tempered = MultivariateNormal(centre, beta * NOISE**2 * torch.linalg.inv(metric))
     other = MultivariateNormal(mean, root @ root.mT + 0.1 * eye)
-
-    def elbo(q: MultivariateNormal) -> Tensor:
-        residual = x - (weights @ q.mean[..., None]).squeeze(-1)
-        spread = (weights @ q.covariance_matrix @ weights.mT).diagonal(dim1=-2, dim2=-1).sum(-1)
-        prior = MultivariateNormal(torch.zeros_like(q.mean), eye.expand_as(q.covariance_matrix))
-        return -(residual.square().sum(-1) + spread) / (2 * NOISE**2) - beta * kl_divergence(q, prior)
-
-    found = _descended(elbo, settings, device)
-    lost = elbo(tempered) - elbo(other)
+    found, factor = _newton(weights, x, beta)
+    best, worse = (
+        vmap(_gaussian_loss, (0, 0, 0, 0, None))(q.mean, q.scale_tril, weights, x, beta)
+        for q in (tempered, other)
+    )
     return {
         "beta": beta,
-        "error of the mean": _relative(found.mean, tempered.mean),
-        "error of the covariance": _relative(found.covariance_matrix, tempered.covariance_matrix),
-        "error of β KL": _relative(lost, beta * kl_divergence(other, tempered)),
+        "error of the mean": _relative(found, tempered.mean),
+        "error of the covariance": _relative(factor @ factor.mT, tempered.covariance_matrix),
+        "error of β KL": _relative(worse - best, beta * kl_divergence(other, tempered)),
     }
 
 
-def _descended(
-    elbo: Callable[[MultivariateNormal], Tensor], settings: Settings, device: torch.device
-) -> MultivariateNormal:
-    """Gaussians of the largest ELBO, by L-BFGS from the prior on means and Cholesky factors."""
-    size = (settings.models, settings.latent)
-    mean = torch.zeros(size, dtype=torch.float64, device=device, requires_grad=True)
-    factor = torch.zeros(*size, settings.latent, dtype=torch.float64, device=device, requires_grad=True)
-
-    def posterior() -> MultivariateNormal:
-        scale = factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).exp())
-        return MultivariateNormal(mean, scale_tril=scale)
-
-    _descend(lambda: -elbo(posterior()).sum(), [mean, factor], settings.iterations)
-    return MultivariateNormal(mean.detach(), posterior().covariance_matrix.detach())
+def _gaussian_loss(mean: Tensor, factor: Tensor, weights: Tensor, x: Tensor, beta: float) -> Tensor:
+    """Negative β-ELBO of N(mean, LLᵀ) with L lower triangular, for one model, up to a constant."""
+    error = (x - weights @ mean).square().sum() + (weights @ factor).square().sum()
+    kl = (mean.square().sum() + factor.square().sum()) / 2 - factor.diagonal().log().sum()
+    return error / (2 * NOISE**2) + beta * kl
 
 
-def _descend(loss: Callable[[], Tensor], parameters: list[Tensor], iterations: int) -> None:
-    """Minimise by L-BFGS, restarted so that old curvature is forgotten."""
-    for _ in range(4):
-        optimiser = torch.optim.LBFGS(
-            parameters,
-            max_iter=iterations // 4,
-            history_size=30,
-            tolerance_grad=1e-12,
-            tolerance_change=1e-15,
-            line_search_fn="strong_wolfe",
-        )
+def _newton(weights: Tensor, x: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    """Means (model, latent) and factors L of the smallest loss, by damped Newton steps from the prior.
 
         def closure(optimiser: torch.optim.LBFGS = optimiser) -> float:
             optimiser.zero_grad()
@@ -150,7 +131,23 @@ def _descend(loss: Callable[[], Tensor], parameters: list[Tensor], iterations: i
             value.backward()
             return float(value.detach())
 
-        optimiser.step(closure)
+    def split(parameters: Tensor) -> tuple[Tensor, Tensor]:
+        entries = torch.zeros(latent**2, dtype=parameters.dtype, device=parameters.device)
+        return parameters[:latent], entries.scatter(
+            0, rows * latent + columns, parameters[latent:]
+        ).unflatten(0, (latent, latent))
+
+    def loss(parameters: Tensor, weights: Tensor, x: Tensor) -> Tensor:
+        return _gaussian_loss(*split(parameters), weights, x, beta) / beta
+
+    start = torch.cat([torch.zeros(latent), (rows == columns).cpu()]).to(weights)
+    parameters = start.repeat(len(weights), 1)
+    for _ in range(NEWTON):
+        gradient, curvature = (vmap(way(loss))(parameters, weights, x) for way in (grad, hessian))
+        step = torch.linalg.solve(curvature, gradient)
+        decrement = (gradient * step).sum(1, keepdim=True).clamp(min=0).sqrt()
+        parameters = parameters - step / (1 + decrement)
+    return vmap(split)(parameters)
 
 
 def _relative(found: Tensor, expected: Tensor) -> float:
