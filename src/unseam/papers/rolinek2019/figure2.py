@@ -44,7 +44,7 @@ class Settings:
     matrices: int = 50
     rotations: int = 20
     """Of each matrix: compared with one another, and starts of descents."""
-    iterations: int = 200
+    iterations: int = 300
     seed: int = 0
 
 
@@ -97,6 +97,7 @@ def _rotated(
         "least product over volume less 1": float((log_product - log_volume).expm1().min()),
         "descended, largest product over volume less 1": float((done.value - _log_volume(end)).expm1().max()),
         "descended, largest cosine": _largest_cosine(end),
+        "descended, largest slope": float(done.slope.max()) if kind == DISTINCT else 0.0,
     }
 
 
@@ -116,12 +117,16 @@ def _largest_cosine(matrix: Tensor) -> float:
 
 
 def _cayley(place: Tensor, step: Tensor) -> Tensor:
-    """Rotations (member, latent, latent), each rotated further by Cayley's transform of a skew matrix."""
+    """Rotations (member, latent, latent), each rotated further by Cayley's transform of a skew matrix.
+
+    Angles are in units of a tenth: the product bends so sharply where singular values are far apart that even a
+    hundredth of a gradient step in radians, the least that a descent tries, can climb.
+    """
     latent = place.shape[-1]
     identity = torch.eye(latent, dtype=place.dtype, device=place.device)
     rows, columns = torch.triu_indices(latent, latent, 1, device=place.device)
     upper = identity[rows, :, None] * identity[columns, None, :]
-    skew = torch.einsum("mp,pij->mij", step, upper - upper.mT)
+    skew = torch.einsum("mp,pij->mij", step / 10, upper - upper.mT)
     return torch.linalg.solve_ex(identity + skew, identity - skew).result @ place
 
 
@@ -242,7 +247,7 @@ FIGURE2 = Artefact(
         ),
     ),
     presets={
-        "smoke": Settings(LINEAR_PRESETS["smoke"], latents=(2, 3), matrices=5, rotations=4, iterations=60),
+        "smoke": Settings(LINEAR_PRESETS["smoke"], latents=(2, 3), matrices=5, rotations=4, iterations=100),
         "laptop": Settings(LINEAR_PRESETS["laptop"]),
         "full": Settings(LINEAR_PRESETS["full"], matrices=200, rotations=50),
     },
