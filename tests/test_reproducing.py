@@ -123,7 +123,10 @@ def test_a_published_data_set_takes_the_place_of_its_twin(tmp_path, monkeypatch)
     assert "world 'dsprites' needs the file" in note
     assert str(tmp_path) not in note  # results travel
     assert result.command == "unseam reproduce rolinek2019.table2_sprites --scale smoke --world dsprites"
-    assert load_result(tmp_path / "rolinek2019" / "table2_sprites.smoke.dsprites.json", table).world == "dsprites"
+    assert (
+        load_result(tmp_path / "rolinek2019" / "table2_sprites.smoke.dsprites.json", table).world
+        == "dsprites"
+    )
     assert committed(table, tmp_path) is None, "it is no result of the twin"
     assert committed(table, tmp_path, "dsprites").findings[0].outcome == "not run"
     with pytest.raises(

@@ -9,6 +9,9 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 from torch.nn import functional
+from unseam.papers.bhowal2024.correlations import differences, rank_correlation
+from unseam.papers.bhowal2024.local import around, held_out_shifts
+from unseam.papers.bhowal2024.rules import by_seed, lower, moved, paired, score_findings
 
 import unseam
 from unseam import geometry
@@ -16,13 +19,10 @@ from unseam.models import Encoding
 from unseam.papers import Workplace, artefacts, on_world, results_folder
 from unseam.papers.bhowal2024 import runs
 from unseam.papers.bhowal2024.beyond import MEASURES, SCORED, _scopes
-from unseam.papers.bhowal2024.correlations import differences, rank_correlation
-from unseam.papers.bhowal2024.local import around, held_out_shifts
 from unseam.papers.bhowal2024.losses import _distance
 from unseam.papers.bhowal2024.losses import _findings as losses_judged
 from unseam.papers.bhowal2024.measures import entropy_gaps, measured, scores
 from unseam.papers.bhowal2024.rows import judgement
-from unseam.papers.bhowal2024.rules import by_seed, lower, moved, paired, score_findings
 from unseam.papers.bhowal2024.runs import _name, codes_scored, followed, trained
 from unseam.papers.bhowal2024.scores import MIG, TABLES
 from unseam.papers.bhowal2024.setups import (

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from unseam.papers.rolinek2019.cells import Published, cell, correlated, order
 
 import unseam
 from unseam import geometry
@@ -14,7 +15,6 @@ from unseam.data import split
 from unseam.papers import Workplace, artefacts, reproduce, results_folder
 from unseam.papers.artefact import as_stored
 from unseam.papers.rolinek2019 import along
-from unseam.papers.rolinek2019.cells import Published, cell, correlated, order
 from unseam.papers.rolinek2019.figure3 import _among_alike, _beside_dto, _foretelling
 from unseam.papers.rolinek2019.maps import _about, _among, _paired, _together
 from unseam.papers.rolinek2019.measures import ACTIVE, Unseen, latent_terms, measures, missing, regime_errors

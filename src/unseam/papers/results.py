@@ -26,8 +26,8 @@ TABLES = "tables"
 def save_result(result: Result, folder: Path) -> Path:
     """Write a result as JSON, and its tables as CSV with six digits.
 
-    Findings are not stored: they are derived from the tables whenever they are shown. The result on a published data set
-    in the place of its twin has a name of its own, and replaces none of the twin.
+    Findings are not stored: they are derived from the tables whenever they are shown. The result on a published
+    data set in the place of its twin has a name of its own, and replaces none of the twin.
 
     Args:
         result: what was measured.

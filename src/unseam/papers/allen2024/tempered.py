@@ -66,7 +66,7 @@ class Problems(NamedTuple):
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
-    """The optimum of the β-ELBO, found by descent, beside the tempered posterior."""
+    """The maximum of the β-ELBO, found by its derivatives, beside the tempered posterior."""
     import pandas as pd
 
     draw = torch.Generator().manual_seed(settings.seed)
@@ -125,11 +125,11 @@ def _gaussian_loss(mean: Tensor, factor: Tensor, weights: Tensor, x: Tensor, bet
 def _newton(weights: Tensor, x: Tensor, beta: float) -> tuple[Tensor, Tensor]:
     """Means (model, latent) and factors L of the smallest loss, by damped Newton steps from the prior.
 
-        def closure(optimiser: torch.optim.LBFGS = optimiser) -> float:
-            optimiser.zero_grad()
-            value = loss()
-            value.backward()
-            return float(value.detach())
+    In mean and factor the loss over β is a quadratic form less logarithms, so self-concordant: steps over 1 + λ, with λ
+    the Newton decrement, stay where the diagonal is positive and converge from everywhere (Nesterov and Nemirovskii).
+    """
+    latent = weights.shape[-1]
+    rows, columns = torch.tril_indices(latent, latent, device=weights.device)
 
     def split(parameters: Tensor) -> tuple[Tensor, Tensor]:
         entries = torch.zeros(latent**2, dtype=parameters.dtype, device=parameters.device)

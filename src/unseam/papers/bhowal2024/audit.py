@@ -394,7 +394,8 @@ def plot(tables: Tables) -> Figure:
     ]
     titles = [
         "known matrices\nby mean length of columns",
-        f"known decoders, three factors, {steps_in_words(PASSES[-1])}\nsolid: with collapsed latents, dashed: without",
+        f"known decoders, three factors, {steps_in_words(PASSES[-1])}\nsolid: with collapsed latents, dashed: "
+        "without",
     ]
     titles += [f"{title}\n{NAMES[world]}" for table, title, _ in shown for world, _ in worlds(table)]
     figure, axes = panels(titles, rows=(len(titles) + 1) // 2, width=3.6, height=2.4)
@@ -508,8 +509,10 @@ AUDIT = Artefact(
     plot=plot,
     note="The procedure is that of the released code at revision 8f40aad with the defaults of its arguments, one "
     "point's ten noises in one step, and with twenty; with which arguments the published numbers were made is not "
-    "recorded. A sound measurement would satisfy every statement. Scores of models are relative to the largest of the "
+    "recorded. A sound measurement would satisfy every statement. Scores of models are relative to the largest "
+    "of the "
     "three, and over bases of ten vectors, where the code has full ones; all models are fitted from the same random "
-    "starts with the same noises. After one step a difference includes flips of singular vectors, which any change of "
+    "starts with the same noises. After one step a difference includes flips of singular vectors, which any "
+    "change of "
     "a matrix may bring.",
 )

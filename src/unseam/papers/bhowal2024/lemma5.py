@@ -244,8 +244,10 @@ LEMMA5 = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="With −Σ log σ² for the KL, as in the paper, a given loss costs twice the Hadamard gap more where columns are "
+    note="With −Σ log σ² for the KL, as in the paper, a given loss costs twice the Hadamard gap more where "
+    "columns are "
     "not orthogonal; in nats of the exact KL, with its ½, the gap itself. With a tanh the loss is a sum of "
-    "E tanh²(s n) over data dimensions, n standard normal and s² the variance of a row of Mε, by quadrature. The paper "
+    "E tanh²(s n) over data dimensions, n standard normal and s² the variance of a row of Mε, by quadrature. The "
+    "paper "
     "assumes Mε ≪ 1.",
 )

@@ -189,9 +189,12 @@ LOSSES = Artefact(
     measure=measure,
     plot=plot,
     note="The released scripts do not train with Eq. 5. vae_quant.py and vae_quant_cpy.py take the cross entropy of "
-    "Bernoulli pixels; vae_quant_cpy_integrated.py and vae_quant_mpi_inc.py a Gaussian with a trained scale per pixel "
-    "and place in the batch, here one for all pixels. Their decoder for dSprites has three tanh layers in the place of "
-    "the two ReLU layers of Table 3. β is 6, or 1 for the VAE, under every loss. The trainings were added after Tables "
+    "Bernoulli pixels; vae_quant_cpy_integrated.py and vae_quant_mpi_inc.py a Gaussian with a trained scale per "
+    "pixel "
+    "and place in the batch, here one for all pixels. Their decoder for dSprites has three tanh layers in the "
+    "place of "
+    "the two ReLU layers of Table 3. β is 6, or 1 for the VAE, under every loss. The trainings were added after "
+    "Tables "
     "4 and 5 had been seen under the printed loss. Models whose KL moved by more than 5 % in the last quarter are in "
     "doubt.",
 )

@@ -179,7 +179,8 @@ TABLE1 = Artefact(
     plot=plot_local,
     note="Errors are held-out squared errors of the local decoder as a fraction of the stochastic loss "
     "E‖d(μ + ε) − d(μ)‖², so that predicting no change has an error of 1. Both forms have the same noises, start, "
-    "optimiser, rate and steps. The paper does not say what its errors are divided by; relative gains do not depend on "
+    "optimiser, rate and steps. The paper does not say what its errors are divided by; relative gains do not "
+    "depend on "
     "it.",
 )
 TABLE2 = Artefact(
@@ -232,7 +233,9 @@ TABLE2 = Artefact(
     measure=measure,
     plot=plot_loss,
     note="Errors are absolute errors of the predicted stochastic loss, relative to the sampled one, at the same "
-    "held-out noises: of its sum over points, as in A.8.2, and per point, then averaged. A fit uses the whole width of "
-    "the posterior where a Jacobian uses its centre, so a linear fit is the control: its gain over the Jacobian is not "
+    "held-out noises: of its sum over points, as in A.8.2, and per point, then averaged. A fit uses the whole "
+    "width of "
+    "the posterior where a Jacobian uses its centre, so a linear fit is the control: its gain over the Jacobian "
+    "is not "
     "due to a non-linearity.",
 )

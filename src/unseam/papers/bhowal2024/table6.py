@@ -115,7 +115,8 @@ def _correlations(tables: Tables, *, forms: Sequence[str]) -> Iterator[Correlati
 
 
 NOTE = (
-    "By the definition each distance is divided by its maximum over the three models of one seed at the point, so the "
+    "By the definition each distance is divided by its maximum over the three models of one seed at the point, "
+    "so the "
     "score ranks models among themselves and has no meaning for one alone. All latents count in it, collapsed ones "
     "too, whose columns are noise. The invariant form is 1 − (det of the columns' correlations)^(1/d) over active "
     "latents."
@@ -206,7 +207,8 @@ TABLE6 = Artefact(
     presets=PRESETS,
     measure=measure,
     plot=plot_table,
-    note=f"{NOTE} Cells and orders are in doubt where the mean cosine of active columns still moved by more than 0.03.",
+    note=f"{NOTE} Cells and orders are in doubt where the mean cosine of active columns still moved by more than "
+    "0.03.",
 )
 FIGURE4 = Artefact(
     key="bhowal2024.figure4",

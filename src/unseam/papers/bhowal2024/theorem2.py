@@ -128,6 +128,7 @@ THEOREM2 = Artefact(
     plot=plot,
     note="Part (a) is met by 90 % here. E‖z − z'‖² over samples of two posteriors is the squared distance of their "
     "means plus both variances, summed over latents. As the KL vanishes it rises to twice the number of latents, its "
-    "value for a collapsed model, however far apart the data are: part (b) cannot hold as printed over the whole range "
+    "value for a collapsed model, however far apart the data are: part (b) cannot hold as printed over the whole "
+    "range "
     "of KL.",
 )

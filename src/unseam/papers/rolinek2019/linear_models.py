@@ -41,8 +41,8 @@ def linear_models(setup: Setup, column: Column, where: Workplace) -> dict[str, p
     """Train all seeds of a column and read off their matrices; stored with the workplace's trainings.
 
     Returns:
-        ``models``, one row per model: ``column``, ``ratio``, ``seed``, encoder ``e11`` to ``e23`` (latent, data), decoder
-        ``d11`` to ``d32`` (data, latent), and means ``m1``, ``m2`` and variances ``s1``, ``s2`` of the aggregate
+        ``models``, one row per model: ``column``, ``ratio``, ``seed``, encoder ``e11`` to ``e23`` (latent, data),
+        decoder ``d11`` to ``d32`` (data, latent), means ``m1``, ``m2`` and variances ``s1``, ``s2`` of the aggregate
         posterior; and ``trainings``.
     """
     world = place_world(setup.load(), where.device)

@@ -178,7 +178,8 @@ PROPOSITIONS = Artefact(
     presets={"smoke": Settings(matrices=10, betas=60), "laptop": Settings(), "full": Settings(matrices=1000)},
     measure=measure,
     plot=plot,
-    note="On the paper's mixing matrix and on random ones, up to rounding (1e-9 nats; 1e-4 for the difference quotient "
+    note="On the paper's mixing matrix and on random ones, up to rounding (1e-9 nats; 1e-4 for the difference "
+    "quotient "
     "of Eq. 10). Proposition 4 is about any objective A − βB: here A is the "
     "reconstruction objective and B is KL, for a fixed decoder and for a finite set of random parameters.",
 )
