@@ -29,7 +29,7 @@ from unseam.training import train
 from unseam.trial import Trial
 
 DRAWS = 3
-TINY = Networks(betas=(0.5, 2.0), seeds=2, epochs=2, batch_sizes=(4,), widths=(6, 5), draws=DRAWS)
+TINY = Networks(betas=(0.5, 2.0), seeds=2, epochs=2, batch_size=4, widths=(6, 5), draws=DRAWS)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def world():
 
 @pytest.fixture(scope="module")
 def ensemble(world):
-    trials = [dataclasses.replace(trial, precision="float64") for trial in TINY.trials(world, 4)]
+    trials = [dataclasses.replace(trial, precision="float64") for trial in TINY.trials(world)]
     return train(trials, world=world, device="cpu")
 
 
@@ -124,7 +124,7 @@ def test_the_full_scale_is_the_papers(key, latent, betas, seeds):
         world = load("moving_digit", canvas=settings.canvas, scale=settings.scale, size=settings.items)
     else:
         world = load("mixture", digits=settings.digits, size=settings.items)
-    trials = networks.trials(world, networks.batch_sizes[0])
+    trials = networks.trials(world)
     assert len(set(networks.betas)) == betas
     assert networks.seeds == seeds
     assert len(trials) == len(set(trials)) == len(networks.betas) * networks.seeds
@@ -150,7 +150,7 @@ def test_no_digit_of_figure_3_is_cut_by_the_edge():
 def table(**columns):
     """Three β and eight seeds; a column's three values are those of every seed, up to a small shift."""
     shift = 1e-3 * np.tile(np.arange(8), 3)
-    rows = {"batch": 1, "beta": np.repeat([0.5, 1.0, 4.0], 8), "seed": np.tile(np.arange(8), 3)}
+    rows = {"beta": np.repeat([0.5, 1.0, 4.0], 8), "seed": np.tile(np.arange(8), 3)}
     given = {"tie": (3, 2, 4), "tie_aligned": (3, 2, 4), "reconstruction": (4, 3.9, 1), "kl": (3, 2, 1)}
     given = given | columns
     rows |= {name: np.repeat(np.array(value, dtype=float), 8) + shift for name, value in given.items()}
@@ -222,14 +222,6 @@ def test_two_seeds_tell_nothing():
     assert {finding.outcome for finding in judged(few).values()} == {"cannot tell"}
 
 
-def test_each_batch_size_has_its_findings():
-    two = pd.concat([table(), table(kl=(3, 2, -3)).assign(batch=7)])
-    found = judged(two)
-    assert len(found) == 20
-    assert found["β of the largest mean ELBO, batches of 1"].outcome == "agrees"
-    assert found["β of the largest mean ELBO, batches of 7"].outcome == "differs"
-
-
 def test_the_minimum_over_seeds_is_another_curve():
     networks = table()
     networks.loc[(networks["seed"] >= 6) & (networks["beta"] == 4.0), "tie"] = 0.0
@@ -239,8 +231,9 @@ def test_the_minimum_over_seeds_is_another_curve():
 
 
 def test_the_elbo_is_reconstruction_less_kl():
-    np.testing.assert_allclose(by_seed(table(), "elbo").mean(axis=1), [1.0, 1.9, 0.0], atol=1e-12)
-    other = table().assign(fresh_kl=0.0)
+    tables = {"networks": table()}
+    np.testing.assert_allclose(by_seed(tables, "elbo").mean(axis=1), [1.0, 1.9, 0.0], atol=1e-12)
+    other = {"networks": table().assign(fresh_kl=0.0)}
     np.testing.assert_allclose(by_seed(other, "fresh_elbo"), by_seed(other, "reconstruction"))
 
 

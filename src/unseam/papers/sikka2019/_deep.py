@@ -31,7 +31,6 @@ __all__ = [
     "TITLES",
     "Networks",
     "Terms",
-    "by_batch",
     "by_seed",
     "claims_on_curves",
     "measure_networks",
@@ -64,7 +63,7 @@ class Networks:
         betas: weights of the KL term, rising.
         seeds: random initialisations per β.
         epochs: passes over the examples.
-        batch_sizes: items per update, unstated in the paper; all networks are trained once per batch size.
+        batch_size: items per update, unstated in the paper.
         widths: of the encoder's hidden layers; the decoder's are the same backwards.
         learning_rate: of Adam.
         draws: samples of each posterior that the reconstruction objective is averaged over.
@@ -74,13 +73,13 @@ class Networks:
     betas: tuple[float, ...]
     seeds: int = 100
     epochs: int = 1000
-    batch_sizes: tuple[int, ...] = (500,)
+    batch_size: int = 500
     widths: tuple[int, ...] = (256, 200, 200)
     learning_rate: float = 1e-3
     draws: int = 4
     together: int = 1000
 
-    def trials(self, world: ArrayWorld, batch_size: int) -> list[Trial]:
+    def trials(self, world: ArrayWorld) -> list[Trial]:
         """One trial per β and seed; neighbouring ones share the seed."""
         first = Trial(
             world=world.name,
@@ -93,8 +92,8 @@ class Networks:
             initialisation="glorot",
             latent=len(world.factor_names),
             likelihood="gaussian",
-            steps=max(1, self.epochs * len(world) // batch_size),
-            batch_size=batch_size,
+            steps=max(1, self.epochs * len(world) // self.batch_size),
+            batch_size=self.batch_size,
             learning_rate=self.learning_rate,
         )
         return [
@@ -134,18 +133,19 @@ def measure_networks(
         look: what else to measure of an ensemble, as columns (member,).
 
     Returns:
-        One row per network: ``batch``, ``beta``, ``seed``, the fields of :class:`Terms`, some of them prefixed with
+        One row per network: ``beta``, ``seed``, the fields of :class:`Terms`, some of them prefixed with
         ``fresh_``, and the columns of ``look``. The ELBO is reconstruction − kl.
     """
     import pandas as pd
 
-    rows = []
-    for name, trials in _ensembles(networks, seen):
+    rows, every = [], networks.trials(seen)
+    for start in range(0, len(every), networks.together):
+        trials = every[start : start + networks.together]
         ensemble = train(
             trials,
             world=seen,
             device=place.device,
-            out=None if place.folder is None else place.folder / name,
+            out=None if place.folder is None else place.folder / f"networks-{start}",
             resume=place.folder is not None,
             every=max(1, trials[0].steps // 20),
             checkpoint_seconds=60.0,
@@ -156,21 +156,9 @@ def measure_networks(
         there = measure_terms(ensemble, fresh, draws=networks.draws, generator=random)._asdict()
         columns = here | {f"fresh_{key}": there[key] for key in FRESH}
         columns |= {} if look is None else look(ensemble, seen)
-        who = {
-            "batch": trials[0].batch_size,
-            "beta": [trial.beta for trial in trials],
-            "seed": [trial.seed for trial in trials],
-        }
+        who = {"beta": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
         rows.append(pd.DataFrame(who | {key: value.cpu().numpy() for key, value in columns.items()}))
     return pd.concat(rows, ignore_index=True)
-
-
-def _ensembles(networks: Networks, world: ArrayWorld) -> Iterator[tuple[str, list[Trial]]]:
-    """Trials that train together, with the name of their folder."""
-    for batch_size in networks.batch_sizes:
-        trials = networks.trials(world, batch_size)
-        for start in range(0, len(trials), networks.together):
-            yield f"batch{batch_size}-{start}", trials[start : start + networks.together]
 
 
 def measure_terms(ensemble: Ensemble, world: ArrayWorld, *, draws: int, generator: torch.Generator) -> Terms:
@@ -213,19 +201,13 @@ def _squared_error(
     return total / (len(x) * draws)
 
 
-def by_seed(networks: pd.DataFrame, name: str) -> pd.DataFrame:
+def by_seed(tables: Tables, name: str) -> pd.DataFrame:
     """A term, or ``elbo`` or ``fresh_elbo``, with one row per β, rising, and one column per seed."""
+    networks = tables["networks"]
     if name.endswith("elbo"):
         prefix = name.removesuffix("elbo")
         networks = networks.assign(**{name: networks[f"{prefix}reconstruction"] - networks[f"{prefix}kl"]})
     return networks.pivot(index="beta", columns="seed", values=name)
-
-
-def by_batch(tables: Tables) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Networks of each batch size, with the words that name it where there are several."""
-    parts = list(tables["networks"].groupby("batch"))
-    for batch, part in parts:
-        yield ("" if len(parts) == 1 else f", batches of {batch}"), part
 
 
 def claims_on_curves(figure: str, over: Over) -> tuple[Claim, ...]:
@@ -263,22 +245,19 @@ def claims_on_curves(figure: str, over: Over) -> tuple[Claim, ...]:
     )
 
 
-def _largest_elbo(tables: Tables, prefix: str = "") -> Iterator[Bound]:
-    for batch, part in by_batch(tables):
-        values = by_seed(part, f"{prefix}elbo")
-        place = values.index.to_numpy()[_resampled_curves(values, "mean").argmax(0)]
-        words = " on fresh examples" if prefix else ""
-        quantity = f"β of the largest mean ELBO{words}{batch}"
-        yield _bound(quantity, "around 1", place, values, 1 / NEAR_ONE, NEAR_ONE)
+def _largest_elbo(tables: Tables, prefix: str = "") -> list[Bound]:
+    values = by_seed(tables, f"{prefix}elbo")
+    place = values.index.to_numpy()[_resampled_curves(values, "mean").argmax(0)]
+    quantity = f"β of the largest mean ELBO{' on fresh examples' if prefix else ''}"
+    return [_bound(quantity, "around 1", place, values, 1 / NEAR_ONE, NEAR_ONE)]
 
 
 def _falling(terms: Mapping[str, str], tables: Tables, start: float = 0.0) -> Iterator[Curve]:
-    for batch, part in by_batch(tables):
-        for name, words in terms.items():
-            values = by_seed(part, name).loc[start:]
-            since = f" from β = {start:g} on" if start else ""
-            quantity = f"largest rise of the {words}{since}, fraction of its range{batch}"
-            yield Curve(quantity, "decreasing", values, doubt=_doubt(values))
+    for name, words in terms.items():
+        values = by_seed(tables, name).loc[start:]
+        since = f" from β = {start:g} on" if start else ""
+        quantity = f"largest rise of the {words}{since}, fraction of its range"
+        yield Curve(quantity, "decreasing", values, doubt=_doubt(values))
 
 
 def _optimal_beta(over: Over, terms: Mapping[str, str], tables: Tables) -> Iterator[Bound]:
@@ -286,22 +265,20 @@ def _optimal_beta(over: Over, terms: Mapping[str, str], tables: Tables) -> Itera
 
     A curve that is flat towards an end has its least value inside the range by chance: of such a one nothing is said.
     """
-    for batch, part in by_batch(tables):
-        for name, words in terms.items():
-            values = by_seed(part, name)
-            beta = values.index.to_numpy()
-            place = beta[_resampled_curves(values, over).argmin(0)]
-            quantity = f"β of the least {OVER[over]} TIE, {words}{batch}"
-            found = _bound(quantity, "inside the range", place, values, beta[1], beta[-2])
-            flat = any(bound.estimate[1] <= 0 for bound in _ends(over, values, ""))  # type: ignore[index]
-            inside = beta[0] < place[0] < beta[-1]
-            yield found._replace(doubt="not higher at both ends of the range") if flat and inside else found
+    for name, words in terms.items():
+        values = by_seed(tables, name)
+        beta = values.index.to_numpy()
+        place = beta[_resampled_curves(values, over).argmin(0)]
+        quantity = f"β of the least {OVER[over]} TIE, {words}"
+        found = _bound(quantity, "inside the range", place, values, beta[1], beta[-2])
+        flat = any(bound.estimate[1] <= 0 for bound in _ends(over, values, ""))  # type: ignore[index]
+        inside = beta[0] < place[0] < beta[-1]
+        yield found._replace(doubt="not higher at both ends of the range") if flat and inside else found
 
 
 def _rise_to_ends(over: Over, tables: Tables) -> Iterator[Bound]:
-    for batch, part in by_batch(tables):
-        for name, words in ALIGNMENTS.items():
-            yield from _ends(over, by_seed(part, name), f"{words}{batch}")
+    for name, words in ALIGNMENTS.items():
+        yield from _ends(over, by_seed(tables, name), words)
 
 
 def _ends(over: Over, values: pd.DataFrame, words: str) -> Iterator[Bound]:
@@ -344,25 +321,24 @@ def _doubt(values: pd.DataFrame) -> str:
     return "fewer than three runs" if values.shape[1] < 3 else ""
 
 
-def plot_bands(axes: Sequence[Any], table: pd.DataFrame, *, over: Over) -> None:
+def plot_bands(axes: Sequence[Any], tables: Tables, *, over: Over) -> None:
     """Panels A to D: mean solid, minimum and maximum dashed, a vertical line at the extremum of A and B."""
     from matplotlib.ticker import LogFormatter, NullFormatter
 
-    for (batch, part), colour in zip(by_batch({"networks": table}), COLOURS, strict=False):
-        for panel, name in zip(axes, SHOWN, strict=False):
-            _plot_band(panel, by_seed(part, name), colour, f"mean{batch}")
-            fresh = by_seed(part, f"fresh_{name}").mean(axis=1)
-            panel.plot(
-                fresh.index, fresh, "-.", color=colour, linewidth=0.8, label=f"mean, fresh examples{batch}"
-            )
-        raw = by_seed(part, "tie").mean(axis=1)
-        axes[1].plot(raw.index, raw, ":", color=colour, linewidth=1.2, label=f"mean, raw{batch}")
-        extrema = (
-            by_seed(part, "elbo").mean(axis=1).idxmax(),
-            getattr(by_seed(part, "tie_aligned"), over)(axis=1).idxmin(),
-        )
-        for panel, beta in zip(axes, extrema, strict=False):
-            panel.axvline(beta, color=colour, linewidth=0.8, linestyle="--", alpha=0.6)
+    colour = COLOURS[0]
+    for panel, name in zip(axes, SHOWN, strict=False):
+        values, fresh = by_seed(tables, name), by_seed(tables, f"fresh_{name}").mean(axis=1)
+        lower, upper = values.min(axis=1), values.max(axis=1)
+        panel.plot(values.index, values.mean(axis=1), color=colour, linewidth=1.6, label="mean")
+        for edge in (lower, upper):
+            panel.plot(values.index, edge, "--", color=colour, linewidth=0.8)
+        panel.fill_between(values.index, lower, upper, color=colour, alpha=0.12, linewidth=0)
+        panel.plot(fresh.index, fresh, "-.", color=colour, linewidth=0.8, label="mean, fresh examples")
+    raw = by_seed(tables, "tie").mean(axis=1)
+    axes[1].plot(raw.index, raw, ":", color=colour, linewidth=1.2, label="mean, raw")
+    elbo, tie = by_seed(tables, "elbo").mean(axis=1), getattr(by_seed(tables, "tie_aligned"), over)(axis=1)
+    for panel, beta in zip(axes, (elbo.idxmax(), tie.idxmin()), strict=False):
+        panel.axvline(beta, color=colour, linewidth=0.8, linestyle="--", alpha=0.6)
     for panel in axes:
         panel.set_xscale("log")
         panel.xaxis.set_major_formatter("{x:g}")
@@ -374,11 +350,3 @@ def plot_bands(axes: Sequence[Any], table: pd.DataFrame, *, over: Over) -> None:
     axes[1].yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
     axes[1].tick_params(which="minor", labelsize=7)
     axes[1].legend(fontsize=6.5, frameon=False)
-
-
-def _plot_band(panel: Any, values: pd.DataFrame, colour: str, label: str) -> None:
-    lower, upper = values.min(axis=1), values.max(axis=1)
-    panel.plot(values.index, values.mean(axis=1), color=colour, linewidth=1.6, label=label)
-    for edge in (lower, upper):
-        panel.plot(values.index, edge, "--", color=colour, linewidth=0.8)
-    panel.fill_between(values.index, lower, upper, color=colour, alpha=0.12, linewidth=0)

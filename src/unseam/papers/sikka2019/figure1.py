@@ -287,7 +287,7 @@ FIGURE1 = Artefact(
             learning_rate=2e-3,
             grid=60,
         ),
-        "laptop": Settings(betas=(0.5, 1.0, 4.0, 32.0, 100.0), seeds=1, steps=16_000, learning_rate=2e-3),
+        "laptop": Settings(betas=(0.5, 1.0, 4.0, 32.0), seeds=3, steps=8000, learning_rate=2e-3, grid=100),
         "full": Settings(),
     },
     measure=measure,

@@ -42,17 +42,13 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 def plot(tables: Tables) -> Figure:
     """Panels A to D as published, against β on a logarithmic axis."""
     figure, axes = panels(TITLES, rows=2, width=3.4, height=2.4)
-    plot_bands(axes, tables["networks"], over="mean")
+    plot_bands(axes, tables, over="mean")
     return figure
 
 
 def _presets(digits: int) -> dict[Scale, Settings]:
-    small = Networks(
-        betas=(0.3, 3.0, 300.0), seeds=2, epochs=30, batch_sizes=(100,), widths=(48, 32), draws=1
-    )
-    few = Networks(
-        betas=(0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), seeds=2, epochs=120, batch_sizes=(100, 500)
-    )
+    small = Networks(betas=(0.3, 3.0, 300.0), seeds=2, epochs=30, batch_size=100, widths=(48, 32), draws=1)
+    few = Networks(betas=(0.1, 0.3, 1.0, 4.0, 30.0, 300.0), seeds=6, epochs=80, batch_size=100)
     return {
         "smoke": Settings(digits, small, items=200),
         "laptop": Settings(digits, few),
