@@ -151,7 +151,8 @@ def _violation(column: str) -> Callable[[Tables], list[Identity]]:
             chosen = table["candidates best for some β"]
             note = f"{chosen.min()} to {chosen.max()} parameters of a set are best for some β"
         quantity = f"{VIOLATIONS[column]}: largest violation, nats"
-        return [Identity(quantity, "0", float(table[column].max()), tolerance, n=len(table), note=note)]
+        violated = max(float(table[column].max()), 0.0)
+        return [Identity(quantity, "0", violated, tolerance, n=len(table), note=note)]
 
     return cases
 
