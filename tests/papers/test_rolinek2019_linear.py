@@ -139,7 +139,7 @@ def test_figure2_volume_and_product():
     np.testing.assert_allclose(figure2._log_volume(matrix), math.log(6))
     np.testing.assert_allclose(figure2._log_product(matrix), math.log(6))
     step = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    moved = figure2._cayley(torch.eye(3, dtype=torch.float64).expand(4, 3, 3), step)
+    moved = figure2._cayley(torch.eye(3, dtype=torch.float64).expand(4, 3, 3), step, unit=0.5)
     np.testing.assert_allclose(moved @ moved.mT, torch.eye(3).expand(4, 3, 3), atol=1e-12)
     assert (figure2._log_product(matrix @ moved) > math.log(6) + 1e-3).all()
 
