@@ -162,7 +162,8 @@ def plot(tables: Tables) -> Figure:
     table = tables["matrices"]
     figure, (axes,) = panels(["Largest violation over β of each proposition"], width=6.4, height=2.6)
     for place, column in enumerate(VIOLATIONS):
-        values = np.maximum(table[column].to_numpy(dtype=float), 1e-16)
+        exponents = np.log10(np.maximum(table[column].to_numpy(dtype=float), 1e-16))
+        values = 10 ** np.unique(exponents.round(2))
         axes.plot(values, [place] * len(values), "|", color=COLOURS[0], markersize=9, alpha=0.6)
     axes.set_yticks(range(len(VIOLATIONS)), list(VIOLATIONS.values()), fontsize=7.5)
     axes.set_xscale("log")
