@@ -15,6 +15,9 @@ from unseam.papers.artefact import TWINS
 
 __all__ = ["chosen_artefacts", "have_rows_on", "run_artefacts"]
 
+FORMER = {"rolinek2019.foretold": "rolinek2019.predicted"}
+"""Artefacts that had another name in the last release."""
+
 
 def chosen_artefacts(target: str | None) -> list[Artefact]:
     """All artefacts, those of one paper, or one.
@@ -25,6 +28,7 @@ def chosen_artefacts(target: str | None) -> list[Artefact]:
     every = artefacts()
     if target is None:
         return list(every.values())
+    target = FORMER.get(target, target)
     found = [artefact for key, artefact in every.items() if target in (key, artefact.paper)]
     if not found:
         papers = dict.fromkeys(artefact.paper for artefact in every.values())

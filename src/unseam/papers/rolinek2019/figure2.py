@@ -15,7 +15,7 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
-from unseam.papers.rolinek2019._descent import descend
+from unseam.papers.rolinek2019._descent import Descent, descend
 from unseam.papers.rolinek2019._draws import orthogonal
 from unseam.papers.rolinek2019.figure1 import LINEAR_PRESETS, trained
 from unseam.papers.rolinek2019.figure1 import Settings as Models

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Scale, Workplace
@@ -26,7 +26,6 @@ from unseam.papers.rolinek2019.setups import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from unseam.papers.artefact import Tables
@@ -58,7 +57,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     }
 
 
-def _curves(tables: Tables) -> Iterator[tuple[str, pd.DataFrame]]:
+def _curves(tables: Tables) -> Iterator[tuple[str, Any]]:
     """Each data set's name, and its table by β with columns (measure, seed)."""
     for world, ends in tables["members"].groupby("world"):
         yield str(world), ends.pivot(index="beta", columns="seed", values=["dto", SCORE, "active"])

@@ -90,7 +90,11 @@ def cells(tables: Tables) -> Iterator[Row]:
     """Table 2's cells against the average over maps."""
     means = _means(tables)
     for name, words, published in (("dto", "DtO", DTO), (SCORE, "Disent.", DISENT)):
-        yield Row(f"{words}, mean over maps", published[WORLD], dict(means[name].items()))
+        yield Row(
+            f"{words}, mean over maps",
+            published[WORLD],
+            {str(column): own for column, own in means[name].items()},
+        )
 
 
 def own_axes(tables: Tables) -> Iterator[Correlation]:

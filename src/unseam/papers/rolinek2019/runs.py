@@ -50,8 +50,8 @@ def run_column(setup: Setup, column: Column, where: Workplace) -> Runs:
     data set is loaded only where they are not stored yet.
 
     >>> import torch
-    >>> from unseam import Trial
-    >>> tiny = Setup(Trial(world="linear", world_options=(("size", 250),), latent=2, steps=4), seeds=1, points=5)
+    >>> from unseam.papers.rolinek2019.setups import LINEAR, smoke
+    >>> tiny = smoke(LINEAR, seeds=1, steps=4, records=1)
     >>> run_column(tiny, "AE", Workplace(torch.device("cpu"))).members["seed"].tolist()
     [0]
     """
@@ -147,7 +147,9 @@ def _polarised(errors: pd.DataFrame, members: pd.DataFrame) -> NDArray[np.float6
     steps = errors.index.to_numpy()[:, None]
     above = np.maximum.accumulate(np.where(errors.to_numpy() < POLARISED, 0, steps), axis=0)
     percentages = 100 * (1 - above / steps)
-    return percentages[errors.index.get_indexer(members["step"]), errors.columns.get_indexer(members.index)]
+    return percentages[
+        np.searchsorted(steps[:, 0], members["step"]), np.searchsorted(errors.columns, members.index)
+    ]
 
 
 def _thinned(ranges: pd.DataFrame) -> pd.DataFrame:

@@ -81,7 +81,8 @@ class Setup:
 
     def load(self) -> World:
         """The data set."""
-        return load(self.base.world, **dict(self.base.world_options))
+        options: dict[str, Any] = dict(self.base.world_options)
+        return load(self.base.world, **options)
 
     def trials(self, column: Column) -> list[Trial]:
         """The runs of a column."""
