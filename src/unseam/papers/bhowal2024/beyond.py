@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024.rows import groups_of, where_measured
 from unseam.papers.bhowal2024.runs import select, train_setups
+from unseam.papers.bhowal2024.scores import with_od
 from unseam.papers.bhowal2024.setups import LAPTOP, MANY_SPRITES, SHAPES, SMOKE, SPRITES, Settings
-from unseam.papers.bhowal2024.table6 import with_od
 from unseam.papers.claims import Correlation, Correlations
 
 if TYPE_CHECKING:
@@ -47,13 +46,15 @@ def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
 
 
 def _correlations(
-    tables: Tables, *, scope: str, measures: Sequence[str], scores: Sequence[str]
-) -> Iterator[Correlation]:
-    for group, part in groups_of(tables["members"]):
-        for name, score in itertools.product(measures, scores):
-            words = f"{group}, {SCOPES[scope]}: ρ of {MEASURES[name]} and {SCORED[score]}"
-            first, second = (_within(part, column, scope) for column in (name, score))
-            yield Correlation(words, first, second)
+    scope: str, measures: Sequence[str], scores: Sequence[str]
+) -> Callable[[Tables], Iterator[Correlation]]:
+    def cases(tables: Tables) -> Iterator[Correlation]:
+        for group, part in groups_of(tables["members"]):
+            for name, score in itertools.product(measures, scores):
+                words = f"{group}, {SCOPES[scope]}: ρ of {MEASURES[name]} and {SCORED[score]}"
+                yield Correlation(words, _within(part, name, scope), _within(part, score, scope))
+
+    return cases
 
 
 def _within(part: pd.DataFrame, column: str, scope: str) -> pd.Series[float]:
@@ -85,8 +86,7 @@ def plot(tables: Tables) -> Figure:
 
 
 def _draw(panel: Any, tables: Tables, scope: str, score: str, offset: float, **look: Any) -> None:
-    cases = functools.partial(_correlations, scope=scope, measures=tuple(MEASURES), scores=(score,))
-    found = Correlations("", cases).judge(tables)
+    found = Correlations("", _correlations(scope, tuple(MEASURES), (score,))).judge(tables)
     height = [place + offset for place in range(len(found))]
     ends = ([one.lower for one in found], [one.upper for one in found])
     panel.hlines(height, *ends, color=look["color"], linewidth=1.3)
@@ -99,7 +99,7 @@ BEYOND = Artefact(
     claims=tuple(
         Correlations(
             f"The more orthogonal a decoder, the more disentangled its codes, {words}",
-            functools.partial(_correlations, scope=scope, measures=JUDGED[0], scores=JUDGED[1]),
+            _correlations(scope, *JUDGED),
             ours=True,
         )
         for scope, words in SCOPES.items()

@@ -35,7 +35,6 @@ PRINTED = {
 }
 """Reconstruction error of axes from … to …, of 4096."""
 AXES = 4096
-ORDERS = ("variance", "reversed", "random")
 ROUNDING = 1e-6
 WITHIN = 0.2
 """How far a measured error may be from a printed one, relative; a twin's images need not have the printed total."""
@@ -51,14 +50,14 @@ class Settings:
 
 
 def measure(settings: Settings, workplace: Workplace) -> dict[str, pd.DataFrame]:
-    """Errors of the printed ranges with axes in the order of their variance, the opposite, and none."""
+    """Errors of the printed ranges with axes in the order of their variance, and one image rebuilt from them."""
     world = place(load(settings.world, **dict(settings.options)), workplace.device)
     draw = torch.Generator().manual_seed(0)
     index = torch.randperm(len(world), generator=draw)[: settings.items].to(world.device)
     centre, values, axes = _principal(world, index)
     errors = _errors(values).assign(world=settings.world, items=len(index))
     pictures = _pictures(world, index[:1], centre, axes)
-    return {"errors": errors, "pictures": pictures, "spectrum": _spectrum(values)}
+    return {"errors": errors, "pictures": pictures}
 
 
 def implied() -> dict[str, float]:
@@ -97,21 +96,18 @@ def _errors(values: Tensor) -> pd.DataFrame:
     """Error per image of each range: the variance of the axes that it leaves out."""
     import pandas as pd
 
-    draw = torch.Generator().manual_seed(0)
-    shuffled = values[torch.randperm(len(values), generator=draw).to(values.device)]
     rows = []
-    for name, ordered in zip(ORDERS, (values, values.flip(0), shuffled), strict=True):
-        for (start, stop), printed in PRINTED.items():
-            low, high = (_scaled(axis, len(values)) for axis in (start, stop))
-            error = float(ordered.sum() - ordered[low:high].sum())
-            rows.append({"order": name, "from": low, "to": high, "error": error, "printed": printed})
+    for (start, stop), printed in PRINTED.items():
+        low, high = (_scaled(axis, len(values)) for axis in (start, stop))
+        error = float(values.sum() - values[low:high].sum())
+        rows.append({"from": low, "to": high, "error": error, "printed": printed})
     return pd.DataFrame(rows)
 
 
 def _falls(tables: Tables) -> Iterator[Identity]:
     """By how much errors in the order of variance violate what the text says of them."""
     errors = tables["errors"]
-    own = errors[errors["order"] == "variance"]["error"].to_numpy()
+    own = errors["error"].to_numpy()
     name = NAMES[str(errors["world"].iloc[0])]
     with_first, without = own[:4], own[4:]
     yield Identity(
@@ -153,9 +149,7 @@ def _sums(tables: Tables) -> Iterator[Identity]:
 
 
 def _cells(tables: Tables) -> Iterator[Bound]:
-    errors = tables["errors"]
-    own = errors[errors["order"] == "variance"]
-    for (start, stop), row in zip(PRINTED, own.to_dict("records"), strict=True):
+    for (start, stop), row in zip(PRINTED, tables["errors"].to_dict("records"), strict=True):
         value, printed = float(row["error"]), float(row["printed"])
         yield Bound(
             f"{NAMES[str(row['world'])]}: error of axes {start}-{stop}",
@@ -179,41 +173,25 @@ def _pictures(world: World, index: Tensor, centre: Tensor, axes: Tensor) -> pd.D
     return pd.DataFrame({name: values.cpu().numpy().round(2) for name, values in shown.items()})
 
 
-def _spectrum(values: Tensor) -> pd.DataFrame:
-    """Error after so many axes, at a hundred places."""
-    import pandas as pd
-
-    left = values.sum() - values.cumsum(0)
-    places = np.unique(np.linspace(1, len(values), 100).round().astype(int))
-    return pd.DataFrame({"axes": places, "left": left.cpu().numpy()[places - 1].clip(min=0)})
-
-
 def plot(tables: Tables) -> Figure:
     """Figure 5's row of images, then errors beside the printed ones."""
     pictures, errors = tables["pictures"], tables["errors"]
     titles = [name if name == "original" else f"axes {name}" for name in pictures.columns]
-    figure, axes = panels(
-        [*titles, "error after so many axes", "errors of Table 7"], rows=2, width=2.1, height=2.0
-    )
+    figure, axes = panels([*titles, "errors of Table 7"], width=2.1, height=2.0)
     figure.suptitle(NAMES[str(errors["world"].iloc[0])], fontsize=9)
     side = round(len(pictures) ** 0.5)
     for panel, name in zip(axes, pictures.columns, strict=False):
         panel.imshow(pictures[name].to_numpy().reshape(side, side), cmap="gray", vmin=0, vmax=1)
         panel.set_xticks([])
         panel.set_yticks([])
-    spectrum = tables["spectrum"]
-    axes[-2].plot(spectrum["axes"], spectrum["left"].clip(lower=1e-3), linewidth=1)
-    axes[-2].set_yscale("log")
-    axes[-2].set_xlabel("axes", fontsize=8)
-    for order, own in errors.groupby("order", sort=False):
-        axes[-1].plot(range(len(own)), own["error"], "o-", markersize=3, linewidth=0.8, label=str(order))
-    own = errors[errors["order"] == ORDERS[0]]
-    axes[-1].plot(range(len(own)), own["printed"], "ks", markersize=4, label="printed")
-    axes[-1].set_xticks(
-        range(len(own)), [f"{start}-{stop}" for start, stop in PRINTED], rotation=60, fontsize=6
+    places = range(len(errors))
+    axes[-1].plot(
+        places, errors["error"], "o-", markersize=3, linewidth=0.8, label="in the order of variance"
     )
+    axes[-1].plot(places, errors["printed"], "ks", markersize=4, label="printed")
+    axes[-1].set_xticks(places, [f"{start}-{stop}" for start, stop in PRINTED], rotation=60, fontsize=6)
     axes[-1].set_ylim(0, 1.4 * errors["error"].max())
-    axes[-1].legend(fontsize=6, frameon=False, ncols=2, loc="upper left")
+    axes[-1].legend(fontsize=6, frameon=False, loc="upper left")
     return figure
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -175,10 +174,12 @@ def _savings(tables: Tables) -> Iterator[Identity]:
         )
 
 
-def _bound(tables: Tables, *, column: str, words: str) -> Iterator[Identity]:
-    summary = tables["summary"]
-    n = int(summary["decoders"].sum())
-    yield Identity(f"linear local decoders: saving less {words}", "0", summary[column].max(), ROUNDING, n=n)
+def _bound(column: str, words: str) -> Callable[[Tables], Iterator[Identity]]:
+    def cases(tables: Tables) -> Iterator[Identity]:
+        found, n = tables["summary"][column].max(), int(tables["summary"]["decoders"].sum())
+        yield Identity(f"linear local decoders: saving less {words}", "0", found, ROUNDING, n=n)
+
+    return cases
 
 
 def _trained(tables: Tables) -> Iterator[Order]:
@@ -223,11 +224,11 @@ LEMMA5 = Artefact(
         Identities("Lemma 5: given the stochastic loss, orthogonal columns never raise the KL", _savings),
         Identities(
             "Lemma 5: orthogonal columns save 2{log Sing(M_D) − log Sing(M_ortho)}",
-            functools.partial(_bound, column="off_printed", words="the printed bound, which is 0"),
+            _bound("off_printed", "the printed bound, which is 0"),
         ),
         Identities(
             "Corrected Lemma 5: orthogonal columns save twice the Hadamard gap",
-            functools.partial(_bound, column="off_linear", words="twice the Hadamard gap"),
+            _bound("off_linear", "twice the Hadamard gap"),
             ours=True,
         ),
         *by_row(
@@ -244,10 +245,8 @@ LEMMA5 = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="With −Σ log σ² for the KL, as in the paper, a given loss costs twice the Hadamard gap more where "
-    "columns are "
+    note="With −Σ log σ² for the KL, as in the paper, a given loss costs twice the Hadamard gap more where columns are "
     "not orthogonal; in nats of the exact KL, with its ½, the gap itself. With a tanh the loss is a sum of "
-    "E tanh²(s n) over data dimensions, n standard normal and s² the variance of a row of Mε, by quadrature. The "
-    "paper "
+    "E tanh²(s n) over data dimensions, n standard normal and s² the variance of a row of Mε, by quadrature. The paper "
     "assumes Mε ≪ 1.",
 )

@@ -20,9 +20,7 @@ from unseam.papers.measures import ACTIVE, Unseen, measures
 from unseam.training import Ensemble, precision
 
 __all__ = [
-    "COLUMNS",
     "NEIGHBOURS",
-    "SCORES",
     "Measured",
     "around",
     "closeness",
@@ -30,23 +28,22 @@ __all__ = [
     "held_out_shifts",
     "measured",
     "nearest",
-    "scores",
 ]
+__all__ += ["COLUMNS", "SCORES", "Rows", "scores"]
 
-COLUMNS = ("seed", "point", "latent", "variance", "jacobian", "fitted")
+COLUMNS = ("seed", "point", "latent", "variance", "jacobian")
 """Of the table of variances and column lengths."""
-
 SHOWN = 25
 """Points of the first member whose columns are stored for figures."""
 SPREAD = 0.01
 """Variance of its means over the data above which a code counts in MIG-sup."""
-TAKEN = ("disent", "dto", "dto_active", "gap", "cosine", "active", "rec", "kl", "degenerate")
+TAKEN = ("disent", "dto", "dto_active", "gap", "cosine", "active", "rec", "kl")
 """Of :func:`unseam.papers.measures.measures`."""
+SCORES = ("seed", "mig", "mig_sup", "mig_binned", "mig_sup_code", *TAKEN)
+"""Keys of :func:`scores`."""
 NEIGHBOURS = 10
 """k of Theorem 2, which the paper leaves open."""
 TINY = 1e-6
-SCORES = ("seed", "mig", "mig_sup", "mig_binned", "mig_sup_binned", "mig_sup_code", *TAKEN)
-"""Keys of :func:`scores`."""
 
 Rows = list[dict[str, Any]]
 
@@ -63,7 +60,7 @@ class Measured(NamedTuple):
     signs: Rows
     """One per model, point and factor of the released penalty; none for models beyond the paper's three."""
     columns: Rows
-    """Variances and column lengths of one model's active latents at a few points."""
+    """One per active latent of the first model and point, of a few: its variance, squared column length."""
 
 
 @contextmanager
@@ -88,14 +85,6 @@ def measured(ensemble: Ensemble, world: World, setup: Setup, *, audited: bool = 
         world: the data, on the ensemble's device.
         setup: how many items, points and noises.
         audited: whether to follow the released procedure too.
-
-    >>> import unseam
-    >>> from unseam.papers.bhowal2024.setups import CELLS, SPRITES, smoke
-    >>> tiny = smoke(SPRITES, seeds=1, steps=1)
-    >>> world = tiny.load()
-    >>> found = measured(unseam.train(tiny.trials(CELLS[2]), world=world), world, tiny)
-    >>> len(found.members), len(found.points), len(found.fits)
-    (1, 5, 2)
     """
     for stack in ensemble.stacks:
         stack.template.eval()
@@ -110,8 +99,9 @@ def measured(ensemble: Ensemble, world: World, setup: Setup, *, audited: bool = 
         active = _active(Encoding(mean, variance))
         local = around(ensemble[member], here, active, setup, audited=audited)
         near = closeness(Encoding(mean[: setup.neighbours], variance[: setup.neighbours]), found)
-        tables.members.append(own[member] | {"dci": trees[member]} | local.summary | near)
-        _append(tables, seed, local, here, active, first=member == 0)
+        tables.members.append(own[member] | {"dci": trees[member]} | local.members[0] | near)
+        for name in ("points", "fits", "signs") + ("columns",) * (member == 0):
+            getattr(tables, name).extend({"seed": seed} | row for row in getattr(local, name))
     return tables
 
 
@@ -120,37 +110,26 @@ def scores(ensemble: Ensemble, world: World, setup: Setup) -> Rows:
     """One row per member: ``seed``, scores of its codes, and the geometry of its decoder.
 
     Keys: ``mig`` and ``mig_sup``, in the entropy form and without the factors that the authors exclude (see
-    :func:`entropy_gaps`); ``mig_binned``, ``mig_sup_binned`` (over the factor's entropy) and ``mig_sup_code`` (over the
-    code's), of binned means and all factors; of :func:`unseam.papers.measures.measures` the k-NN score ``disent``,
-    ``dto``, ``dto_active``, ``gap``, ``cosine``, ``active``, ``rec``, ``kl``, ``degenerate``.
-
-    >>> import unseam
-    >>> from unseam.papers.bhowal2024.setups import CELLS, SPRITES, smoke
-    >>> tiny = smoke(SPRITES, seeds=1, steps=1)
-    >>> world = tiny.load()
-    >>> list(scores(unseam.train(tiny.trials(CELLS[2]), world=world), world, tiny)[0])[:3]
-    ['seed', 'mig', 'mig_sup']
+    :func:`entropy_gaps`); ``mig_binned`` and ``mig_sup_code`` (over the code's entropy), of binned means and all
+    factors; of :func:`unseam.papers.measures.measures` the k-NN score ``disent``, ``dto``, ``dto_active``, ``gap``,
+    ``cosine``, ``active``, ``rec``, ``kl``.
     """
     unseen = _unseen(world, setup)
     return _scored(ensemble, unseen, _encoded(ensemble, unseen), setup)
 
 
 def _scored(ensemble: Ensemble, unseen: Unseen, code: Encoding, setup: Setup) -> Rows:
-    factors, others = _factors(unseen), measures(ensemble, unseen)
-    gaps, gaps_sup = entropy_gaps(code, factors, excluded=setup.excluded(unseen.world))
-    by_code = MigSupSettings(normalisation="code")
-    columns = (
-        gaps,
-        gaps_sup,
+    factors = _factors(unseen)
+    gaps = (
+        *entropy_gaps(code, factors, excluded=setup.excluded(unseen.world)),
         mig(code.mean, factors).score,
-        mig_sup(code.mean, factors).score,
-        mig_sup(code.mean, factors, preset=by_code).score,
+        mig_sup(code.mean, factors, preset=MigSupSettings(normalisation="code")).score,
     )
-    seeds = [trial.seed for trial in ensemble.trials]
-    taken = zip(*([other[name] for other in others] for name in TAKEN), strict=True)
+    others = measures(ensemble, unseen)
+    own = zip(*(part.tolist() for part in gaps), strict=True)
     return [
-        dict(zip(SCORES, (seed, *own, *rest), strict=True))
-        for seed, *own, rest in zip(seeds, *(part.tolist() for part in columns), taken, strict=True)
+        dict(zip(SCORES, (trial.seed, *scored, *(other[name] for name in TAKEN)), strict=True))
+        for trial, scored, other in zip(ensemble.trials, own, others, strict=True)
     ]
 
 
@@ -188,31 +167,6 @@ def _unseen(world: World, setup: Setup) -> Unseen:
     return Unseen(world, validation, test[: setup.scored], setup.points, True)
 
 
-def _append(
-    tables: Measured, seed: int, local: Around, code: Encoding, active: Tensor, *, first: bool
-) -> None:
-    for point, row in enumerate(_rows(local.distances)):
-        tables.points.append({"seed": seed, "point": point} | row)
-    tables.fits.extend({"seed": seed} | row for row in local.fits)
-    tables.signs.extend({"seed": seed} | row for row in local.signs)
-    if first:
-        tables.columns.extend({"seed": seed} | row for row in _columns(local, code, active))
-
-
-def _rows(columns: dict[str, Tensor]) -> Iterator[dict[str, float]]:
-    for row in zip(*(values.tolist() for values in columns.values()), strict=True):
-        yield dict(zip(columns, row, strict=True))
-
-
-def _columns(local: Around, code: Encoding, active: Tensor) -> Iterator[dict[str, Any]]:
-    """Variance and squared column length of each active latent, of the Jacobian and of M_D."""
-    latents = active.nonzero().flatten().tolist()
-    parts = (code.variance, local.jacobian_squares, local.fitted_squares)
-    for point, rows in enumerate(zip(*(part[:SHOWN, active].tolist() for part in parts), strict=True)):
-        for latent, variance, jacobian, fitted in zip(latents, *rows, strict=True):
-            yield dict(zip(COLUMNS[1:], (point, latent, variance, jacobian, fitted), strict=True))
-
-
 def _encoded(ensemble: Ensemble, unseen: Unseen) -> Encoding:
     parts = [ensemble.encode(unseen.world.images(part)) for part in unseen.test.split(4096)]
     return Encoding(*(torch.cat(values, dim=1) for values in zip(*parts, strict=True)))
@@ -243,40 +197,20 @@ def _dci(mean: Tensor, unseen: Unseen, setup: Setup) -> list[float]:
 # Decoders around posterior means
 
 
-class Around(NamedTuple):
-    """A decoder around posterior means.
-
-    Attributes:
-        summary: numbers of the model, see :func:`around`.
-        signs: rows of :func:`~unseam.papers.bhowal2024.released.signed_fits`.
-        fits: one row per number of steps: ``steps``, relative held-out errors ``linear`` and ``nonlinear``.
-        distances: each (point,): ``turned`` = ‖V − I‖² = ‖U − Û‖² and ``stretched`` = ‖Σ − Σ̂‖² of M_D, and the same
-            of the Jacobian.
-        jacobian_squares, fitted_squares: squared column lengths (point, latent) of the Jacobian and of M_D.
-    """
-
-    summary: dict[str, float]
-    fits: list[dict[str, float]]
-    signs: list[dict[str, Any]]
-    distances: dict[str, Tensor]
-    jacobian_squares: Tensor
-    fitted_squares: Tensor
-
-
 @torch.no_grad()
-def around(model: VAE, code: Encoding, active: Tensor, setup: Setup, *, audited: bool = True) -> Around:
+def around(model: VAE, code: Encoding, active: Tensor, setup: Setup, *, audited: bool = True) -> Measured:
     """Measure a decoder of means (Eqs. 8, 11, 12; A.8.2; Lemma 4; Theorem 1 c).
 
-    Numbers: ``linear``, ``nonlinear``, ``exact`` (least squares), held-out errors of local decoders relative to the
-    stochastic loss, all for the same noises, start and steps; ``stochastic``, that loss; ``loss_jacobian``,
-    ``loss_linear``, ``loss_nonlinear``, mean relative error of the stochastic loss that each of them predicts for the
-    same held-out noises, and ``total_...``, the relative error of its sum over points, as A.8.2 has it;
-    ``od_invariant`` over active latents, of M_D (``od_invariant_fit``) and of the Jacobian; ``gap_means``, the
-    Jacobian's Hadamard gap, and ``gap_rotated``, the same after a random rotation of the latents; ``slope``,
-    ``correlation``, ``spread`` of the law σ² ∝ 1/‖c‖² over active latents, of the Jacobian and of M_D (``..._fit``),
-    of σ²/(1 − σ²) in the place of σ² (``..._whole``), which the whole KL asks for, and ``..._control``, with variances
-    of other latents. Medians over points, except that scores are means. Those of
-    :func:`~unseam.papers.bhowal2024.released.released_errors`, where audited.
+    Numbers: ``linear``, ``nonlinear``, held-out errors of local decoders relative to the stochastic loss, for the same
+    noises, start and steps; ``loss_jacobian``, ``loss_linear``, ``loss_nonlinear``, mean relative error of the
+    stochastic loss that each of them predicts for the same held-out noises, and ``total_...``, the relative error of
+    its sum over points, as in A.8.2; ``od_invariant`` over active latents, of M_D (``od_invariant_fit``) and of the
+    Jacobian; ``gap_means``, the Jacobian's Hadamard gap, and ``gap_rotated``, the same after a random rotation of the
+    latents; ``slope`` of the law σ² ∝ 1/‖c‖² over active latents, median over points, of the Jacobian and of M_D
+    (``slope_fit``), of σ²/(1 − σ²) in the place of σ² (``slope_whole``), as the whole KL has it, and
+    ``slope_control``, with variances of other latents. Those of
+    :func:`~unseam.papers.bhowal2024.released.released_errors`, where audited. Of points ``turned`` = ‖V − I‖² =
+    ‖U − Û‖² and ``stretched`` = ‖Σ − Σ̂‖² of M_D, and the same of the Jacobian.
 
     Args:
         model: in evaluation mode.
@@ -285,45 +219,53 @@ def around(model: VAE, code: Encoding, active: Tensor, setup: Setup, *, audited:
         setup: noises and steps of the fits.
         audited: whether to follow the released procedure too.
 
-    >>> from unseam.models import build, initialise
-    >>> from unseam.papers.bhowal2024.setups import SPRITES, smoke
-    >>> model = build((9,), latent=2, likelihood="gaussian")
-    >>> initialise(model, generator=torch.Generator().manual_seed(0))
-    >>> code = Encoding(torch.zeros(4, 2), torch.ones(4, 2))
-    >>> found = around(model.eval(), code, torch.ones(2).bool(), smoke(SPRITES))
-    >>> found.summary["loss_jacobian"] < 1e-5
-    True
+    Returns:
+        One row of ``members``, and the others without ``seed``.
     """
 
     def decoder(z: Tensor) -> Tensor:
         return model.likelihood.mean(model.decode(z))
 
     paths = {form: _fitted(decoder, code, form, setup) for form in ("linear", "nonlinear")}
-    fits = {form: path[-1] for form, path in paths.items()}
-    (exact,) = _fitted(decoder, code, "exact", setup)
+    path = [
+        {"steps": steps} | {form: _relative(fits[place]) for form, fits in paths.items()}
+        for place, steps in enumerate(setup.fit_steps)
+    ]
+    fits = {form: each[-1] for form, each in paths.items()}
     metric = _pullback(model, code.mean)
-    matrix = fits["nonlinear"].matrix
-    gram = matrix.double().mT @ matrix.double()
-    summary = _errors(fits, exact) | _losses(fits, metric, code, setup)
+    matrix = fits["nonlinear"].matrix.double()
+    gram = matrix.mT @ matrix
+    summary = {form: path[-1][form] for form in fits} | _losses(fits, metric, code, setup)
     summary |= _orthogonality(metric, gram, active) | _law(code, metric, gram, active)
     some = Encoding(code.mean[: setup.audited], code.variance[: setup.audited])
-    return Around(
-        summary | (released_errors(decoder, some) if audited else {}),
-        _converging(paths, setup),
+    distances: dict[str, Tensor] = {}
+    for prefix, given in (("", gram), ("jacobian_", metric)):
+        found = geometry.od_distances(gram_root(given))
+        distances |= {f"{prefix}turned": found.right, f"{prefix}stretched": found.scale}
+    return Measured(
+        [summary | (released_errors(decoder, some) if audited else {})],
+        [{"point": point} | row for point, row in enumerate(_rows(distances))],
+        path,
         signed_fits(decoder, some) if audited else [],
-        _distances(gram_root(gram), "") | _distances(gram_root(metric), "jacobian_"),
-        metric.diagonal(dim1=-2, dim2=-1),
-        gram.diagonal(dim1=-2, dim2=-1),
+        list(_columns(code.variance, metric.diagonal(dim1=-2, dim2=-1), active)),
     )
 
 
-def held_out_shifts(code: Encoding, setup: Setup) -> Tensor:
-    """The held-out displacements ε (noise, point, latent) of every local fit of this code.
+def _rows(columns: dict[str, Tensor]) -> Iterator[dict[str, float]]:
+    for row in zip(*(values.tolist() for values in columns.values()), strict=True):
+        yield dict(zip(columns, row, strict=True))
 
-    >>> from unseam.papers.bhowal2024.setups import SPRITES
-    >>> held_out_shifts(Encoding(torch.zeros(4, 2), torch.ones(4, 2)), SPRITES).shape
-    torch.Size([64, 4, 2])
-    """
+
+def _columns(variance: Tensor, squares: Tensor, active: Tensor) -> Iterator[dict[str, Any]]:
+    """Of each active latent at some points."""
+    latents = active.nonzero().flatten().tolist()
+    for point, rows in enumerate(zip(variance[:SHOWN].tolist(), squares[:SHOWN].tolist(), strict=True)):
+        for latent in latents:
+            yield dict(zip(COLUMNS[1:], (point, latent, *(row[latent] for row in rows)), strict=True))
+
+
+def held_out_shifts(code: Encoding, setup: Setup) -> Tensor:
+    """The held-out displacements ε (noise, point, latent) of every local fit of this code."""
     shape = (setup.noises + setup.held_out, *code.mean.shape)
     noise = torch.randn(shape, generator=_generator(), dtype=code.mean.dtype)[setup.noises :]
     return noise.to(code.mean.device) * code.variance.sqrt()
@@ -337,13 +279,11 @@ def _generator() -> torch.Generator:
 def _fitted(
     decoder: Callable[[Tensor], Tensor], code: Encoding, form: str, setup: Setup
 ) -> Sequence[geometry.LocalFit]:
-    """The fit after each number of steps, or the exact one alone."""
+    """The fit after each number of steps."""
     return local_fits(
         decoder,
-        code.mean,
-        code.variance,
+        *code,
         form="nonlinear" if form == "nonlinear" else "linear",
-        solver="exact" if form == "exact" else "descent",
         generator=_generator(),
         noises=setup.noises,
         held_out=setup.held_out,
@@ -351,23 +291,8 @@ def _fitted(
     )
 
 
-def _converging(paths: dict[str, Sequence[geometry.LocalFit]], setup: Setup) -> list[dict[str, float]]:
-    """Held-out errors after each number of steps."""
-    return [
-        {"steps": steps} | {form: _relative(path[place]) for form, path in paths.items()}
-        for place, steps in enumerate(setup.fit_steps)
-    ]
-
-
 def _relative(fit: geometry.LocalFit) -> float:
     return float(fit.error.double().mean() / fit.stochastic.double().mean())
-
-
-def _errors(fits: dict[str, geometry.LocalFit], exact: geometry.LocalFit) -> dict[str, float]:
-    found = {form: _relative(fit) for form, fit in fits.items()}
-    better = (fits["nonlinear"].error < fits["linear"].error).double().mean()
-    stochastic = float(fits["linear"].stochastic.double().mean())
-    return found | {"exact": _relative(exact), "better": float(better), "stochastic": stochastic}
 
 
 def _losses(
@@ -394,11 +319,6 @@ def _pullback(model: VAE, mean: Tensor) -> Tensor:
     return metric
 
 
-def _distances(matrices: Tensor, prefix: str) -> dict[str, Tensor]:
-    found = geometry.od_distances(matrices)
-    return {f"{prefix}turned": found.right, f"{prefix}stretched": found.scale}
-
-
 def _orthogonality(metric: Tensor, gram: Tensor, active: Tensor) -> dict[str, float]:
     """The invariant score of active columns; none of fewer than two."""
     names = ("od_invariant", "od_invariant_fit", "gap_means", "gap_rotated")
@@ -418,21 +338,22 @@ def _orthogonality(metric: Tensor, gram: Tensor, active: Tensor) -> dict[str, fl
 
 
 def _law(code: Encoding, metric: Tensor, gram: Tensor, active: Tensor) -> dict[str, float]:
-    """Medians over points of the law's line for the Jacobian, for M_D, with the whole KL, and for other latents."""
+    """Slopes of the law, medians over points; none of fewer than two active latents."""
     whole = code.variance / (1 - code.variance).clamp(min=TINY)
-    kinds = {"": (code.variance, metric), "_fit": (code.variance, gram), "_whole": (whole, metric)}
     order = torch.arange(len(active), device=active.device)
     order[active] = order[active].roll(1)
-    kinds["_control"] = (code.variance[:, order], metric)
-    found: dict[str, float] = {}
-    for suffix, (variance, given) in kinds.items():
-        line = [float("nan")] * 3
-        if int(active.sum()) > 1:
-            law = geometry.variance_norm_law(variance.double(), given, active=active)
-            line = [float(part.nanmedian()) for part in (law.slope, law.correlation, law.spread)]
-        names = (f"slope{suffix}", f"correlation{suffix}", f"spread{suffix}")
-        found |= dict(zip(names, line, strict=True))
-    return found
+    kinds = {
+        "slope": (code.variance, metric),
+        "slope_fit": (code.variance, gram),
+        "slope_whole": (whole, metric),
+        "slope_control": (code.variance[:, order], metric),
+    }
+    if int(active.sum()) < 2:
+        return dict.fromkeys(kinds, float("nan"))
+    return {
+        name: float(geometry.variance_norm_law(variance.double(), given, active=active).slope.nanmedian())
+        for name, (variance, given) in kinds.items()
+    }
 
 
 # Neighbours (Theorem 2)
@@ -444,18 +365,22 @@ def nearest(x: Tensor, *, count: int = NEIGHBOURS) -> Tensor:
     >>> nearest(torch.tensor([[0.0], [1.0], [1.5], [5.0]]), count=2)[0].tolist()
     [1, 2]
     """
-    flat = x.flatten(1).double()
-    return _closest(flat, count)
+    points, rows = x.flatten(1).double(), []
+    for start in range(0, len(points), 512):
+        part = torch.cdist(points[start : start + 512], points)
+        part.diagonal(start).fill_(torch.inf)
+        rows.append(part.topk(count, largest=False).indices)
+    return torch.cat(rows)
 
 
 def closeness(code: Encoding, near: Tensor) -> dict[str, float]:
     r"""How close posteriors of neighbouring items lie, with and without their own width.
 
-    ``near`` is the printed :math:`E \lVert z^{(i)} - z^{(k)} \rVert^2` a neighbour, over samples of both posteriors:
-    :math:`\lVert \mu_i - \mu_k \rVert^2 + \operatorname{tr} \Sigma_i + \operatorname{tr} \Sigma_k`, which ends at twice
-    the number of latents as the KL vanishes; ``near_means`` its first term; ``far`` and ``far_means`` the same for
-    random pairs; ``overlap``, mean Bhattacharyya coefficient of neighbours' posteriors; ``shared``, the share of the k
-    posteriors of largest overlap that belong to the k nearest items, and ``shared_chance``, what chance would give.
+    ``near`` is the printed :math:`E \lVert z^{(i)} - z^{(k)} \rVert^2` of neighbours, over samples of both posteriors:
+    :math:`\lVert \mu_i - \mu_k \rVert^2 + \operatorname{tr} \Sigma_i + \operatorname{tr} \Sigma_k`, which tends to
+    twice the number of latents as the KL vanishes; ``near_means`` its first term; ``far`` and ``far_means`` the same
+    for random pairs; ``overlap``, mean Bhattacharyya coefficient of neighbours' posteriors; ``shared``, the fraction of
+    the k posteriors of largest overlap that belong to the k nearest items, and ``shared_chance``, the same by chance.
 
     Args:
         code: means and variances (item, latent).
@@ -482,15 +407,6 @@ def closeness(code: Encoding, near: Tensor) -> dict[str, float]:
         "shared": float(shared.double().mean()),
         "shared_chance": near.shape[1] / (count - 1),
     }
-
-
-def _closest(points: Tensor, count: int) -> Tensor:
-    rows = []
-    for start in range(0, len(points), 512):
-        part = torch.cdist(points[start : start + 512], points)
-        part.diagonal(start).fill_(torch.inf)
-        rows.append(part.topk(count, largest=False).indices)
-    return torch.cat(rows)
 
 
 def _overlap(mean: Tensor, variance: Tensor, other_mean: Tensor, other_variance: Tensor) -> Tensor:

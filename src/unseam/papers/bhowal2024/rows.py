@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from unseam.papers.artefact import Tables
 
+    Cases = Callable[[Tables], Iterable[Any]]
+
 __all__ = [
     "PRINTED",
     "Published",
@@ -56,21 +58,16 @@ CONVERGED = 0.03
 # Claims
 
 
-def by_row(
-    kind: type[Claim], says: str, cases: Callable[[Tables], Iterable[Any]], **options: Any
-) -> tuple[Claim, ...]:
+def by_row(kind: type[Claim], says: str, cases: Cases, **options: Any) -> tuple[Claim, ...]:
     """One claim per data set, so that tests are corrected within a row of a table.
 
     Corrected over a whole table no paired test of six seeds could succeed: the smallest p that they attain is 1/64.
     """
     rows = dict.fromkeys(PRINTED.values())
-    return tuple(
-        kind(f"{says}, {row}", functools.partial(_of_row, cases, row), **options)  # type: ignore[call-arg]
-        for row in rows
-    )
+    return tuple(kind(f"{says}, {row}", functools.partial(_of_row, cases, row), **options) for row in rows)
 
 
-def _of_row(cases: Callable[[Tables], Iterable[Any]], row: str, tables: Tables) -> Iterable[Any]:
+def _of_row(cases: Cases, row: str, tables: Tables) -> Iterable[Any]:
     return cases(
         {
             name: table[table["world"].map(PRINTED) == row] if "world" in table else table
@@ -79,39 +76,42 @@ def _of_row(cases: Callable[[Tables], Iterable[Any]], row: str, tables: Tables) 
     )
 
 
-def score_rows(
-    tables: Tables, name: str, words: str, published: Published, *, path: str | None = None
-) -> Iterator[Row]:
+def score_rows(name: str, words: str, published: Published, *, path: str | None = None) -> Cases:
     """Rows of a table of scores beside our models, with doubts about those that have not converged.
 
     Args:
-        tables: ``members`` and ``path``.
         name: the column of the score.
         words: for it.
         published: its cells.
         path: the column whose convergence is asked for, where it is another.
     """
-    moving = unconverged(tables["path"], path or name)
-    for world, part in worlds(tables["members"]):
-        runs = {one.family: own[name].to_numpy(dtype=float) for one, own in cells_of(part)}
-        doubts = {family: moving[world, family] for family in runs if (world, family) in moving}
-        yield Row(f"{NAMES[world]}: {words}", published[PRINTED[world]], runs, doubts=doubts)
+
+    def cases(tables: Tables) -> Iterator[Row]:
+        moving = unconverged(tables["path"], path or name)
+        for world, part in worlds(tables["members"]):
+            runs = {one.family: own[name].to_numpy(dtype=float) for one, own in cells_of(part)}
+            doubts = {family: moving[world, family] for family in runs if (world, family) in moving}
+            yield Row(f"{NAMES[world]}: {words}", published[PRINTED[world]], runs, doubts=doubts)
+
+    return cases
 
 
-def score_orders(
-    tables: Tables, name: str, words: str, published: Published, *, path: str | None = None
-) -> Iterator[Order]:
+def score_orders(name: str, words: str, published: Published, *, path: str | None = None) -> Cases:
     """The orders of models that the published cells themselves tell apart, paired by seed (see :func:`score_rows`)."""
-    moving = unconverged(tables["path"], path or name)
-    for world, part in worlds(tables["members"]):
-        said = published[PRINTED[world]]
-        wide = part.pivot_table(index="seed", columns="family", values=name, dropna=False)
-        for pair in itertools.combinations(said, 2):
-            low, high = sorted(pair, key=lambda family: said[family].mean)
-            if said[low].differs_from(said[high]) and {low, high} <= set(wide):
-                quantity = f"{NAMES[world]}: {words}, {low} less {high}"
-                doubt = doubt_of(moving, world, (low, high))
-                yield Order(quantity, wide[low], wide[high], paired=True, doubt=doubt)
+
+    def cases(tables: Tables) -> Iterator[Order]:
+        moving = unconverged(tables["path"], path or name)
+        for world, part in worlds(tables["members"]):
+            said = published[PRINTED[world]]
+            wide = part.pivot_table(index="seed", columns="family", values=name, dropna=False)
+            for pair in itertools.combinations(said, 2):
+                low, high = sorted(pair, key=lambda family: said[family].mean)
+                if said[low].differs_from(said[high]):
+                    quantity = f"{NAMES[world]}: {words}, {low} less {high}"
+                    doubt = doubt_of(moving, world, (low, high))
+                    yield Order(quantity, wide[low], wide[high], paired=True, doubt=doubt)
+
+    return cases
 
 
 def unconverged(path: pd.DataFrame, name: str, most: float = CONVERGED) -> dict[tuple[str, str], str]:

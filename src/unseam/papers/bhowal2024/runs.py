@@ -51,14 +51,14 @@ def train_cell(setup: Setup, cell: Cell, where: Workplace) -> dict[str, pd.DataF
         return pd.DataFrame([named | row for row in rows], columns=[*named, *columns] if columns else None)
 
     def observe(ensemble: Ensemble, step: int) -> Tables:
-        return {"path": table(scores(ensemble, world(), setup))} if step in marks else {}
-
-    def finish(ensemble: Ensemble) -> Tables:
         if ensemble.stopped:
             raise RuntimeError(
                 f"models of {cell.family} on {setup.base.world} diverged, by seed and step: {ensemble.stopped}; "
                 "models are compared seed by seed, so train all of them again, with a lower learning rate"
             )
+        return {"path": table(scores(ensemble, world(), setup))} if step in marks else {}
+
+    def finish(ensemble: Ensemble) -> Tables:
         found: dict[str, pd.DataFrame] = {}
         if setup.decoders:
             rows = measured(ensemble, world(), setup, audited=cell in CELLS)

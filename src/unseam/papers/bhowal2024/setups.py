@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from unseam.data import World, load
 from unseam.papers.artefact import PerDataset, Scale
@@ -31,8 +31,7 @@ __all__ = [
     "vary",
 ]
 
-Family = Literal["β-TCVAE", "β-VAE", "VAE"]
-FAMILIES: tuple[Family, ...] = ("β-TCVAE", "β-VAE", "VAE")
+FAMILIES = ("β-TCVAE", "β-VAE", "VAE")
 """In the order of the paper's columns."""
 
 NAMES = {
@@ -55,7 +54,7 @@ class Cell:
     'β-VAE, β = 6'
     """
 
-    family: Family
+    family: str
     beta: float
 
     def __str__(self) -> str:
@@ -107,7 +106,8 @@ class Setup(PerDataset):
 
     def load(self) -> World:
         """The data set."""
-        return load(self.base.world, **dict(self.base.world_options))
+        options: dict[str, Any] = dict(self.base.world_options)
+        return load(self.base.world, **options)
 
     def excluded(self, world: World) -> tuple[int, ...]:
         """Factors that the authors' mutual information gaps exclude.
@@ -128,11 +128,12 @@ class Setup(PerDataset):
 
     def measured(self, cell: Cell) -> dict[str, Any]:
         """What measurements of a cell depend on, besides its trials."""
-        names = ("marks", "scored", "points")
-        if self.decoders:
-            names += ("boosted", "rounds", "neighbours", "noises", "held_out", "fit_steps")
-        options = {name: getattr(self, name) for name in names}
-        return options | ({"audited": self.audited if cell in CELLS else 0} if self.decoders else {})
+        names = ["marks", "scored", "points"]
+        if not self.decoders:
+            return {name: getattr(self, name) for name in names}
+        names += ["boosted", "rounds", "neighbours", "noises", "held_out", "fit_steps"]
+        audited = self.audited if cell in CELLS else 0
+        return {name: getattr(self, name) for name in names} | {"audited": audited}
 
 
 @dataclass(frozen=True)
@@ -168,14 +169,11 @@ SPRITES = vary(
 )
 MANY_SPRITES = dataclasses.replace(vary(SPRITES, steps=12_000), cells=EVERY_CELL, seeds=12)
 """For correlations over more than a hundred models: losses have converged, latents still rotate."""
-FACES, SHAPES, MPI3D = (
-    Setup(dataclasses.replace(PRINTED, world=world, architecture=architecture, decoder_activation="tanh"))
-    for world, architecture in (
-        ("faces3d", "bhowal_faces"),
-        ("shapes", "bhowal_shapes"),
-        ("mpi3d", "bhowal_shapes"),
-    )
+SHAPES = Setup(
+    dataclasses.replace(PRINTED, world="shapes", architecture="bhowal_shapes", decoder_activation="tanh")
 )
+FACES = vary(SHAPES, world="faces3d", architecture="bhowal_faces")
+MPI3D = vary(SHAPES, world="mpi3d")
 ROWS = (SPRITES, FACES, SHAPES, MPI3D)
 """In the order of the paper's rows."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
@@ -50,29 +49,34 @@ def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     )
 
 
-def _orders(tables: Tables, *, better: str, worse: str, words: str) -> Iterator[Order]:
+def _orders(better: str, worse: str, words: str) -> Callable[[Tables], Iterator[Order]]:
     """Errors of the same models by two approximations."""
-    for world, part in worlds(tables["members"]):
-        for one, own in cells_of(part):
-            yield Order(
-                f"{NAMES[world]}, {one.family}: {words}",
-                own[better],
-                own[worse],
-                paired=True,
-                doubt=_unconverged(tables["fits"], world).get(one.family, ""),
-            )
+
+    def cases(tables: Tables) -> Iterator[Order]:
+        for world, part in worlds(tables["members"]):
+            doubts = _unconverged(tables["fits"], world)
+            for one, own in cells_of(part):
+                quantity = f"{NAMES[world]}, {one.family}: {words}"
+                doubt = doubts.get(one.family, "")
+                yield Order(quantity, own[better], own[worse], paired=True, doubt=doubt)
+
+    return cases
 
 
-def _gains(tables: Tables, *, better: str, worse: str, words: str, published: Errors) -> Iterator[Row]:
+def _gains(better: str, worse: str, words: str, published: Errors) -> Callable[[Tables], Iterator[Row]]:
     """By how many per cent an error is lower, beside the published gain."""
-    for world, part in worlds(tables["members"]):
-        said = {
-            family: Cell(round(100 * (1 - after / before), 1), digit=0.1)
-            for family, (before, after) in published[PRINTED[world]].items()
-        }
-        runs = {one.family: 100 * (1 - own[better] / own[worse]) for one, own in cells_of(part)}
-        doubts = _unconverged(tables["fits"], world)
-        yield Row(f"{NAMES[world]}: {words}, % lower", said, runs, doubts=doubts)
+
+    def cases(tables: Tables) -> Iterator[Row]:
+        for world, part in worlds(tables["members"]):
+            said = {
+                family: Cell(round(100 * (1 - after / before), 1), digit=0.1)
+                for family, (before, after) in published[PRINTED[world]].items()
+            }
+            runs = {one.family: 100 * (1 - own[better] / own[worse]) for one, own in cells_of(part)}
+            doubts = _unconverged(tables["fits"], world)
+            yield Row(f"{NAMES[world]}: {words}, % lower", said, runs, doubts=doubts)
+
+    return cases
 
 
 def _unconverged(fits: pd.DataFrame, world: str) -> dict[str, str]:
@@ -90,26 +94,21 @@ def _unconverged(fits: pd.DataFrame, world: str) -> dict[str, str]:
 
 @where_measured
 def plot_local(tables: Tables) -> Figure:
-    """Errors of both local decoders, one line per model, and how they converged."""
-    return _plot(tables, ("linear", "nonlinear"), path=True)
+    """Errors of both local decoders, one line per model."""
+    return _plot(tables["members"], ("linear", "nonlinear"))
 
 
 @where_measured
 def plot_loss(tables: Tables) -> Figure:
     """Errors of the stochastic loss, one line per model."""
-    return _plot(tables, LOSSES, path=False)
+    return _plot(tables["members"], LOSSES)
 
 
-def _plot(tables: Tables, names: tuple[str, ...], *, path: bool) -> Figure:
-    parts = list(worlds(tables["members"]))
-    titles = [NAMES[world] for world, _ in parts]
-    titles += [f"{NAMES[world]}: steps of the fit" for world, _ in parts] if path else []
-    figure, axes = panels(titles, rows=1 + path, width=4.2, height=2.5)
-    for panel, (_, part) in zip(axes, parts, strict=False):
+def _plot(members: pd.DataFrame, names: tuple[str, ...]) -> Figure:
+    parts = list(worlds(members))
+    figure, axes = panels([NAMES[world] for world, _ in parts], width=4.2, height=2.5)
+    for panel, (_, part) in zip(axes, parts, strict=True):
         _lines(panel, part, names)
-    if path:
-        for panel, (_, part) in zip(axes[len(parts) :], worlds(tables["fits"]), strict=True):
-            _converging(panel, part)
     axes[0].set_ylabel("relative error, held out", fontsize=8)
     return figure
 
@@ -137,21 +136,6 @@ def _lines(panel: Any, part: pd.DataFrame, names: tuple[str, ...]) -> None:
     panel.margins(y=0.15)
 
 
-def _converging(panel: Any, part: pd.DataFrame) -> None:
-    for (one, own), colour in zip(cells_of(part), COLOURS, strict=False):
-        means = own.groupby("steps")[["linear", "nonlinear"]].mean()
-        panel.plot(means.index, means["linear"], "o--", color=colour, markersize=3, linewidth=1)
-        panel.plot(
-            means.index, means["nonlinear"], "o-", color=colour, markersize=3, linewidth=1, label=one.family
-        )
-    panel.set_xscale("log")
-    steps = sorted(set(part["steps"]))
-    panel.set_xticks(steps, [f"{one:g}" for one in steps])
-    panel.minorticks_off()
-    panel.set_xlabel("steps of the fit (dashed: linear)", fontsize=8)
-    panel.legend(fontsize=7, frameon=False)
-
-
 TABLE1 = Artefact(
     key="bhowal2024.table1",
     title="Table 1: local decoder, linear against one non-linearity",
@@ -159,19 +143,11 @@ TABLE1 = Artefact(
         *by_row(
             Orders,
             "Table 1: one non-linearity lowers the error of the local decoder",
-            functools.partial(
-                _orders, better="nonlinear", worse="linear", words="error, non-linear less linear"
-            ),
+            _orders("nonlinear", "linear", "error, non-linear less linear"),
         ),
         Values(
             "Table 1: by how much one non-linearity lowers the error of the local decoder",
-            functools.partial(
-                _gains,
-                better="nonlinear",
-                worse="linear",
-                words="error of the non-linear local decoder",
-                published=LOCAL,
-            ),
+            _gains("nonlinear", "linear", "error of the non-linear local decoder", LOCAL),
         ),
     ),
     presets=PRESETS,
@@ -179,8 +155,7 @@ TABLE1 = Artefact(
     plot=plot_local,
     note="Errors are held-out squared errors of the local decoder as a fraction of the stochastic loss "
     "E‖d(μ + ε) − d(μ)‖², so that predicting no change has an error of 1. Both forms have the same noises, start, "
-    "optimiser, rate and steps. The paper does not say what its errors are divided by; relative gains do not "
-    "depend on "
+    "optimiser, rate and steps. The paper does not say what its errors are divided by; relative gains do not depend on "
     "it.",
 )
 TABLE2 = Artefact(
@@ -190,42 +165,21 @@ TABLE2 = Artefact(
         *by_row(
             Orders,
             "Table 2: a non-linear local decoder predicts the sum of the stochastic loss better than the Jacobian",
-            functools.partial(
-                _orders,
-                better="total_nonlinear",
-                worse="total_jacobian",
-                words="error of the sum over points, non-linear fit less Jacobian",
-            ),
+            _orders("total_nonlinear", "total_jacobian", "error of the sum, non-linear fit less Jacobian"),
         ),
         *by_row(
             Orders,
             "Table 2: a non-linear local decoder predicts the stochastic loss of each point better than the Jacobian",
-            functools.partial(
-                _orders,
-                better="loss_nonlinear",
-                worse="loss_jacobian",
-                words="error per point, non-linear fit less Jacobian",
-            ),
+            _orders("loss_nonlinear", "loss_jacobian", "error per point, non-linear fit less Jacobian"),
         ),
         Values(
             "Table 2: by how much a non-linear local decoder predicts the stochastic loss better",
-            functools.partial(
-                _gains,
-                better="total_nonlinear",
-                worse="total_jacobian",
-                words="error of the sum over points",
-                published=LOSS,
-            ),
+            _gains("total_nonlinear", "total_jacobian", "error of the sum", LOSS),
         ),
         *by_row(
             Orders,
             "Control of Table 2: the non-linear fit also predicts the stochastic loss better than a linear fit",
-            functools.partial(
-                _orders,
-                better="loss_nonlinear",
-                worse="loss_linear",
-                words="error per point, non-linear fit less linear fit",
-            ),
+            _orders("loss_nonlinear", "loss_linear", "error per point, non-linear less linear fit"),
             ours=True,
         ),
     ),
@@ -233,9 +187,7 @@ TABLE2 = Artefact(
     measure=measure,
     plot=plot_loss,
     note="Errors are absolute errors of the predicted stochastic loss, relative to the sampled one, at the same "
-    "held-out noises: of its sum over points, as in A.8.2, and per point, then averaged. A fit uses the whole "
-    "width of "
-    "the posterior where a Jacobian uses its centre, so a linear fit is the control: its gain over the Jacobian "
-    "is not "
+    "held-out noises: of its sum over points, as in A.8.2, and per point, then averaged. A fit uses the whole width of "
+    "the posterior where a Jacobian uses its centre, so a linear fit is the control: its gain over the Jacobian is not "
     "due to a non-linearity.",
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from unseam.papers.artefact import Tables
+
+    Cases = Callable[[Tables], Iterator[Bound]]
 
 __all__ = ["THEOREM1C"]
 
@@ -40,14 +41,15 @@ def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     )
 
 
-def _slopes(
-    tables: Tables, *, kinds: Sequence[str], least: float = -1 - WITHIN, most: float = -1 + WITHIN
-) -> Iterator[Bound]:
-    for world, part in worlds(tables["members"]):
-        for one, own in cells_of(part):
-            for kind in kinds:
-                said = "−1" if most < 0 else f"above {least:g}"
-                yield Bound(f"{NAMES[world]}, {one.family}: {WORDS[kind]}", said, own[kind], least, most)
+def _slopes(*kinds: str, least: float = -1 - WITHIN, most: float = -1 + WITHIN) -> Cases:
+    def cases(tables: Tables) -> Iterator[Bound]:
+        for world, part in worlds(tables["members"]):
+            for one, own in cells_of(part):
+                for kind in kinds:
+                    said = "−1" if most < 0 else f"above {least:g}"
+                    yield Bound(f"{NAMES[world]}, {one.family}: {WORDS[kind]}", said, own[kind], least, most)
+
+    return cases
 
 
 @where_measured
@@ -76,16 +78,16 @@ THEOREM1C = Artefact(
     claims=(
         Bounds(
             "Theorem 1 (c): the variance of a latent is inverse to the squared length of its column",
-            functools.partial(_slopes, kinds=("slope_fit", "slope")),
+            _slopes("slope_fit", "slope"),
         ),
         Bounds(
             "With the whole KL σ²/(1 − σ²) is inverse to the squared length of the column",
-            functools.partial(_slopes, kinds=("slope_whole",)),
+            _slopes("slope_whole"),
             ours=True,
         ),
         Bounds(
             "Control of Theorem 1 (c): the variances of other latents are not",
-            functools.partial(_slopes, kinds=("slope_control",), least=-1 + WITHIN, most=np.inf),
+            _slopes("slope_control", least=-1 + WITHIN, most=np.inf),
             ours=True,
         ),
     ),

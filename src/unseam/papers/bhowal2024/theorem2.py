@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
@@ -49,23 +48,28 @@ def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     return select(train_setups(settings.setups, place), members=columns)
 
 
-def _shared(tables: Tables, *, times_chance: float | None = None) -> Iterator[Bound]:
-    for group, part in groups_of(tables["members"]):
-        least, said = MOST, "all"
-        if times_chance is not None:
-            least = times_chance * float(part["shared_chance"].mean())
-            said = f"at least {least:.2g}, {times_chance:g} times chance"
-        quantity = (
-            f"{group}: fraction of the {NEIGHBOURS} most overlapping posteriors that are nearest neighbours'"
-        )
-        yield Bound(quantity, said, part["shared"], least=least)
+def _shared(times_chance: float | None = None) -> Callable[[Tables], Iterator[Bound]]:
+    def cases(tables: Tables) -> Iterator[Bound]:
+        for group, part in groups_of(tables["members"]):
+            least, said = MOST, "all"
+            if times_chance is not None:
+                least = times_chance * float(part["shared_chance"].mean())
+                said = f"at least {least:.2g}, {times_chance:g} times chance"
+            words = f"fraction of the {NEIGHBOURS} most overlapping posteriors that are nearest neighbours'"
+            yield Bound(f"{group}: {words}", said, part["shared"], least=least)
+
+    return cases
 
 
-def _correlations(tables: Tables, *, names: Sequence[str]) -> Iterator[Correlation]:
-    for group, part in groups_of(tables["members"]):
-        for name in names:
-            words, positive = CLOSE[name]
-            yield Correlation(f"{group}: ρ of the KL and {words}", part["kl"], part[name], positive=positive)
+def _correlations(*names: str) -> Callable[[Tables], Iterator[Correlation]]:
+    def cases(tables: Tables) -> Iterator[Correlation]:
+        for group, part in groups_of(tables["members"]):
+            for name in names:
+                words, positive = CLOSE[name]
+                quantity = f"{group}: ρ of the KL and {words}"
+                yield Correlation(quantity, part["kl"], part[name], positive=positive)
+
+    return cases
 
 
 @where_measured
@@ -102,20 +106,20 @@ THEOREM2 = Artefact(
     title="Theorem 2: neighbours in data and in latent space",
     claims=(
         Bounds(
-            "Theorem 2 (a): overlapping posteriors are those of nearest neighbours in data space", _shared
+            "Theorem 2 (a): overlapping posteriors are those of nearest neighbours in data space", _shared()
         ),
         Correlations(
             "Theorem 2 (b): the lower the KL, the smaller E‖z − z'‖² of neighbours",
-            functools.partial(_correlations, names=("near",)),
+            _correlations("near"),
         ),
         Bounds(
             "Overlapping posteriors are those of nearest neighbours far more often than by chance",
-            functools.partial(_shared, times_chance=ABOVE_CHANCE),
+            _shared(ABOVE_CHANCE),
             ours=True,
         ),
         Correlations(
             "Theorem 2 (b) as its proof argues: the lower the KL, the closer the means and the larger the overlap",
-            functools.partial(_correlations, names=("near_means", "overlap")),
+            _correlations("near_means", "overlap"),
             ours=True,
         ),
     ),
@@ -128,7 +132,6 @@ THEOREM2 = Artefact(
     plot=plot,
     note="Part (a) is met by 90 % here. E‖z − z'‖² over samples of two posteriors is the squared distance of their "
     "means plus both variances, summed over latents. As the KL vanishes it rises to twice the number of latents, its "
-    "value for a collapsed model, however far apart the data are: part (b) cannot hold as printed over the whole "
-    "range "
+    "value for a collapsed model, however far apart the data are: part (b) cannot hold as printed over the whole range "
     "of KL.",
 )
