@@ -213,7 +213,7 @@ PUSH_FORWARD = Artefact(
     ),
     presets={
         "smoke": Settings(decoders=2, points=100, tested=200, permutations=99),
-        "laptop": Settings(),
+        "laptop": Settings(tested=2000),
         "full": Settings(decoders=50, tested=4000),
     },
     measure=measure,
