@@ -15,6 +15,7 @@ from unseam.papers.allen2024.plateaus import PLATEAUS
 from unseam.papers.allen2024.push_forward import PUSH_FORWARD
 from unseam.papers.allen2024.theorem3 import THEOREM3
 from unseam.papers.allen2024.theorem3_families import THEOREM3_FAMILIES
+from unseam.papers.allen2024.traversals import TRAVERSALS
 from unseam.papers.artefact import Artefact
 
 __all__ = ["ARTEFACTS"]
@@ -35,4 +36,5 @@ ARTEFACTS: tuple[Artefact, ...] = (
     PIECEWISE_LINEAR,
     PLATEAUS,
     COLLAPSE,
+    TRAVERSALS,
 )
