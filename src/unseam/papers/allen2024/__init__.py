@@ -7,6 +7,7 @@ from unseam.papers.allen2024.diagonal_hessian import DIAGONAL_HESSIAN
 from unseam.papers.allen2024.figure1 import FIGURE1
 from unseam.papers.allen2024.figure2 import FIGURE2
 from unseam.papers.allen2024.figure2_right import FIGURE2_RIGHT
+from unseam.papers.allen2024.gan import GAN
 from unseam.papers.allen2024.identifiability import IDENTIFIABILITY
 from unseam.papers.allen2024.linear_vae import LINEAR_VAE
 from unseam.papers.allen2024.optimal_precision import OPTIMAL_PRECISION
@@ -37,4 +38,5 @@ ARTEFACTS: tuple[Artefact, ...] = (
     PLATEAUS,
     COLLAPSE,
     TRAVERSALS,
+    GAN,
 )
