@@ -250,7 +250,7 @@ FIGURE2 = Artefact(
     presets={
         "smoke": Settings(LINEAR_PRESETS["smoke"], latents=(2, 3), matrices=5, rotations=4, iterations=60),
         "laptop": Settings(LINEAR_PRESETS["laptop"]),
-        "full": Settings(LINEAR_PRESETS["full"], matrices=200, rotations=50),
+        "full": Settings(LINEAR_PRESETS["full"], matrices=100, rotations=20),
     },
     measure=measure,
     plot=plot,
