@@ -288,7 +288,7 @@ def _implementation_cases(tables: Tables) -> Iterator[Bound]:
 def _unequal_cases(tables: Tables) -> Iterator[Bound]:
     """Angles at ratios above one: PCA of samples, linear VAEs by EM, trained β-VAEs against PCA of their data."""
     for _, own in tables["alignments"][tables["alignments"]["source"] == SAMPLES].iterrows():
-        if own["ratio"] > 1:
+        if own["ratio"] > 1 and own["implementation"] == "eigenvectors":
             middle = float(own["median"])
             words = f"ratio {own['ratio']:g}, PCA of samples: median angle to the square, degrees"
             yield Bound(words, "0", estimate=(middle, middle, middle), most=ALIGNED, n=int(own["cases"]))
