@@ -133,7 +133,8 @@ class Identities(Claim):
     def rule(self) -> str:
         """How an outcome is decided, in words."""
         return (
-            "Holds where the number equals the stated one within its tolerance, which allows for rounding, quadrature "
+            "Holds where the number equals the stated one within its tolerance, which allows for rounding, "
+            "quadrature "
             "or a step of a grid; otherwise the statement is false as printed, and the number is the counterexample."
         )
 
@@ -199,7 +200,8 @@ class Bounds(Claim):
         interval = "Student's t" if self.statistic == "mean" else "bootstrap"
         return (
             f"Agrees where the 95 % interval ({interval} for the {self.statistic} over runs, Clopper–Pearson for a "
-            "share of cases, bootstrap over runs for other estimates) lies within the stated bounds, differs where it "
+            "share of cases, bootstrap over runs for other estimates) lies within the stated bounds, differs "
+            "where it "
             "lies outside, and cannot be told where it contains a bound or there are fewer than three runs."
         )
 
@@ -352,9 +354,11 @@ class Values(Claim):
     def rule(self) -> str:
         """How an outcome is decided, in words."""
         return (
-            "A cell agrees where two one-sided Welch tests (5 % each) place our mean within a margin of the published "
+            "A cell agrees where two one-sided Welch tests (5 % each) place our mean within a margin of the "
+            "published "
             "one; it differs where our mean lies outside the margin by the same tests; otherwise it cannot be told. "
-            "The margin is half the distance to the nearest cell of the row that differs from it by a Welch test (5 %) "
+            "The margin is half the distance to the nearest cell of the row that differs from it by a Welch test "
+            "(5 %) "
             f"at the published SD and number of runs ({ASSUMED_RUNS} where it is not stated). Where no cell differs, "
             "nothing can be told. A number without SD is compared with our median, by a 90 % bootstrap interval."
         )
@@ -478,7 +482,8 @@ class Orders(Claim):
     def rule(self) -> str:
         """How an outcome is decided, in words."""
         return (
-            "An order agrees where a one-sided test over runs (Mann–Whitney, or Wilcoxon's signed ranks where runs are "
+            "An order agrees where a one-sided test over runs (Mann–Whitney, or Wilcoxon's signed ranks where "
+            "runs are "
             "paired) gives p < 0.05 after Holm's correction within this claim and the 95 % t interval of the mean "
             "difference excludes zero; it differs where the same holds of the reverse order; otherwise it cannot be "
             "told."
@@ -589,7 +594,8 @@ class Trends(Claim):
         """How an outcome is decided, in words."""
         return (
             "A trend is judged by the largest change against it between any earlier and any later point of the mean "
-            f"curve, as a fraction of the curve's range: it agrees where the 95 % bootstrap limit over runs is at most "
+            f"curve, as a fraction of the curve's range: it agrees where the 95 % bootstrap limit over runs is at "
+            "most "
             f"{self.tolerance:g}, differs where the lower limit is above that, and otherwise cannot be told. Exact "
             "curves hold or are false as printed by the same number."
         )

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
-from unseam.papers.bhowal2024.correlations import (
-    SCOPES,
-    Correlation,
-    Scope,
-    differences,
-    judged,
-    rank_correlation,
-)
-from unseam.papers.bhowal2024.rows import groups_of, judgement, where_measured
-from unseam.papers.bhowal2024.runs import select, trained_groups
-from unseam.papers.bhowal2024.setups import (
-    CELLS,
-    EVERY_CELL,
-    LAPTOP,
-    MANY_SPRITES,
-    SHAPES,
-    SMOKE,
-    SPRITES,
-    Group,
-    GroupSettings,
-)
-from unseam.papers.bhowal2024.table6 import with_od
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.bhowal2024.rows import groups_of, where_measured
+from unseam.papers.bhowal2024.runs import select, train_setups
+from unseam.papers.bhowal2024.scores import with_od
+from unseam.papers.bhowal2024.setups import LAPTOP, MANY_SPRITES, SHAPES, SMOKE, SPRITES, Settings
+from unseam.papers.claims import Correlation, Correlations
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,125 +31,87 @@ MEASURES = {
     "gap": "Hadamard gap",
 }
 SCORED = {"mig": "MIG", "mig_sup": "MIG-sup", "dci": "DCI", "disent": "k-NN score"}
-WORDS = {
-    "all": "over all models",
-    "families": "within families",
-    "cells": "within cells",
-    "between": "between cells",
-}
-JUDGED = ("all", "families", "cells")
-FEWEST_CELLS = 5
-"""Below which their means are not ranked, a choice: three have six orders only, five have 120."""
+SCOPES = {"all": "over all models", "cells": "among restarts"}
+JUDGED = (("od_paper", "od_invariant"), ("mig", "dci"))
+"""Measures and scores of the claims; the figure shows all."""
 
 
-def measure(settings: GroupSettings, place: Workplace) -> dict[str, pd.DataFrame]:
-    """Rank correlation of every measure with every score, over all models, within families and cells, and between."""
-    parts = [_correlated(tables) for tables in trained_groups(settings.groups, place)]
-    return select(parts, "correlations", "differences", "members")
+def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
+    """Every measure and score of every model; the OD-Score as defined is relative to all models of a group."""
+    tables = train_setups(settings.setups, place)
+    if "members" in tables:
+        points = tables["points"]
+        tables["members"] = with_od(tables["members"], points, compared=("world", "steps"))
+    return select(tables, members=("steps", *MEASURES, *SCORED))
 
 
-def _correlated(tables: Tables) -> Tables:
-    import pandas as pd
+def _correlations(
+    scope: str, measures: Sequence[str], scores: Sequence[str]
+) -> Callable[[Tables], Iterator[Correlation]]:
+    def cases(tables: Tables) -> Iterator[Correlation]:
+        for group, part in groups_of(tables["members"]):
+            for name, score in itertools.product(measures, scores):
+                words = f"{group}, {SCOPES[scope]}: ρ of {MEASURES[name]} and {SCORED[score]}"
+                yield Correlation(words, _within(part, name, scope), _within(part, score, scope))
 
-    if "members" not in tables:
-        return tables
-    members = with_od(tables["members"], tables["points"], compared=("world",))
-    named = members[["world", "steps"]].iloc[0].to_dict()
-    return {
-        **tables,
-        "correlations": pd.DataFrame([named | row for row in _rows(members)]),
-        "differences": pd.DataFrame([named | row for row in _differences(members)]),
-        "members": members,
-    }
+    return cases
 
 
-def judge(tables: Tables) -> Judgement:
-    """The sign of every correlation but those between cells."""
-    return judgement(tables, lambda found: _findings(found["correlations"]), NOTE)
-
-
-def _findings(correlations: pd.DataFrame) -> Iterator[Finding]:
-    for where, own in groups_of(correlations):
-        for _, row in own[own["scope"].isin(JUDGED)].iterrows():
-            yield _finding(where, row)
-
-
-def _scopes(members: pd.DataFrame) -> list[Scope]:
-    """All but families that are cells, having one β each, and means of too few cells to be ranked."""
-    cells = members[["family", "beta"]].drop_duplicates()
-    useful = {"families": cells["family"].duplicated().any(), "between": len(cells) >= FEWEST_CELLS}
-    return [scope for scope in SCOPES if useful.get(scope, True)]
-
-
-def _rows(members: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for scope, measure_name, score in itertools.product(_scopes(members), MEASURES, SCORED):
-        found = rank_correlation(members, measure_name, score, scope=scope)
-        yield {"scope": scope, "measure": measure_name, "score": score} | found._asdict()
-
-
-def _differences(members: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for scope, score in itertools.product(_scopes(members), SCORED):
-        for one, other, found in differences(members, tuple(MEASURES), score, scope=scope):
-            yield {"scope": scope, "score": score, "measure": one, "less": other} | found._asdict()
-
-
-def _finding(where: tuple[str, str], row: pd.Series[Any]) -> Finding:
-    words = f"{MEASURES[row['measure']]} and {SCORED[row['score']]}"
-    found = Correlation(*(row[name] for name in Correlation._fields))
-    return judged(f"{', '.join((*where, WORDS[row['scope']]))}: rank correlation of {words}", found)
-
-
-NOTE = (
-    "Every measure is low for orthogonal columns, so the chain from orthogonality to disentanglement asks for "
-    "negative correlations. 'Within families' ranks models of one family among themselves, with all their β; 'within "
-    "cells' those of one family and β: what is left when everything that an objective does to both is taken out. One "
-    "correlation in forty would lie below zero by chance. The OD-Score as defined is normalised over all models of a "
-    "group. Differences of correlations, over the same resampled models, are in a table."
-)
+def _within(part: pd.DataFrame, column: str, scope: str) -> pd.Series[float]:
+    """Values, or for restarts ranks among the models of one family and β less their mean."""
+    if scope == "all":
+        return part[column]
+    ranks = part.groupby(["family", "beta"])[column].rank()
+    means: pd.Series[float] = ranks.groupby([part["family"], part["beta"]]).transform("mean")
+    return ranks - means
 
 
 @where_measured
-def draw(tables: Tables) -> Figure:
-    """Correlations with their intervals: a row of panels per group, a panel per score, colours for scopes."""
-    table = tables["correlations"]
-    groups = list(groups_of(table))
-    titles = ["\n".join((words, *where)) for where, _ in groups for words in SCORED.values()]
+def plot(tables: Tables) -> Figure:
+    """Correlations with their intervals: one row of panels per group, one panel per score, one colour per scope."""
+    groups = list(groups_of(tables["members"]))
+    titles = [f"{words}\n{group.replace(', ', chr(10))}" for group, _ in groups for words in SCORED.values()]
     figure, axes = panels(titles, rows=len(groups), width=2.9, height=2.8)
-    handles: dict[str, Any] = {}
-    for panel, ((_, group), score) in zip(axes, itertools.product(groups, SCORED), strict=True):
-        own = group[group["score"] == score]
-        scopes = [scope for scope in SCOPES if scope in set(own["scope"])]
-        for turn, scope in enumerate(scopes):
-            some = own[own["scope"] == scope].set_index("measure").loc[list(MEASURES)]
-            colour = COLOURS[SCOPES.index(scope)]
-            height = [place + 0.2 * (turn - (len(scopes) - 1) / 2) for place in range(len(some))]
-            panel.hlines(height, some["lower"], some["upper"], color=colour, linewidth=1.3)
-            (handles[WORDS[scope]],) = panel.plot(some["rho"], height, "o", color=colour, markersize=4)
+    for panel, ((_, part), score) in zip(axes, itertools.product(groups, SCORED), strict=True):
+        for (scope, words), colour, offset in zip(SCOPES.items(), COLOURS, (-0.12, 0.12), strict=False):
+            _draw(panel, {"members": part}, scope, score, offset, color=colour, label=words)
         panel.set_yticks(range(len(MEASURES)), MEASURES.values() if score == next(iter(SCORED)) else [])
         panel.invert_yaxis()
         panel.set_xlim(-1.05, 1.05)
         panel.axvline(0, color="grey", linewidth=0.7)
         panel.set_xlabel("rank correlation", fontsize=8)
-    names = list(handles)
-    figure.legend(
-        handles.values(), names, fontsize=7, frameon=False, ncols=len(names), loc="outside lower center"
-    )
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=7, frameon=False, ncols=2, loc="outside lower center")
     return figure
+
+
+def _draw(panel: Any, tables: Tables, scope: str, score: str, offset: float, **look: Any) -> None:
+    found = Correlations("", _correlations(scope, tuple(MEASURES), (score,))).judge(tables)
+    height = [place + offset for place in range(len(found))]
+    ends = ([one.lower for one in found], [one.upper for one in found])
+    panel.hlines(height, *ends, color=look["color"], linewidth=1.3)
+    panel.plot([one.measured for one in found], height, "o", markersize=4, **look)
 
 
 BEYOND = Artefact(
     key="bhowal2024.beyond",
     title="Beyond the paper: DtO, cosine, Hadamard gap and OD-Score against four scores",
-    claim="The more orthogonal a decoder, the better it disentangles: every measure of orthogonality correlates with "
-    "every score, among restarts of one model too.",
-    criterion="The 95 % bootstrap interval of a rank correlation lies below zero: over all models, within families, "
-    "where these have several β, and within cells of one family and β; correlations between cells are in the table.",
+    claims=tuple(
+        Correlations(
+            f"The more orthogonal a decoder, the more disentangled its codes, {words}",
+            _correlations(scope, *JUDGED),
+            ours=True,
+        )
+        for scope, words in SCOPES.items()
+    ),
     presets={
-        "smoke": GroupSettings((Group(SMOKE[0], CELLS),)),
-        "laptop": GroupSettings((Group(LAPTOP[0], CELLS),)),
-        "full": GroupSettings((Group(MANY_SPRITES, EVERY_CELL), Group(SPRITES, CELLS), Group(SHAPES, CELLS))),
+        "smoke": Settings(SMOKE[:1]),
+        "laptop": Settings(LAPTOP),
+        "full": Settings((MANY_SPRITES, SPRITES, SHAPES)),
     },
     measure=measure,
-    judge=judge,
-    draw=draw,
+    plot=plot,
+    note="Every measure is low for orthogonal columns, so that negative correlations are expected. 'Among restarts' "
+    "ranks models of one family and β among themselves: what is left when the effect of the objective on both is "
+    "removed. The OD-Score as defined is relative to all models of a group.",
 )

@@ -1,16 +1,16 @@
-"""Tables 1 and 2 of bhowal2024: local decoders with and without a non-linearity, and the stochastic loss they tell."""
+"""Tables 1 and 2 of bhowal2024: local decoders with and without a non-linearity, and their stochastic loss."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
-from unseam.papers.bhowal2024.rows import PRINTED, cells_of, judgement, where_measured, worlds
-from unseam.papers.bhowal2024.rules import PAIRED_RULE, paired, unsettled
-from unseam.papers.bhowal2024.runs import at_cell, select, trained
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.bhowal2024.rows import PRINTED, by_row, where_measured
+from unseam.papers.bhowal2024.runs import cells_of, select, train_setups, worlds
 from unseam.papers.bhowal2024.setups import NAMES, PRESETS, Settings
+from unseam.papers.claims import Cell, Order, Orders, Row, Values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from unseam.papers.artefact import Tables
 
-__all__ = ["TABLE1", "TABLE2"]
+__all__ = ["LOCAL", "LOSS", "TABLE1", "TABLE2"]
 
 Errors = Mapping[str, Mapping[str, tuple[float, float]]]
 LOCAL: Errors = {
@@ -36,95 +36,79 @@ LOSS: Errors = {
 }
 """Error of the stochastic loss by the Jacobian, and by the non-linear local decoder."""
 LABELS = {"jacobian": "Jacobian", "linear": "linear", "nonlinear": "non-linear"}
-SETTLED = 0.01
-"""Relative change over the last doubling of the steps up to which an error has settled."""
-WORDS = {
-    "linear": "error, non-linear against linear",
-    "total_jacobian": "stochastic loss over all points, non-linear fit against Jacobian",
-    "loss_jacobian": "stochastic loss point by point, non-linear fit against Jacobian",
-    "loss_linear": "control: stochastic loss point by point, non-linear fit against linear fit",
-}
+CONVERGED = 0.01
+"""Relative change over the last doubling of the steps up to which a fit counts as converged."""
+LOSSES = ("loss_jacobian", "loss_linear", "loss_nonlinear")
 
 
 def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     """Held-out errors of local decoders, and of the stochastic loss that they and the Jacobian predict."""
-    return select([trained(settings.setups, place)], "members", "fits")
+    members = ("linear", "nonlinear", *LOSSES, "total_jacobian", "total_nonlinear")
+    return select(
+        train_setups(settings.setups, place), members=members, fits=("steps", "linear", "nonlinear")
+    )
 
 
-def judge_local(tables: Tables) -> Judgement:
-    """The errors of both local decoders."""
-    return judgement(tables, lambda found: _reductions(found, LOCAL, "linear", "nonlinear"), NOTE)
+def _orders(better: str, worse: str, words: str) -> Callable[[Tables], Iterator[Order]]:
+    """Errors of the same models by two approximations."""
+
+    def cases(tables: Tables) -> Iterator[Order]:
+        for world, part in worlds(tables["members"]):
+            doubts = _unconverged(tables["fits"], world)
+            for one, own in cells_of(part):
+                quantity = f"{NAMES[world]}, {one.family}: {words}"
+                doubt = doubts.get(one.family, "")
+                yield Order(quantity, own[better], own[worse], paired=True, doubt=doubt)
+
+    return cases
 
 
-def judge_loss(tables: Tables) -> Judgement:
-    """Errors of the stochastic loss by the Jacobian, by a linear and by a non-linear local decoder."""
-    return judgement(tables, _losses, LOSS_NOTE)
+def _gains(better: str, worse: str, words: str, published: Errors) -> Callable[[Tables], Iterator[Row]]:
+    """By how many per cent an error is lower, beside the published gain."""
+
+    def cases(tables: Tables) -> Iterator[Row]:
+        for world, part in worlds(tables["members"]):
+            said = {
+                family: Cell(round(100 * (1 - after / before), 1), digit=0.1)
+                for family, (before, after) in published[PRINTED[world]].items()
+            }
+            runs = {one.family: 100 * (1 - own[better] / own[worse]) for one, own in cells_of(part)}
+            doubts = _unconverged(tables["fits"], world)
+            yield Row(f"{NAMES[world]}: {words}, % lower", said, runs, doubts=doubts)
+
+    return cases
 
 
-def _losses(tables: Tables) -> Iterator[Finding]:
-    yield from _reductions(tables, LOSS, "total_jacobian", "total_nonlinear")
-    yield from _reductions(tables, None, "loss_jacobian", "loss_nonlinear")
-    yield from _reductions(tables, None, "loss_linear", "loss_nonlinear")
-
-
-def _reductions(tables: Tables, published: Errors | None, worse: str, better: str) -> Iterator[Finding]:
-    for world, part in worlds(tables["members"]):
-        fits = tables["fits"][tables["fits"]["world"] == world]
-        for one, own in cells_of(part):
-            said = "lower, if the non-linearity is the reason" if worse == "loss_linear" else "lower"
-            if published is not None:
-                before, after = published[PRINTED[world]][one.family]
-                said = f"{100 * (1 - after / before):.1f} % lower ({before} → {after})"
-            drift, note = _settling_of(at_cell(fits, one))
-            if worse == "linear":
-                note += f", least squares {own['exact'].mean():.4g}"
-            quantity = f"{NAMES[world]}, {one.family}: {WORDS[worse]}, % lower"
-            yield unsettled(paired(quantity, said, own[better], own[worse], note), drift, SETTLED)
-
-
-def _settling_of(fits: pd.DataFrame) -> tuple[float, str]:
-    """The largest relative change of an error over the last doubling of the steps, and words for it."""
-    path = fits.groupby("steps")[["linear", "nonlinear"]].mean().sort_index()
-    moved = float((path.iloc[-1] / path.iloc[-2] - 1).abs().max())
-    return moved, f"errors moved by {100 * moved:.2g} % from {path.index[-2]} to {path.index[-1]} steps"
-
-
-NOTE = (
-    "Errors are held-out squared errors of the local decoder as a share of the stochastic loss E‖d(μ + ε) − d(μ)‖², so "
-    "that 1 is the error of predicting no change at all. Both forms have the same noises, start, optimiser, rate and "
-    "steps. The paper does not say what its errors are divided by, so differences are judged by their sign and a least "
-    "size, not by the published one."
-)
-LOSS_NOTE = (
-    "Errors are absolute errors of the predicted stochastic loss, relative to the sampled one, at the same held-out "
-    "noises: of its sum over points, as A.8.2 has it, and point by point, then averaged. A fit sees the whole width "
-    "of the posterior where a Jacobian sees its centre, so a linear fit is the control: what it gains over the "
-    "Jacobian is not the non-linearity's."
-)
+def _unconverged(fits: pd.DataFrame, world: str) -> dict[str, str]:
+    """Families whose local fits moved by more than 1 % over the last doubling of their steps."""
+    found = {}
+    for one, own in cells_of(fits[fits["world"] == world]):
+        path = own.groupby("steps")[["linear", "nonlinear"]].mean().sort_index()
+        moved = float((path.iloc[-1] / path.iloc[-2] - 1).abs().max())
+        if moved > CONVERGED:
+            found[one.family] = (
+                f"fits have not converged: moved by {moved:.1%} over the last doubling of their steps"
+            )
+    return found
 
 
 @where_measured
-def draw_local(tables: Tables) -> Figure:
-    """Errors of both local decoders, one line per model, and how they converged."""
-    return _draw(tables, ("linear", "nonlinear"), path=True)
+def plot_local(tables: Tables) -> Figure:
+    """Errors of both local decoders, one line per model."""
+    return _plot(tables["members"], ("linear", "nonlinear"))
 
 
 @where_measured
-def draw_loss(tables: Tables) -> Figure:
+def plot_loss(tables: Tables) -> Figure:
     """Errors of the stochastic loss, one line per model."""
-    return _draw(tables, ("loss_jacobian", "loss_linear", "loss_nonlinear"), path=False)
+    return _plot(tables["members"], LOSSES)
 
 
-def _draw(tables: Tables, names: tuple[str, ...], *, path: bool) -> Figure:
-    parts = list(worlds(tables["members"]))
-    titles = [NAMES[world] for world, _ in parts]
-    titles += [f"{NAMES[world]}: settling" for world, _ in parts] if path else []
-    figure, axes = panels(titles, rows=1 + path, width=4.2, height=2.5)
-    for panel, (_, part) in zip(axes, parts, strict=False):
+def _plot(members: pd.DataFrame, names: tuple[str, ...]) -> Figure:
+    parts = list(worlds(members))
+    figure, axes = panels([NAMES[world] for world, _ in parts], width=4.2, height=2.5)
+    for panel, (_, part) in zip(axes, parts, strict=True):
         _lines(panel, part, names)
-    if path:
-        for panel, (_, part) in zip(axes[len(parts) :], worlds(tables["fits"]), strict=True):
-            _settling(panel, part)
     axes[0].set_ylabel("relative error, held out", fontsize=8)
     return figure
 
@@ -134,7 +118,7 @@ def _lines(panel: Any, part: pd.DataFrame, names: tuple[str, ...]) -> None:
     ticks: list[float] = []
     labels: list[str] = []
     for place, ((one, own), colour) in enumerate(zip(cells_of(part), COLOURS, strict=False)):
-        across = [place * (len(names) + 1) + turn for turn in range(len(names))]
+        across = [place * (len(names) + 1) + offset for offset in range(len(names))]
         for _, row in own.iterrows():
             panel.plot(across, row[list(names)], "o-", color=colour, markersize=3, linewidth=0.7, alpha=0.7)
         ticks += across
@@ -152,40 +136,58 @@ def _lines(panel: Any, part: pd.DataFrame, names: tuple[str, ...]) -> None:
     panel.margins(y=0.15)
 
 
-def _settling(panel: Any, part: pd.DataFrame) -> None:
-    for (one, own), colour in zip(cells_of(part), COLOURS, strict=False):
-        means = own.groupby("steps")[["linear", "nonlinear"]].mean()
-        panel.plot(means.index, means["linear"], "o--", color=colour, markersize=3, linewidth=1)
-        panel.plot(
-            means.index, means["nonlinear"], "o-", color=colour, markersize=3, linewidth=1, label=one.family
-        )
-    panel.set_xscale("log")
-    panel.set_xticks(sorted(set(part["steps"])), [f"{steps:g}" for steps in sorted(set(part["steps"]))])
-    panel.minorticks_off()
-    panel.set_xlabel("steps of the fit (dashed: linear)", fontsize=8)
-    panel.legend(fontsize=7, frameon=False)
-
-
 TABLE1 = Artefact(
     key="bhowal2024.table1",
     title="Table 1: local decoder, linear against one non-linearity",
-    claim="A local decoder with one non-linearity approximates the decoder around a posterior's mean better than a "
-    "linear one, for all models and data sets.",
-    criterion=f"{PAIRED_RULE} Nothing is reproduced by fits that have not settled, whose error changes by more than "
-    "1 % over the last doubling of their steps.",
+    claims=(
+        *by_row(
+            Orders,
+            "Table 1: one non-linearity lowers the error of the local decoder",
+            _orders("nonlinear", "linear", "error, non-linear less linear"),
+        ),
+        Values(
+            "Table 1: by how much one non-linearity lowers the error of the local decoder",
+            _gains("nonlinear", "linear", "error of the non-linear local decoder", LOCAL),
+        ),
+    ),
     presets=PRESETS,
     measure=measure,
-    judge=judge_local,
-    draw=draw_local,
+    plot=plot_local,
+    note="Errors are held-out squared errors of the local decoder as a fraction of the stochastic loss "
+    "E‖d(μ + ε) − d(μ)‖², so that predicting no change has an error of 1. Both forms have the same noises, start, "
+    "optimiser, rate and steps. The paper does not say what its errors are divided by; relative gains do not depend on "
+    "it.",
 )
 TABLE2 = Artefact(
     key="bhowal2024.table2",
     title="Table 2: stochastic loss, Jacobian against a non-linear local decoder",
-    claim="A non-linear local decoder tells the stochastic part of the reconstruction loss better than a Jacobian.",
-    criterion=f"{PAIRED_RULE} Fits must have settled as in Table 1. The control asks whether the non-linear fit also "
-    "does better than a linear one.",
+    claims=(
+        *by_row(
+            Orders,
+            "Table 2: a non-linear local decoder predicts the sum of the stochastic loss better than the Jacobian",
+            _orders("total_nonlinear", "total_jacobian", "error of the sum, non-linear fit less Jacobian"),
+        ),
+        *by_row(
+            Orders,
+            "Table 2: a non-linear local decoder predicts the stochastic loss of each point better than the Jacobian",
+            _orders("loss_nonlinear", "loss_jacobian", "error per point, non-linear fit less Jacobian"),
+        ),
+        Values(
+            "Table 2: by how much a non-linear local decoder predicts the stochastic loss better",
+            _gains("total_nonlinear", "total_jacobian", "error of the sum", LOSS),
+        ),
+        *by_row(
+            Orders,
+            "Control of Table 2: the non-linear fit also predicts the stochastic loss better than a linear fit",
+            _orders("loss_nonlinear", "loss_linear", "error per point, non-linear less linear fit"),
+            ours=True,
+        ),
+    ),
     presets=PRESETS,
     measure=measure,
-    judge=judge_loss,
-    draw=draw_loss,
+    plot=plot_loss,
+    note="Errors are absolute errors of the predicted stochastic loss, relative to the sampled one, at the same "
+    "held-out noises: of its sum over points, as in A.8.2, and per point, then averaged. A fit uses the whole width of "
+    "the posterior where a Jacobian uses its centre, so a linear fit is the control: its gain over the Jacobian is not "
+    "due to a non-linearity.",
 )

@@ -152,6 +152,7 @@ MAPS = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="Synth. Non-Lin. is the image of a square under one random network (Suppl. 8.5), which is not published. Made "
+    note="Synth. Non-Lin. is the image of a square under one random network (Suppl. 8.5), which is not "
+    "published. Made "
     "after Table 2 was measured on one map.",
 )

@@ -227,7 +227,8 @@ TABLE2 = (
     _artefact({"smoke": (smoke(SPRITES, latent=3),), "full": add_family(RESTARTS, SPRITES)}),
     _artefact(
         {"smoke": (smoke(LINEAR),), "laptop": (quick(LINEAR),), "full": add_family(LINEAR_FAMILY, LINEAR)},
-        note="β as printed, with the square loss of Eq. 11; artefact `convention_linear` has other scales of the loss.",
+        note="β as printed, with the square loss of Eq. 11; artefact `convention_linear` has other scales of the "
+        "loss.",
     ),
     _artefact(
         {
