@@ -16,7 +16,7 @@ from unseam.papers.artefact import TWINS
 __all__ = ["chosen_artefacts", "have_rows_on", "run_artefacts"]
 
 FORMER = {"rolinek2019.foretold": "rolinek2019.predicted"}
-"""Artefacts that had another name in the last release."""
+"""Earlier names of artefacts."""
 
 
 def chosen_artefacts(target: str | None) -> list[Artefact]:

@@ -10,7 +10,7 @@ from unseam.data import MissingFileError
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace, missing_table
 from unseam.papers.claims import Order, Orders
-from unseam.papers.rolinek2019.measures import SCORE
+from unseam.papers.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, run_column
 from unseam.papers.rolinek2019.setups import (
     BETA,

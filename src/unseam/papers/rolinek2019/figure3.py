@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Correlation, Correlations
-from unseam.papers.rolinek2019.measures import SCORE
+from unseam.papers.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, last, run_column
 from unseam.papers.rolinek2019.setups import (
     BETA,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Scale, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Trends
-from unseam.papers.rolinek2019.measures import SCORE
+from unseam.papers.measures import SCORE
 from unseam.papers.rolinek2019.runs import last, run_column
 from unseam.papers.rolinek2019.setups import (
     BETA,

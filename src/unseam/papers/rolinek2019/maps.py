@@ -11,8 +11,8 @@ from unseam.data import ArrayWorld, World
 from unseam.drawing import panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations, Order, Orders, Row, Values
+from unseam.papers.measures import SCORE
 from unseam.papers.rolinek2019.along import STYLES
-from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import POLARISED, last, run_column
 from unseam.papers.rolinek2019.setups import BETA, COLUMNS, NONLINEAR, Setup, quick, smoke
 from unseam.papers.rolinek2019.table2 import DISENT, DTO

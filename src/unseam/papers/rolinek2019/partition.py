@@ -15,7 +15,8 @@ from unseam.data import MissingFileError, place
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace, missing_table
 from unseam.papers.claims import Bound, Bounds
-from unseam.papers.rolinek2019.measures import ACTIVE, Unseen, latent_terms, least_error, missing
+from unseam.papers.measures import ACTIVE, Unseen
+from unseam.papers.rolinek2019.regime import latent_terms, least_error, missing
 from unseam.papers.rolinek2019.runs import POLARISED, epochs, held_out
 from unseam.papers.rolinek2019.setups import FASHION, NAMES, Setup, smoke
 from unseam.papers.rolinek2019.table1 import PUBLISHED, plot_missing

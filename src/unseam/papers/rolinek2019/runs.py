@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from unseam.data import World, place, split
 from unseam.papers.artefact import Workplace
-from unseam.papers.rolinek2019.measures import Unseen, measures, regime_errors
+from unseam.papers.measures import Unseen, measures
+from unseam.papers.rolinek2019.regime import regime_errors
 from unseam.papers.rolinek2019.setups import Column, Setup
 from unseam.papers.trainings import follow
 from unseam.training import Ensemble, training_index

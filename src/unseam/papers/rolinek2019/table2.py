@@ -14,8 +14,8 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import distance_to_orthogonality, local_basis, right_basis
 from unseam.papers.artefact import Artefact, Scale, Workplace, missing_table
 from unseam.papers.claims import Cell, Order, Orders, Row, Values
+from unseam.papers.measures import SCORE
 from unseam.papers.rolinek2019._draws import orthogonal
-from unseam.papers.rolinek2019.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, last, run_column
 from unseam.papers.rolinek2019.setups import (
     BETA,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Scale, Workplace
 from unseam.papers.claims import Bound, Bounds, Cell, Order, Orders, Row, Values
-from unseam.papers.rolinek2019.measures import SCORE
+from unseam.papers.measures import SCORE
 from unseam.papers.rolinek2019.runs import at_beta, last, run_column
 from unseam.papers.rolinek2019.setups import BETA, LINEAR, Setup, quick, smoke
 from unseam.papers.rolinek2019.table2 import plot_cell
