@@ -374,6 +374,7 @@ TRAVERSALS = Artefact(
             batch_size=128,
             starts=64,
             frames=17,
+            rotations=4,
         ),
     },
     measure=measure,
