@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch import distributions as law
 from torch.nn import functional
 
 from unseam.drawing import COLOURS, panels
@@ -28,8 +29,8 @@ EQUAL, APART = 1e-9, 0.01
 IDENTITIES = ("normalisation", "mean", "variance", "gradient", "posterior", "constant")
 """Columns that are zero where the two models are the same."""
 SHOWN = (("Bernoulli", 2.0), ("Poisson", 2.0))
-TERMS = 2000
-"""Lattice points over which moments are summed; coefficients are looked at up to the 200th."""
+TERMS, NODES = 2000, 20_001
+"""Lattice points, or nodes of a quadrature, that moments are summed over."""
 
 LogProb = Callable[[Tensor, Tensor, float], Tensor]
 
@@ -50,11 +51,6 @@ class Settings:
     samples: int = 4
     latent_nodes: int = 401
     """Of the quadrature over a single latent that gives exact posteriors."""
-    data_nodes: int = 20_001
-    """Of the quadrature over continuous data that gives moments."""
-    outputs: int = 9
-    """Values of the decoder's output at which moments are compared."""
-    seed: int = 0
 
 
 class Family(NamedTuple):
@@ -72,8 +68,7 @@ class Family(NamedTuple):
     support: Literal["reals", "positive", "counts", "shares"]
     ratio: Callable[[Tensor, float], Tensor] | None = None
     """c_{k+1}/c_k of those coefficients at λ, on a lattice."""
-    draws: int = 1
-    """Of which ``shares`` are the shares; the lattice of counts is that of whole numbers."""
+    draws: int = 1  # of which shares are the shares
     classes: int = 0
     """0 where one number is one data dimension."""
 
@@ -83,70 +78,41 @@ class Family(NamedTuple):
         return (self.classes,) if self.classes else ()
 
 
-def _gaussian(variance: float) -> LogProb:
-    def log_prob(x: Tensor, mean: Tensor, index: float) -> Tensor:
-        return -(index * (x - mean).square() / variance + math.log(2 * math.pi * variance / index)) / 2
-
-    return log_prob
-
-
 def _gamma(shape: float) -> LogProb:
-    def log_prob(x: Tensor, log_mean: Tensor, index: float) -> Tensor:
-        k = shape * index
-        rate = math.log(k) - log_mean
-        return k * rate + (k - 1) * x.log() - rate.exp() * x - math.lgamma(k)
-
-    return log_prob
+    return lambda x, log_mean, index: law.Gamma(shape * index, shape * index * (-log_mean).exp()).log_prob(x)
 
 
-def _inverse_gaussian(shape: float) -> LogProb:
-    def log_prob(x: Tensor, log_mean: Tensor, index: float) -> Tensor:
-        k = shape * index
-        away = (x * torch.exp(-log_mean) - 1).square() / x
-        return (math.log(k / (2 * math.pi)) - 3 * x.log() - k * away) / 2
-
-    return log_prob
+def _inverse_gaussian(x: Tensor, log_mean: Tensor, index: float) -> Tensor:
+    """Of shape 3."""
+    away = (x * (-log_mean).exp() - 1).square() / x
+    return (math.log(3 * index / (2 * math.pi)) - 3 * x.log() - 3 * index * away) / 2
 
 
-def _poisson(x: Tensor, log_mean: Tensor, index: float) -> Tensor:
-    count = index * x
-    return count * (math.log(index) + log_mean) - index * log_mean.exp() - torch.lgamma(count + 1)
+def _shares(name: str, draws: int, classes: int) -> Family:
+    """Shares of classes among some draws; its coefficients are those of one class against the rest."""
 
-
-def _negative_binomial(size: float) -> LogProb:
-    def log_prob(x: Tensor, logits: Tensor, index: float) -> Tensor:
-        count, r = index * x, size * index
-        chosen = torch.lgamma(count + r) - torch.lgamma(count + 1) - math.lgamma(r)
-        return chosen + count * functional.logsigmoid(logits) + r * functional.logsigmoid(-logits)
-
-    return log_prob
-
-
-def _multinomial(draws: int) -> LogProb:
     def log_prob(x: Tensor, logits: Tensor, index: float) -> Tensor:
         count = draws * index * x
         chosen = math.lgamma(draws * index + 1) - torch.lgamma(count + 1).sum(-1)
         return chosen + (count * logits.log_softmax(-1)).sum(-1)
 
-    return log_prob
-
-
-def _shares(name: str, draws: int, classes: int) -> Family:
-    """Shares of classes among some draws; its coefficients are those of one class against the rest."""
-    return Family(
-        name, _multinomial(draws), "shares", lambda k, index: (draws * index - k) / (k + 1), draws, classes
-    )
+    return Family(name, log_prob, "shares", lambda k, index: (draws * index - k) / (k + 1), draws, classes)
 
 
 FAMILIES = (
-    Family("Gaussian", _gaussian(0.5), "reals"),
+    Family("Gaussian", lambda x, mean, index: law.Normal(mean, math.sqrt(0.5 / index)).log_prob(x), "reals"),
     Family("exponential", _gamma(1.0), "positive"),
     Family("gamma, shape 3", _gamma(3.0), "positive"),
-    Family("inverse Gaussian", _inverse_gaussian(3.0), "positive"),
-    Family("Poisson", _poisson, "counts", lambda k, index: index / (k + 1)),
+    Family("inverse Gaussian", _inverse_gaussian, "positive"),
+    Family(
+        "Poisson",
+        lambda x, log_mean, index: law.Poisson(index * log_mean.exp()).log_prob(index * x),
+        "counts",
+        lambda k, index: index / (k + 1),
+    ),
     Family(
         "negative binomial, r = 3",
-        _negative_binomial(3.0),
+        lambda x, logits, index: law.NegativeBinomial(3 * index, logits=logits).log_prob(index * x),
         "counts",
         lambda k, index: (3 * index + k) / (k + 1),
     ),
@@ -162,7 +128,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
     rows = []
     for number, family in enumerate(FAMILIES):
-        random = torch.Generator().manual_seed(settings.seed + number)
+        random = torch.Generator().manual_seed(number)
         models, line = _networks(family, settings, random), _line(family, settings, random)
         x = _data(family, (settings.batch, settings.data), random)
         moved = [part.to(place.device) for part in (x, *models)]
@@ -170,10 +136,10 @@ def measure(settings: Settings, place: Workplace) -> Tables:
             row: dict[str, Any] = {"family": family.name, "β": beta, "whole κ": beta in settings.whole}
             row |= _exists(family, x, 1 / beta)
             row |= {"control": float(_gradients(family, settings, moved, beta, 1.0).min())}
-            row |= {"tempered": _tempered(family, settings, beta)}
+            row |= {"tempered": _tempered(family, beta)}
             row |= dict.fromkeys(IDENTITIES, math.nan)
             if row["least mass"] >= -EQUAL:
-                row |= _moments(family, settings, 1 / beta)
+                row |= _moments(family, 1 / beta)
                 if row["in support"] == 1:
                     row["gradient"] = float(_gradients(family, settings, moved, beta, 1 / beta).max())
                     row |= _posteriors(family, x.to(place.device), line.to(place.device), beta)
@@ -259,10 +225,8 @@ def _exists(family: Family, x: Tensor, index: float) -> dict[str, float]:
         return {"least mass": 0.0, "in support": 1.0}
     count = family.draws * index * x
     on = ((count - count.round()).abs() <= EQUAL).reshape(*x.shape[:2], -1).all(-1)
-    return {
-        "least mass": float(_coefficients(family, index, 200).min()),
-        "in support": float(on.double().mean()),
-    }
+    least = float(_coefficients(family, index, 200).min())
+    return {"least mass": least, "in support": float(on.double().mean())}
 
 
 def _coefficients(family: Family, index: float, terms: int) -> Tensor:
@@ -271,15 +235,15 @@ def _coefficients(family: Family, index: float, terms: int) -> Tensor:
     return torch.cat([torch.ones(1, dtype=torch.float64), ratios.cumprod(0)])
 
 
-def _nodes(family: Family, settings: Settings, index: float) -> tuple[Tensor, Tensor]:
+def _nodes(family: Family, index: float) -> tuple[Tensor, Tensor]:
     """Points x (node, *event) of the support at index λ, and the logarithms of their weights (node,)."""
     if family.support == "reals":
-        x = torch.linspace(-60, 60, settings.data_nodes, dtype=torch.float64)
-        return x, torch.full_like(x, math.log(120 / (settings.data_nodes - 1)))
+        x = torch.linspace(-60, 60, NODES, dtype=torch.float64)
+        return x, torch.full_like(x, math.log(120 / (NODES - 1)))
     if family.support == "positive":
         # a gamma of shape 1/4 has e^-40 of its mass below e^-160
-        log_x = torch.linspace(-160, 12, settings.data_nodes, dtype=torch.float64)
-        return log_x.exp(), log_x + math.log(172 / (settings.data_nodes - 1))
+        log_x = torch.linspace(-160, 12, NODES, dtype=torch.float64)
+        return log_x.exp(), log_x + math.log(172 / (NODES - 1))
     if family.support == "counts":
         x = torch.arange(TERMS, dtype=torch.float64) / index
     else:
@@ -289,9 +253,9 @@ def _nodes(family: Family, settings: Settings, index: float) -> tuple[Tensor, Te
     return x, torch.zeros(len(x), dtype=torch.float64)
 
 
-def _outputs(family: Family, settings: Settings) -> Tensor:
+def _outputs(family: Family) -> Tensor:
     """Values (output, *event) of the decoder at which moments are taken."""
-    values = torch.linspace(-1.5, 1.0, settings.outputs, dtype=torch.float64)
+    values = torch.linspace(-1.5, 1.0, 9, dtype=torch.float64)
     return (
         torch.stack([values * (place + 1) for place in range(family.classes)], -1)
         if family.classes
@@ -308,12 +272,12 @@ def _mean_variance(x: Tensor, log_mass: Tensor) -> tuple[Tensor, Tensor]:
     return mean, (mass[..., None] * away.square()).sum(0)
 
 
-def _moments(family: Family, settings: Settings, index: float) -> dict[str, float]:
+def _moments(family: Family, index: float) -> dict[str, float]:
     """Whether masses at λ sum to one, and mean and variance are those of λ = 1 times 1 and 1/λ."""
-    outputs = _outputs(family, settings)
+    outputs = _outputs(family)
     found = []
     for value in (1.0, index):
-        x, log_weight = _nodes(family, settings, value)
+        x, log_weight = _nodes(family, value)
         log_mass = family.log_prob(x[:, None], outputs, value) + log_weight[:, None]
         found.append((log_mass.logsumexp(0), *_mean_variance(x, log_mass)))
     (_, mean, variance), (total, other_mean, other_variance) = found
@@ -324,10 +288,10 @@ def _moments(family: Family, settings: Settings, index: float) -> dict[str, floa
     }
 
 
-def _tempered(family: Family, settings: Settings, beta: float) -> float:
+def _tempered(family: Family, beta: float) -> float:
     """Largest relative distance of the variance of p^{1/β}, made to sum to one, from β times that of p."""
-    x, log_weight = _nodes(family, settings, 1.0)
-    log_density = family.log_prob(x[:, None], _outputs(family, settings), 1.0)
+    x, log_weight = _nodes(family, 1.0)
+    log_density = family.log_prob(x[:, None], _outputs(family), 1.0)
     plain, tempered = (
         _mean_variance(x, log_density / power + log_weight[:, None])[1] for power in (1.0, beta)
     )
@@ -456,7 +420,7 @@ THEOREM3_FAMILIES = Artefact(
     presets={
         "smoke": Settings(models=2, batch=4, samples=2, latent_nodes=101),
         "laptop": Settings(),
-        "full": Settings(models=256, batch=64, data=8, hidden=32, outputs=33),
+        "full": Settings(models=256, batch=64, data=8, hidden=32),
     },
     measure=measure,
     plot=plot,
