@@ -130,7 +130,7 @@ def _range(angles: NDArray[np.float64]) -> str:
 
 
 def draw(tables: Tables) -> Figure:
-    """Data and principal directions through the steps of one encoder per row: the median model of each kind."""
+    """Data and principal directions through the steps of one encoder per row: the model of each kind with the median angle."""
     models, principal = tables["models"], principal_directions(tables["data"])
     covariance = principal.T @ tables["data"].to_numpy(dtype=float) @ principal
     titles = [
@@ -144,8 +144,8 @@ def draw(tables: Tables) -> Figure:
     for row, column in enumerate(WORDS):
         own = models[models["column"] == column]
         steps = encoder_steps(own, principal)
-        angles = axis_angle(steps["(iii)"])
-        median = int(np.argsort(angles)[len(angles) // 2])
+        largest = np.max([axis_angle(images) for images in steps.values()], axis=0)
+        median = int(np.argsort(largest)[len(largest) // 2])
         images = [np.eye(2), *(steps[step][median] for step in STEPS)]
         for panel, image in zip(axes[4 * row : 4 * row + 4], images, strict=True):
             points, arrows = square @ image.T, half[:, None] * image.T
