@@ -141,8 +141,8 @@ def plot(tables: Tables) -> Figure:
     for row, column in enumerate(WORDS):
         own = models[models["column"] == column]
         steps = encoder_steps(own, principal)
-        angles = axis_angle(steps["(iii)"])
-        median = int(np.argsort(angles)[len(angles) // 2])
+        largest = np.max([axis_angle(images) for images in steps.values()], axis=0)
+        median = int(np.argsort(largest)[len(largest) // 2])
         images = [np.eye(2), *(steps[step][median] for step in STEPS)]
         for panel, image in zip(axes[4 * row : 4 * row + 4], images, strict=True):
             points, arrows = square @ image.T, half[:, None] * image.T
