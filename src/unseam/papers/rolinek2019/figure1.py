@@ -130,7 +130,7 @@ def _range(angles: NDArray[np.float64]) -> str:
 
 
 def draw(tables: Tables) -> Figure:
-    """Data and principal directions through the steps of an encoder: the model with the median angle, one row per kind."""
+    """Data and principal directions through the steps of one encoder per row: that with the median angle."""
     models, principal = tables["models"], principal_directions(tables["data"])
     covariance = principal.T @ tables["data"].to_numpy(dtype=float) @ principal
     titles = [
