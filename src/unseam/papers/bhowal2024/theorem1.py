@@ -451,7 +451,7 @@ def _minima_cases(tables: Tables) -> Iterator[Identity]:
 
 
 def _column_cases(part: str) -> Callable[[Tables], Iterator[Identity]]:
-    """Columns of M_D at the minimum, where Mε is smallest, as the proof assumes: orthogonal (b), or with the law (c)."""
+    """Columns of M_D at the minimum, with Mε smallest, as the proof assumes: orthogonal (b), or with the law (c)."""
 
     def cases(tables: Tables) -> Iterator[Identity]:
         for name, form in FORMS.items():
