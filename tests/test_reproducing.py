@@ -6,8 +6,8 @@ import pytest
 
 import unseam
 from unseam.cli import main
-from unseam.papers import artefacts, load_result, on_world
-from unseam.reproducing import chosen_artefacts, run_artefacts
+from unseam.papers import artefacts, committed, load_result, on_world
+from unseam.reproducing import chosen_artefacts, have_rows_on, run_artefacts
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_without_a_scale_the_committed_result_is_shown(command):
         ),
         (
             ("sikka2020",),
-            "no artefact is named 'sikka2020'; papers are sikka2019, rolinek2019, bhowal2024, allen2024",
+            "no artefact is named 'sikka2020'; papers are sikka2019, rolinek2019, bhowal2024, allen2024, ours",
         ),
         (
             ("sikka2019.propositions", "--scale", "huge"),
@@ -93,14 +93,21 @@ def test_every_artefact_has_a_paper():
         "rolinek2019",
         "bhowal2024",
         "allen2024",
+        "ours",
     }
+
+
+def test_an_earlier_name_of_an_artefact_works():
+    assert [artefact.key for artefact in chosen_artefacts("rolinek2019.foretold")] == [
+        "rolinek2019.predicted"
+    ]
 
 
 def test_artefacts_of_a_paper_share_their_trainings(tmp_path):
     table, figure = (artefacts()[f"rolinek2019.{name}"] for name in ("table_s4", "figure_s5"))
     results = list(run_artefacts([table, figure], "smoke", out=tmp_path, device="cpu"))
     kept = sorted(path.name for path in (tmp_path / "rolinek2019" / "trainings").iterdir())
-    assert len([name for name in kept if name.endswith(".json")]) == len(table.presets["smoke"].ratios)
+    assert len([name for name in kept if name.endswith(".json")]) == 3, "one per ratio"
     assert results[0].tables["members"].shape == results[1].tables["members"].shape
 
 
@@ -122,7 +129,12 @@ def test_a_published_data_set_takes_the_place_of_its_twin(tmp_path, monkeypatch)
     assert "world 'dsprites' needs the file" in note
     assert str(tmp_path) not in note  # results travel
     assert result.command == "unseam reproduce rolinek2019.table2_sprites --scale smoke --world dsprites"
-    assert load_result(tmp_path / "rolinek2019" / "table2_sprites.smoke.json", table).world == "dsprites"
+    assert (
+        load_result(tmp_path / "rolinek2019" / "table2_sprites.smoke.dsprites.json", table).world
+        == "dsprites"
+    )
+    assert committed(table, tmp_path) is None, "it is no result of the twin"
+    assert committed(table, tmp_path, "dsprites").findings[0].outcome == "not run"
     with pytest.raises(
         ValueError, match="no part of this artefact is measured on sprites, the twin of dsprites"
     ):
@@ -143,8 +155,8 @@ def test_whoever_names_a_data_set_waits_for_no_other(tmp_path, monkeypatch):
     assert finding.quantity == "dSprites" and finding.outcome == "not run"
     settings = on_world(artefacts()["bhowal2024.beyond"].presets["full"], "shapes3d")
     assert [setup.base.world for setup in settings.setups] == ["shapes3d"]
-    both = on_world(artefacts()["rolinek2019.foretold"].presets["full"], "dsprites")
-    assert len(both.setups) == len(both.betas), "data sets that are compared stay together"
+    both = on_world(artefacts()["rolinek2019.predicted"].presets["full"], "dsprites")
+    assert len(both.setups) == 3, "data sets that are compared stay together"
 
 
 def test_the_published_data_set_is_measured_as_its_twin(monkeypatch):
@@ -156,3 +168,44 @@ def test_the_published_data_set_is_measured_as_its_twin(monkeypatch):
     )
     assert result.findings[0].published == "0.76 ± 0.08"
     assert set(result.tables["members"]["world"]) == {"dsprites"}
+
+
+def test_every_artefact_with_a_row_on_the_twin():
+    """Those whose settings name the twin, whatever their paper."""
+    for world, twin in (("dsprites", "sprites"), ("shapes3d", "shapes")):
+        named = [
+            key
+            for key, artefact in artefacts().items()
+            if any(f"world='{twin}'" in repr(preset) for preset in artefact.presets.values())
+        ]
+        assert [artefact.key for artefact in have_rows_on(world, chosen_artefacts(None))] == named
+        assert len({key.split(".")[0] for key in named}) > 1
+    full = have_rows_on("dsprites", chosen_artefacts("rolinek2019"), "full")
+    assert artefacts()["rolinek2019.table2_sprites"] in full
+    assert artefacts()["rolinek2019.table_s4"] not in full
+    with pytest.raises(ValueError, match="world must be one of dsprites, shapes3d, got 'mars'"):
+        have_rows_on("mars", chosen_artefacts(None))
+
+
+def test_without_a_target_every_row_on_the_published_file_is_measured(command, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    few = {
+        key: artefacts()[key]
+        for key in ("rolinek2019.figure1", "rolinek2019.definition1_sprites", "ours.twins")
+    }
+    monkeypatch.setattr("unseam.reproducing.artefacts", lambda: few)
+    monkeypatch.setattr(
+        "sys.argv", ["unseam", "reproduce", "--world", "dsprites", "--scale", "smoke", "--json"]
+    )
+    main()
+    shown = capsys.readouterr()
+    assert [record["artefact"] for record in json.loads(shown.out)] == list(few)[1:]
+    assert shown.err == ("not measured on sprites, the twin of dsprites, and left out: rolinek2019.figure1\n")
+    rows = json.loads(command("--world", "dsprites", "--json"))
+    assert [row["artefact"] for row in rows] == list(few)[1:], "without a scale they are listed"
+
+
+def test_nothing_to_measure_is_an_error():
+    chosen = [artefacts()[f"rolinek2019.{name}"] for name in ("figure1", "figure2")]
+    with pytest.raises(ValueError, match="none of these artefacts is left"):
+        next(run_artefacts(chosen, "smoke", out=None, device="cpu", world="dsprites"))

@@ -10,9 +10,13 @@ from tempfile import TemporaryDirectory
 from typing import get_args
 
 from unseam.drawing import write_svg
-from unseam.papers import Artefact, Result, Scale, artefacts, reproduce, save_result
+from unseam.papers import Artefact, Result, Scale, artefacts, on_world, reproduce, save_result
+from unseam.papers.artefact import TWINS
 
-__all__ = ["chosen_artefacts", "run_artefacts"]
+__all__ = ["chosen_artefacts", "have_rows_on", "run_artefacts"]
+
+FORMER = {"rolinek2019.foretold": "rolinek2019.predicted"}
+"""Earlier names of artefacts."""
 
 
 def chosen_artefacts(target: str | None) -> list[Artefact]:
@@ -24,6 +28,7 @@ def chosen_artefacts(target: str | None) -> list[Artefact]:
     every = artefacts()
     if target is None:
         return list(every.values())
+    target = FORMER.get(target, target)
     found = [artefact for key, artefact in every.items() if target in (key, artefact.paper)]
     if not found:
         papers = dict.fromkeys(artefact.paper for artefact in every.values())
@@ -35,6 +40,34 @@ def chosen_artefacts(target: str | None) -> list[Artefact]:
     return found
 
 
+def have_rows_on(world: str, chosen: Sequence[Artefact], scale: str | None = None) -> list[Artefact]:
+    """Artefacts of which some part is measured on the twin of a published data set, at one scale or at any.
+
+    Args:
+        world: the published data set, ``dsprites`` or ``shapes3d``.
+        chosen: among which artefacts.
+        scale: at which scale; any by default.
+
+    >>> [artefact.key for artefact in have_rows_on("shapes3d", chosen_artefacts("ours"))]
+    ['ours.twins']
+    """
+    if world not in TWINS:
+        raise ValueError(f"world must be one of {', '.join(TWINS)}, got {world!r}")
+
+    def has_row(settings: object) -> bool:
+        try:
+            on_world(settings, world)
+        except ValueError:
+            return False
+        return True
+
+    return [
+        artefact
+        for artefact in chosen
+        if any(has_row(preset) for name, preset in artefact.presets.items() if scale in (None, name))
+    ]
+
+
 def run_artefacts(
     chosen: Sequence[Artefact],
     scale: str,
@@ -43,25 +76,39 @@ def run_artefacts(
     device: str | None,
     world: str | None = None,
 ) -> Iterator[Result]:
-    """Measure artefacts one after another; those of several that lack the scale are named and left out.
+    """Measure artefacts one after another.
 
-    With a folder, results and figures are written there, checkpoints until an artefact is done, and what was measured
-    of trainings that artefacts of a paper share in ``PAPER/trainings``, which later commands use.
+    Of several, those that lack the scale, or have no row on the twin of ``world``, are named on stderr and left out.
+    With a folder, results and figures are saved there, checkpoints until an artefact is done, and what was measured of
+    trainings that artefacts of a paper share in ``PAPER/trainings``, which later commands use.
     """
     if scale not in get_args(Scale):
         raise ValueError(f"--scale must be one of {', '.join(get_args(Scale))}, got {scale!r}")
-    able = [artefact for artefact in chosen if scale in artefact.presets] if len(chosen) > 1 else chosen
-    if missing := [artefact.key for artefact in chosen if artefact not in able]:
-        print(f"without {scale} scale, and left out: {', '.join(missing)}", file=sys.stderr)
+    able = list(chosen)
+    if len(chosen) > 1:
+        able = [artefact for artefact in chosen if scale in artefact.presets]
+        _name_others(chosen, able, f"without {scale} scale, and left out")
+        if world is not None:
+            measured = have_rows_on(world, able, scale)
+            _name_others(able, measured, f"not measured on {TWINS[world]}, the twin of {world}, and left out")
+            able = measured
+        if not able:
+            raise ValueError("none of these artefacts is left: see `unseam reproduce` for all of them")
     with TemporaryDirectory() as passing:
         for artefact in able:
             yield _run(artefact, scale, out, device, world, Path(passing))
 
 
+def _name_others(every: Sequence[Artefact], chosen: Sequence[Artefact], why: str) -> None:
+    if others := [artefact.key for artefact in every if artefact not in chosen]:
+        print(f"{why}: {', '.join(others)}", file=sys.stderr)
+
+
 def _run(
     artefact: Artefact, scale: str, out: Path | None, device: str | None, world: str | None, passing: Path
 ) -> Result:
-    work = None if out is None else out / artefact.paper / f".{artefact.name}.{scale}.work"
+    name = ".".join(filter(None, (artefact.name, scale, world)))
+    work = None if out is None else out / artefact.paper / f".{name}.work"
     result = reproduce(
         artefact,
         scale,  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Theorem 3 of allen2024 for further families: densities against SciPy, coefficients in closed form, and verdicts."""
+"""Theorem 3 of allen2024 for further families: densities against SciPy, coefficients in closed form, and outcomes."""
 
 import math
 
@@ -18,8 +18,8 @@ BY_NAME = {family.name: family for family in families.FAMILIES}
 
 def judged(family, monkeypatch):
     monkeypatch.setattr(families, "FAMILIES", (family, BY_NAME["Bernoulli"], BY_NAME["Poisson"]))
-    found = families.judge(as_stored(families.measure(SMOKE, CPU))).findings
-    return [one.verdict for one in found if one.quantity.startswith(family.name + ":")]
+    found = families.THEOREM3_FAMILIES.judge(as_stored(families.measure(SMOKE, CPU)))
+    return [one.outcome for one in found if one.quantity.startswith(family.name + ", β")]
 
 
 # What SciPy says of each family at index λ, given the decoder's output o.
@@ -64,12 +64,12 @@ def test_coefficients_are_those_of_the_power_series():
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("gamma, shape 3", ["reproduced", "reproduced"]),
-        ("negative binomial, r = 3", ["reproduced", "not reproduced"]),
-        ("categorical, 3 classes", ["reproduced", "not reproduced"]),
+        ("gamma, shape 3", ["holds", "holds"]),
+        ("negative binomial, r = 3", ["holds", "false as printed"]),
+        ("categorical, 3 classes", ["holds", "false as printed"]),
     ],
 )
-def test_verdicts_of_families(name, expected, monkeypatch):
+def test_outcomes_of_families(name, expected, monkeypatch):
     assert judged(BY_NAME[name], monkeypatch) == expected
 
 
@@ -78,7 +78,7 @@ def test_a_likelihood_of_another_variance_is_found_out(monkeypatch):
     wrong = right._replace(
         name="wrong", log_prob=lambda x, output, index: right.log_prob(x, output, index**0.9)
     )
-    assert judged(wrong, monkeypatch) == ["not reproduced", "not reproduced"]
+    assert judged(wrong, monkeypatch) == ["false as printed", "false as printed"]
 
 
 def test_a_likelihood_of_another_mean_is_found_out(monkeypatch):
@@ -86,7 +86,7 @@ def test_a_likelihood_of_another_mean_is_found_out(monkeypatch):
     bent = right._replace(
         name="bent", log_prob=lambda x, output, index: right.log_prob(x, output * index, 1.0)
     )
-    assert judged(bent, monkeypatch) == ["not reproduced", "not reproduced"]
+    assert judged(bent, monkeypatch) == ["false as printed", "false as printed"]
 
 
 def test_a_variance_beyond_the_largest_has_no_distribution():

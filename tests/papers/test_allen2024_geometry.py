@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from unseam.data.files import MissingFileError
 from unseam.geometry import jacobian
 from unseam.independence import coupling, log_density
-from unseam.papers import Workplace, verdict
+from unseam.papers import Workplace
 from unseam.papers.allen2024 import (
     _decoders,
     collapse,
@@ -109,18 +109,12 @@ def test_push_forward_tells_the_kinds_apart():
     assert p_value["orthogonal, coupled"] == pytest.approx(0.01)
 
 
-def test_rejections_by_chance():
-    table = pd.DataFrame({"p-value": [0.5] * 19 + [0.005]})
-    assert push_forward._by_chance(table)
-    assert not push_forward._by_chance(pd.DataFrame({"p-value": [0.005] * 4 + [0.5] * 16}))
-
-
 # Figure 1
 
 
 def test_figure1_angles():
     tables = figure1.measure(figure1.Settings(lines=3, nodes=9), CPU)
-    assert verdict(figure1.judge(tables).findings) == "reproduced"
+    assert {found.outcome for found in figure1.FIGURE1.judge(tables)} == {"holds", "agrees"}
     checks = tables["checks"].set_index("decoder")
     weights = jacobian(figure1._decoders(figure1.Settings())["linear"][0], torch.zeros(1, 2).double())[0]
     first, second = torch.nn.functional.normalize(weights, dim=0).unbind(1)
@@ -177,8 +171,8 @@ def test_mergers_of_each_seed():
     found = figure2._mergers(members)
     assert found.loc[0].tolist() == pytest.approx([10**1.5] * 3)
     assert found.loc[1].tolist() == pytest.approx([1.0, math.inf, 10**1.5])
-    judged = figure2.judge({"members": members}).findings[0]
-    assert (judged.measured, judged.verdict) == (0, "not reproduced")
+    judged = figure2.FIGURE2.judge({"members": members})[0]
+    assert judged.measured == 0 and judged.outcome != "agrees"
 
 
 # Theorems 4 and 5
@@ -313,10 +307,10 @@ def test_latents_that_were_never_active_count_against_the_prediction():
         {"model": "sprites", "beta": [1.0, 4.0, 16.0], "counted": [1, 1, 0], "predicted": [4, 4, 0]}
     )
     thresholds = pd.DataFrame({"model": "sprites", "predicted": [8.0] * 4})
-    middle = collapse.judge({"members": own, "thresholds": thresholds}).findings[0]
+    (middle,) = collapse.COLLAPSE.claims[1].judge({"members": own, "thresholds": thresholds})
     assert middle.measured == pytest.approx(1 / 8)
-    assert middle.verdict == "not reproduced"
-    assert "3 of which never lived" in middle.note
+    assert middle.outcome != "agrees"
+    assert "3 latents were never active" in middle.note
 
 
 def test_without_files_digits_cannot_be_run(monkeypatch):
@@ -330,6 +324,5 @@ def test_without_files_digits_cannot_be_run(monkeypatch):
     settings = collapse.Settings(betas=2, seeds=1, scales=(2.0,), linear_steps=5, items=100, points=20)
     tables = collapse.measure(settings, CPU)
     assert set(tables["members"]["model"]) == {"linear"}
-    found = collapse.judge(tables).findings[-1]
-    assert found.quantity == "mnist: predicted against counted"
-    assert (found.verdict, found.note) == ("cannot be run here", "fetch mnist")
+    found = collapse.COLLAPSE.judge(tables)[-1]
+    assert (found.quantity, found.outcome, found.note) == ("mnist", "not run", "fetch mnist")

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from scipy.optimize import minimize, rosen, rosen_der
+from unseam.papers.rolinek2019._findings import share
 
 from unseam.geometry import hadamard_gap
 from unseam.papers import Workplace, verdict
@@ -13,7 +14,6 @@ from unseam.papers.artefact import as_stored
 from unseam.papers.rolinek2019 import theorem2, worked_example
 from unseam.papers.rolinek2019._descent import descend
 from unseam.papers.rolinek2019._draws import normal, orthogonal, plane_rotations
-from unseam.papers.rolinek2019._findings import share
 
 CPU = Workplace(torch.device("cpu"))
 F64 = torch.float64

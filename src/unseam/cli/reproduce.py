@@ -36,7 +36,8 @@ def reproduce_artefacts(
     world: Annotated[
         str | None,
         typer.Option(
-            help="dsprites or shapes3d: the published file, once fetched, in the place of its twin."
+            help="dsprites or shapes3d: the published file, once fetched, in the place of its twin. Without a target, "
+            "every artefact that is measured on the twin."
         ),
     ] = None,
     report: Annotated[
@@ -47,12 +48,13 @@ def reproduce_artefacts(
 ) -> None:
     """Measure the papers' claims again: published beside measured, with an outcome for each."""
     from unseam.papers import committed, results_folder
-    from unseam.reproducing import chosen_artefacts, run_artefacts
+    from unseam.reproducing import chosen_artefacts, have_rows_on, run_artefacts
 
     artefacts = chosen_artefacts(target)
     _check(report)
-    if scale is None and world is None:
-        stored = [(artefact, committed(artefact, out or results_folder())) for artefact in artefacts]
+    if scale is None:
+        listed = artefacts if world is None else have_rows_on(world, artefacts)
+        stored = [(artefact, committed(artefact, out or results_folder(), world)) for artefact in listed]
         results = [result for _, result in stored if result is not None]
         if target is None or "." not in target:
             print_rows(artefact_rows(stored), title="artefacts and their committed outcomes", as_json=as_json)
@@ -64,9 +66,9 @@ def reproduce_artefacts(
             _print(results, as_json)
         _report(results, report, as_json)
         return
-    if scale in (None, "smoke") and not as_json:
+    if scale == "smoke" and not as_json:
         print(SMOKE)
-    results = list(run_artefacts(artefacts, scale or "smoke", out=out, device=device, world=world))
+    results = list(run_artefacts(artefacts, scale, out=out, device=device, world=world))
     _print(results, as_json)
     _report(results, report, as_json)
 

@@ -17,7 +17,9 @@ def hadamard_gap(pullback: Tensor | NDArray[Any]) -> Tensor:
     .. math:: \sum_j \log \lVert c_j \rVert - \tfrac12 \log \det J^\top W J \;\ge\; 0
 
     with c_j the columns of :math:`W^{1/2} J`; the product of column norms over the volume that rolinek2019 §4
-    (Fig. 2) minimises. Unchanged by permutation, sign and scale of the columns.
+    (Fig. 2) minimises. With W = I it is the local contrast of independent mechanism analysis, whose mean over
+    latents is C_IMA (Gresele et al. 2021; Ghosh et al. 2023 for Jacobians with more rows than columns).
+    Unchanged by permutation, sign and scale of the columns.
 
     A dead column, shorter than the longest by the precision of the type, adds nothing. A column that depends
     on those before it up to rounding would make the gap infinite: its squared sine counts as latent · ε, so

@@ -194,7 +194,7 @@ def _forward(decoder: Decoder, points: Tensor, directions: Tensor) -> tuple[Tens
         return torch.stack(along, 1)
 
     found = [jvp(slopes, (points,), (direction.expand_as(points),)) for direction in directions]
-    return found[0][0], torch.stack([change for _, change in found], 2)
+    return found[0][0], torch.stack([change for _, change, *_ in found], 2)
 
 
 def _way(decoder: Decoder, z: Tensor) -> Way:

@@ -34,7 +34,9 @@ def orthogonal_elbo(
     .. math:: -\log p(x \mid z) + \beta\, \mathrm{KL}
         + \lambda \Bigl(\sum_j \log \lVert c_j \rVert - \tfrac12 \log \det D^\top A^2 D\Bigr)
 
-    with c_j the columns of A D: the explicit control over orthogonality that rolinek2019 §6 asks for. The
+    with c_j the columns of A D: the explicit control over orthogonality that rolinek2019 §6 asks for, and the
+    regulariser C_IMA of independent mechanism analysis (Gresele et al. 2021) with the ELBO in the place of the
+    likelihood, at posterior means; Reizinger et al. 2022 find it in the ELBO of near-deterministic decoders. The
     Fisher weight A² makes it the orthogonality that a diagonal posterior favours (allen2024 Eq. 7); for a
     Gaussian likelihood of one variance it is that of the Jacobian itself.
 

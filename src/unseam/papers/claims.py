@@ -133,7 +133,8 @@ class Identities(Claim):
     def rule(self) -> str:
         """How an outcome is decided, in words."""
         return (
-            "Holds where the number equals the stated one within its tolerance, which allows for rounding, quadrature "
+            "Holds where the number equals the stated one within its tolerance, which allows for rounding, "
+            "quadrature "
             "or a step of a grid; otherwise the statement is false as printed, and the number is the counterexample."
         )
 
@@ -199,7 +200,8 @@ class Bounds(Claim):
         interval = "Student's t" if self.statistic == "mean" else "bootstrap"
         return (
             f"Agrees where the 95 % interval ({interval} for the {self.statistic} over runs, Clopper–Pearson for a "
-            "share of cases, bootstrap over runs for other estimates) lies within the stated bounds, differs where it "
+            "share of cases, bootstrap over runs for other estimates) lies within the stated bounds, differs "
+            "where it "
             "lies outside, and cannot be told where it contains a bound or there are fewer than three runs."
         )
 
@@ -352,9 +354,11 @@ class Values(Claim):
     def rule(self) -> str:
         """How an outcome is decided, in words."""
         return (
-            "A cell agrees where two one-sided Welch tests (5 % each) place our mean within a margin of the published "
+            "A cell agrees where two one-sided Welch tests (5 % each) place our mean within a margin of the "
+            "published "
             "one; it differs where our mean lies outside the margin by the same tests; otherwise it cannot be told. "
-            "The margin is half the distance to the nearest cell of the row that differs from it by a Welch test (5 %) "
+            "The margin is half the distance to the nearest cell of the row that differs from it by a Welch test "
+            "(5 %) "
             f"at the published SD and number of runs ({ASSUMED_RUNS} where it is not stated). Where no cell differs, "
             "nothing can be told. A number without SD is compared with our median, by a 90 % bootstrap interval."
         )
@@ -478,7 +482,8 @@ class Orders(Claim):
     def rule(self) -> str:
         """How an outcome is decided, in words."""
         return (
-            "An order agrees where a one-sided test over runs (Mann–Whitney, or Wilcoxon's signed ranks where runs are "
+            "An order agrees where a one-sided test over runs (Mann–Whitney, or Wilcoxon's signed ranks where "
+            "runs are "
             "paired) gives p < 0.05 after Holm's correction within this claim and the 95 % t interval of the mean "
             "difference excludes zero; it differs where the same holds of the reverse order; otherwise it cannot be "
             "told."
@@ -589,7 +594,8 @@ class Trends(Claim):
         """How an outcome is decided, in words."""
         return (
             "A trend is judged by the largest change against it between any earlier and any later point of the mean "
-            f"curve, as a fraction of the curve's range: it agrees where the 95 % bootstrap limit over runs is at most "
+            f"curve, as a fraction of the curve's range: it agrees where the 95 % bootstrap limit over runs is at "
+            "most "
             f"{self.tolerance:g}, differs where the lower limit is above that, and otherwise cannot be told. Exact "
             "curves hold or are false as printed by the same number."
         )
@@ -656,25 +662,28 @@ class Correlations(Claim):
     def rule(self) -> str:
         """How an outcome is decided, in words."""
         return (
-            "Spearman's ρ agrees where its 95 % bootstrap interval over runs excludes zero on the stated side and "
-            "p < 0.05 after Holm's correction within this claim (normal approximation on Fisher's scale with the "
-            "bootstrap's standard error); it differs where the same holds on the other side; otherwise it cannot be "
-            "told."
+            "Spearman's ρ agrees where its 95 % bootstrap interval over runs excludes zero on the stated side and the "
+            "share of resamples on the other side, taken as p, is below 0.05 after Holm's correction within this "
+            "claim; it differs where the same holds with the sides exchanged; otherwise it cannot be told."
         )
 
     def findings(self, cases: Sequence[Correlation]) -> Iterator[Finding]:
         """One finding per pair of measures."""
-        from scipy.special import ndtr
-
         estimates = [_spearman(case) for case in cases]
-        scores = [
-            (1.0 if case.positive else -1.0) * z
-            for case, (_, _, _, z, _) in zip(cases, estimates, strict=True)
-        ]
-        forward, backward = holm([float(ndtr(-z)) for z in scores]), holm([float(ndtr(z)) for z in scores])
-        for case, (rho, lower, upper, _, n), ahead, behind in zip(
-            cases, estimates, forward, backward, strict=True
-        ):
+        forward = holm(
+            [
+                one.positive if case.positive else one.negative
+                for case, one in zip(cases, estimates, strict=True)
+            ]
+        )
+        backward = holm(
+            [
+                one.negative if case.positive else one.positive
+                for case, one in zip(cases, estimates, strict=True)
+            ]
+        )
+        for case, one, ahead, behind in zip(cases, estimates, forward, backward, strict=True):
+            rho, lower, upper, n = one.rho, one.lower, one.upper, one.n
             below, above = (lower > 0, upper < 0) if case.positive else (upper < 0, lower > 0)
             outcome: Outcome = "cannot tell"
             if not case.doubt:
@@ -699,25 +708,33 @@ class Correlations(Claim):
             )
 
 
-def _spearman(case: Correlation) -> tuple[float, float, float, float, int]:
-    """ρ, its interval, its distance from zero in standard errors on Fisher's scale, and the number of values."""
+class _Rho(NamedTuple):
+    rho: float
+    lower: float
+    upper: float
+    positive: float
+    """Share of resamples that are not positive: p of a positive correlation."""
+    negative: float
+    n: int
+
+
+def _spearman(case: Correlation) -> _Rho:
     values = np.stack([np.asarray(part, dtype=float) for part in (case.first, case.second)])
     known = np.isfinite(values).all(0)
     groups = None if case.groups is None else np.asarray(case.groups)[known]
     values = values[:, known]
     if values.shape[1] < 4 or not np.ptp(values, axis=1).all():
-        return math.nan, math.nan, math.nan, 0.0, values.shape[1]
-    rho = float(rank_correlation(values))
+        return _Rho(math.nan, math.nan, math.nan, 1.0, 1.0, values.shape[1])
     draws = resampled(values.shape[1], groups)
     if len({len(chosen) for chosen in draws}) == 1:
         drawn = rank_correlation(values[:, np.stack(draws)])
     else:
         drawn = np.array([rank_correlation(values[:, chosen]) for chosen in draws])
     lower, upper = np.nanquantile(drawn, (0.025, 0.975))
-    near = 1 - 1e-9
-    error = float(np.nanstd(np.arctanh(np.clip(drawn, -near, near))))
-    z = math.atanh(max(-near, min(near, rho))) / error if error else math.inf * rho
-    return rho, float(lower), float(upper), z, values.shape[1]
+    positive, negative = ((1 + int(wrong.sum())) / (1 + len(drawn)) for wrong in (~(drawn > 0), ~(drawn < 0)))
+    return _Rho(
+        float(rank_correlation(values)), float(lower), float(upper), positive, negative, values.shape[1]
+    )
 
 
 def rank_correlation(values: Floats) -> Floats:

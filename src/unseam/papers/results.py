@@ -26,7 +26,8 @@ TABLES = "tables"
 def save_result(result: Result, folder: Path) -> Path:
     """Write a result as JSON, and its tables as CSV with six digits.
 
-    Findings are not stored: they are derived from the tables whenever they are shown.
+    Findings are not stored: they are derived from the tables whenever they are shown. The result on a published
+    data set in the place of its twin has a name of its own, and replaces none of the twin.
 
     Args:
         result: what was measured.
@@ -35,7 +36,7 @@ def save_result(result: Result, folder: Path) -> Path:
     Returns:
         The path of the JSON file.
     """
-    path = _path(folder, result.artefact, result.scale)
+    path = _path(folder, result.artefact, result.scale, result.world)
     record = {
         "artefact": result.artefact.key,
         "scale": result.scale,
@@ -69,14 +70,19 @@ def load_result(path: Path, artefact: Artefact) -> Result:
         ) from None
 
 
-def committed(artefact: Artefact, folder: Path) -> Result | None:
+def committed(artefact: Artefact, folder: Path, world: str | None = None) -> Result | None:
     """The result of an artefact at the largest scale that ``folder`` holds, or none.
+
+    Args:
+        artefact: which.
+        folder: the root of all results.
+        world: the published data set that took the place of its twin; none for the artefact as it is.
 
     >>> from unseam.papers import artefacts
     >>> committed(artefacts()["sikka2019.figure1"], Path("absent")) is None
     True
     """
-    paths = [_path(folder, artefact, scale) for scale in reversed(SCALES)]
+    paths = [_path(folder, artefact, scale, world) for scale in reversed(SCALES)]
     found = next((path for path in paths if path.exists()), None)
     return None if found is None else load_result(found, artefact)
 
@@ -128,8 +134,8 @@ def read_tables(path: Path) -> dict[str, pd.DataFrame]:
     return found
 
 
-def _path(folder: Path, artefact: Artefact, scale: str) -> Path:
-    return folder / artefact.paper / f"{artefact.name}.{scale}.json"
+def _path(folder: Path, artefact: Artefact, scale: str, world: str | None) -> Path:
+    return folder / artefact.paper / ".".join(filter(None, (artefact.name, scale, world, "json")))
 
 
 def _checksum(text: str) -> str:

@@ -7,6 +7,7 @@ from unseam.papers.allen2024.diagonal_hessian import DIAGONAL_HESSIAN
 from unseam.papers.allen2024.figure1 import FIGURE1
 from unseam.papers.allen2024.figure2 import FIGURE2
 from unseam.papers.allen2024.figure2_right import FIGURE2_RIGHT
+from unseam.papers.allen2024.gan import GAN
 from unseam.papers.allen2024.identifiability import IDENTIFIABILITY
 from unseam.papers.allen2024.linear_vae import LINEAR_VAE
 from unseam.papers.allen2024.local_pca import LOCAL_PCA
@@ -18,6 +19,7 @@ from unseam.papers.allen2024.tempered import TEMPERED
 from unseam.papers.allen2024.theorem2 import THEOREM2
 from unseam.papers.allen2024.theorem3 import THEOREM3
 from unseam.papers.allen2024.theorem3_families import THEOREM3_FAMILIES
+from unseam.papers.allen2024.traversals import TRAVERSALS
 from unseam.papers.artefact import Artefact
 
 __all__ = ["ARTEFACTS"]
@@ -41,4 +43,6 @@ ARTEFACTS: tuple[Artefact, ...] = (
     PIECEWISE_LINEAR,
     PLATEAUS,
     COLLAPSE,
+    TRAVERSALS,
+    GAN,
 )

@@ -1,4 +1,4 @@
-"""What artefacts of trained models share: training, Taylor terms, alignment, findings over seeds."""
+"""What artefacts of trained models share: training, Taylor terms, alignment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from unseam.data import ArrayWorld, World, load
 from unseam.geometry import Gap, elbo_gap, likelihood_hessian, signed_permutation
 from unseam.models import VAE
-from unseam.papers.artefact import Finding, Workplace
+from unseam.papers.artefact import Workplace
 from unseam.training import Ensemble, train
 from unseam.trial import Trial
 
@@ -24,8 +24,6 @@ __all__ = [
     "dots",
     "exact_sample",
     "expansion",
-    "finding",
-    "interval",
     "last_crossing",
     "logarithmic",
     "orthonormal",
@@ -164,27 +162,6 @@ def last_crossing(beta: Any, values: Any, level: float) -> float:
         return math.inf
     share = (height[last] - level) / (height[last] - height[last + 1])
     return math.exp(logs[last] + share * (logs[last + 1] - logs[last]))
-
-
-def interval(values: Any) -> tuple[float, float, float]:
-    """Mean and both ends of its 95 % interval (Student's t) over seeds; a single value has no interval."""
-    from scipy import stats
-
-    given = np.asarray(values, dtype=float).ravel()
-    mean = float(given.mean())
-    if len(given) < 2:
-        return mean, math.nan, math.nan
-    reach = float(stats.t.ppf(0.975, len(given) - 1)) * float(given.std(ddof=1)) / math.sqrt(len(given))
-    return mean, mean - reach, mean + reach
-
-
-def finding(quantity: str, published: str, values: Any, holds: Any, note: str = "") -> Finding:
-    """A finding with the mean of its values over seeds and its interval; a single value has none."""
-    mean, lower, upper = interval(values)
-    found = Finding(
-        quantity, published, mean, lower, upper, "reproduced" if holds else "not reproduced", note
-    )
-    return found._replace(lower=None, upper=None) if math.isnan(lower) else found
 
 
 def dots(panel: Any, x: Any, y: Any, colour: str, label: str | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,9 @@ from torch import Tensor
 
 from unseam.data import MissingFileError, World, load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import dots, finding, last_crossing, orthonormal, trained
-from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace, not_here
+from unseam.papers.allen2024._members import dots, last_crossing, orthonormal, trained
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Bound, Bounds, Correlation, Correlations, Identities, Identity
 from unseam.theory import alive, data_moments, data_thresholds
 from unseam.training import Ensemble
 from unseam.trial import Trial
@@ -161,81 +163,44 @@ def _collapse_points(own: pd.DataFrame, predicted: pd.Series) -> pd.DataFrame:
     return pd.DataFrame({"predicted": predicted.to_numpy(), "measured": measured, "never": crossing == 0})
 
 
-def judge(tables: Tables) -> Judgement:
-    """Counts of linear models, and how far the linear theory predicts those of non-linear ones."""
-    members, thresholds, found, words = tables["members"], tables["thresholds"], [], []
-    for name, own in members.groupby("model", sort=False):
-        known = thresholds[thresholds["model"] == name]["predicted"]
-        found += _judge_linear(own, known) if name == "linear" else _judge_model(str(name), own, known)
-        more = (own["counted"] - own["predicted"]).mean()
-        if name != "linear":
-            words.append(f"on {name} {abs(more):.1f} {'more' if more > 0 else 'fewer'} than predicted")
-    if "missing" in tables:
-        found += [
-            not_here(f"{world}: predicted against counted", MissingFileError(need))
-            for world, need in tables["missing"].itertuples(index=False)
-        ]
-    note = (
-        "The thresholds are exact for linear decoders and say, for others, where the collapsed solution stops being "
-        f"stable. Non-linear models had, on average over β, {' and '.join(words)}. A non-linear decoder can follow "
-        "several directions of the covariance with one latent, which gives fewer; several latents that share a "
-        "direction, as they do for long in training, give more."
-    )
-    return Judgement(tuple(found), note if words else "")
-
-
-def _judge_linear(own: pd.DataFrame, known: pd.Series) -> list[Finding]:
-    clear = (abs(own["beta"].to_numpy()[:, None] / known.to_numpy() - 1) > NEAR).all(1)
+def _linear_cases(tables: Tables) -> Iterator[Identity]:
+    """Counts of linear models further than a tenth from every threshold."""
+    members, thresholds = tables["members"], tables["thresholds"]
+    own = members[members["model"] == "linear"]
+    known = thresholds[thresholds["model"] == "linear"]["predicted"].to_numpy()
+    clear = (abs(own["beta"].to_numpy()[:, None] / known - 1) > NEAR).all(1)
     worst = (own["counted"] - own["predicted"]).abs()[clear].max()
-    return [
-        finding(
-            f"linear: counted less predicted latents, largest of {int(clear.sum())} models further than 10 % "
-            "from a threshold",
-            "0",
-            worst,
-            worst == 0,
+    words = "linear VAEs: active latents counted less predicted, largest over models"
+    yield Identity(
+        words, "0", float(worst), 0.0, n=int(clear.sum()), note="10 % or more from every threshold"
+    )
+
+
+def _networks(tables: Tables) -> Iterator[tuple[str, pd.DataFrame, pd.Series]]:
+    for name, own in tables["members"].groupby("model", sort=False):
+        known = tables["thresholds"][tables["thresholds"]["model"] == name]["predicted"]
+        if name != "linear":
+            yield str(name), own, known
+
+
+def _network_cases(tables: Tables) -> Iterator[Bound]:
+    """Measured over predicted β at which each latent collapses."""
+    for name, own, known in _networks(tables):
+        points = _collapse_points(own, known)
+        words = f"{name}: measured over predicted β at which a latent collapses, median over latents"
+        note = f"{int(points['never'].sum())} latents were never active and count with the smallest β trained"
+        yield Bound(
+            words, "within a factor of two", points["measured"] / points["predicted"], 0.5, 2.0, note=note
         )
-    ]
 
 
-def _judge_model(name: str, own: pd.DataFrame, known: pd.Series) -> list[Finding]:
-    points = _collapse_points(own, known)
-    ratio = points["measured"] / points["predicted"]
-    middle, low, high = (float(ratio.quantile(level)) for level in (0.5, 0.1, 0.9))
-    order = _rank_correlation(own["counted"].to_numpy(), own["predicted"].to_numpy())
-    return [
-        Finding(
-            f"{name}: measured over predicted β at which a latent dies, median over latents",
-            "1 for linear decoders; no value for others",
-            middle,
-            low,
-            high,
-            "reproduced" if 0.5 <= middle <= 2 else "not reproduced",
-            f"interval: middle 80 % of {len(ratio)} latents, {int(points['never'].sum())} of which never lived and "
-            "count with the smallest β trained; numbers of latents differ by "
-            f"{(own['counted'] - own['predicted']).abs().mean():.2f} on average",
-        ),
-        Finding(
-            f"{name}: rank correlation of counted with predicted latents over β",
-            "1",
-            order,
-            None,
-            None,
-            "reproduced" if order is not None and order >= 0.9 else "not reproduced",
-        ),
-    ]
+def _count_cases(tables: Tables) -> Iterator[Correlation]:
+    for name, own, _ in _networks(tables):
+        words = f"{name}: active latents, counted and predicted, over β"
+        yield Correlation(words, own["counted"], own["predicted"], groups=own["beta"], positive=True)
 
 
-def _rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
-    """Spearman's, or none where one of them never changes."""
-    from scipy.stats import spearmanr
-
-    if len(set(first)) < 2 or len(set(second)) < 2:
-        return None
-    return float(spearmanr(first, second).statistic)
-
-
-def draw(tables: Tables) -> Figure:
+def plot(tables: Tables) -> Figure:
     """Counted latents over β on the predicted staircase, a panel for each model."""
     members, thresholds = tables["members"], tables["thresholds"]
     names = list(dict.fromkeys(members["model"]))
@@ -272,13 +237,26 @@ def draw(tables: Tables) -> Figure:
 COLLAPSE = Artefact(
     key="allen2024.collapse",
     title="Collapse of latents: thresholds from the data against active latents of trained β-VAEs",
-    claim="β scales the likelihood's variance (Theorem 3), and a latent lives only while the variance it explains is "
-    "above that (Eqs. 4, 7): so the spectrum of the data says how many latents live at each β, exactly for linear "
-    "decoders.",
-    criterion="Linear VAEs have exactly the predicted number of active latents (variance of posterior means above "
-    "0.01) at every β further than 10 % from a threshold. Of non-linear ones the text predicts no number; here the "
-    "linear theory counts as a guide if the β at which latents die lie within a factor of two of the thresholds at the "
-    "median, and counts fall in the predicted order over β (rank correlation at least 0.9).",
+    claims=(
+        Identities(
+            "Theorem 3, Eqs. 4 and 7: β scales the likelihood's variance, and a latent is active only while the "
+            "variance "
+            "it explains exceeds it; so linear VAEs have the predicted number of active latents",
+            _linear_cases,
+        ),
+        Bounds(
+            "The linear thresholds predict at which β latents of non-linear VAEs collapse (the text makes no "
+            "such claim)",
+            _network_cases,
+            ours=True,
+            statistic="median",
+        ),
+        Correlations(
+            "The linear thresholds order the number of active latents of non-linear VAEs over β",
+            _count_cases,
+            ours=True,
+        ),
+    ),
     presets={
         "smoke": Settings(
             betas=5,
@@ -302,6 +280,8 @@ COLLAPSE = Artefact(
         ),
     },
     measure=measure,
-    judge=judge,
-    draw=draw,
+    plot=plot,
+    note="The thresholds are exact for linear decoders; for others they say where the collapsed solution becomes "
+    "unstable. A non-linear decoder can follow several directions of the covariance with one latent; several latents "
+    "that share a direction, as they long do in training, give more.",
 )  # fmt: skip

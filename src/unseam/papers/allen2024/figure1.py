@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,8 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.papers.allen2024._decoders import Decoder, linear, polar, sheared
-from unseam.papers.allen2024._members import finding
-from unseam.papers.artefact import Artefact, Judgement, Workplace
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Bound, Bounds, Identities, Identity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,28 +128,37 @@ def _frame(name: str, decoder: Decoder) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["v1", "v2", "x1", "x2", "u1", "u2"]).assign(decoder=name)
 
 
-def judge(tables: Tables) -> Judgement:
-    """Angles that the figure shows as zero, and those that it shows as positive."""
-    rules = (
-        (PANELS[0], "bend", "0: images of lines are lines", True),
-        (PANELS[0], "off the singular vectors", "0: parallel to the basis U", True),
-        (PANELS[1], "bend", "above 0: sub-manifolds are curves", False),
-        (PANELS[1], "off the singular vectors", "0: parallel to the local basis U", True),
-        (PANELS[1], "off a right angle", "0: orthogonal where they meet", True),
-        (PANELS[2], "off a right angle", "above 0 (control: lines along z, not V)", False),
-        (PANELS[3], "off a right angle", "above 0 (control: a general decoder)", False),
-    )
-    table, found = tables["checks"].set_index("decoder"), []
-    for name, column, published, zero in rules:
-        value = float(table[column][name])
-        words = "largest bend of a curve" if column == "bend" else f"largest angle {column}"
-        found.append(
-            finding(f"{name}: {words}, degrees", published, value, value <= 1e-5 if zero else value >= 1)
-        )
-    return Judgement(tuple(found))
+def _zero_cases(tables: Tables) -> Iterator[Identity]:
+    """Angles that the figure shows as zero, in degrees."""
+    for panel, column, published in (
+        (PANELS[0], "bend", "0: images of lines are lines"),
+        (PANELS[0], "off the singular vectors", "0: parallel to the basis U"),
+        (PANELS[1], "off the singular vectors", "0: parallel to the local basis U"),
+        (PANELS[1], "off a right angle", "0: orthogonal where they meet"),
+    ):
+        yield Identity(_quantity(panel, column), published, _angle(tables, panel, column), 1e-5)
 
 
-def draw(tables: Tables) -> Figure:
+def _positive_cases(tables: Tables) -> Iterator[Bound]:
+    """Angles that the figure shows as positive."""
+    for panel, column, published in (
+        (PANELS[1], "bend", "above 0: sub-manifolds are curves"),
+        (PANELS[2], "off a right angle", "above 0: lines along z, not V"),
+        (PANELS[3], "off a right angle", "above 0: a general decoder"),
+    ):
+        value = _angle(tables, panel, column)
+        yield Bound(_quantity(panel, column), published, estimate=(value, value, value), least=1.0, n=1)
+
+
+def _angle(tables: Tables, panel: str, column: str) -> float:
+    return float(tables["checks"].set_index("decoder")[column][panel])
+
+
+def _quantity(panel: str, column: str) -> str:
+    return f"{panel}: largest {'bend of a curve' if column == 'bend' else f'angle {column}'}, degrees"
+
+
+def plot(tables: Tables) -> Figure:
     """Lines in the latent plane above, their images below, singular bases as arrows."""
     curves, bases = tables["curves"], tables["bases"]
     titles = ["Linear f: along V", "Orthogonal f: along z", "Linear f: along z", "General f: along z"]
@@ -181,14 +191,22 @@ def draw(tables: Tables) -> Figure:
 FIGURE1 = Artefact(
     key="allen2024.figure1",
     title="Figure 1: lines along singular vectors, and along the axes of an orthogonal decoder",
-    claim="A linear decoder maps lines along its right singular vectors to lines along the left ones; a non-linear "
-    "one with orthogonal Jacobian maps axis-parallel lines to curves that are parallel to the local left singular "
-    "vectors and orthogonal where they meet (Fig. 1).",
-    criterion="Angles that the figure shows as zero are below 1e-5 degrees and those that it shows as positive above "
-    "one degree; the controls, lines along z of the linear decoder and of a general one, cross at angles more than "
-    "a degree off the right one.",
+    claims=(
+        Identities(
+            "Figure 1: a linear decoder maps lines along its right singular vectors to lines along the left "
+            "ones; one "
+            "with an orthogonal Jacobian maps axis-parallel lines to curves along the local left singular vectors, "
+            "orthogonal where they meet",
+            _zero_cases,
+        ),
+        Bounds(
+            "Figure 1, controls: the curves bend, and lines along other axes or of a general decoder do not meet at "
+            "right angles",
+            _positive_cases,
+            ours=True,
+        ),
+    ),
     presets={"smoke": Settings(lines=3, nodes=11), "laptop": Settings(), "full": Settings(nodes=1201)},
     measure=measure,
-    judge=judge,
-    draw=draw,
+    plot=plot,
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,10 +13,10 @@ from torch import Tensor
 
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import finding, logarithmic, trained
+from unseam.papers.allen2024._members import logarithmic, trained
 from unseam.papers.allen2024.figure2 import SCALES, _factors, _ratios
-from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
-from unseam.papers.ranks import spearman
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Bound, Bounds, rank_correlation
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
@@ -143,81 +144,50 @@ def _posteriors(settings: Settings, trials: list[Trial], mean: Tensor, variance:
     return pd.concat(parts, ignore_index=True)
 
 
-def judge(tables: Tables) -> Judgement:
-    """Growth of variance and overlap with β, order of scales, and how well decoders average."""
+def _growth_cases(tables: Tables) -> Iterator[Bound]:
+    """Rank correlations with β, one per seed."""
     members = tables["members"]
-    distances = [f"distance, {name}" for name in SCALES]
-    found = [_growing(members, "variance", "Var[z|x]", 1)]
-    found += [_growing(members, f"distance, {name}", f"overlap of posteriors, {name}", -1) for name in SCALES]
-    near, middle, far = (members[name] for name in distances)
-    ordered = torch.tensor(((near <= middle) & (middle <= far)).to_numpy()).double()
-    found.append(
-        _share(
-            "share of models whose posteriors overlap most for close neighbours, least across the large circle",
-            ordered,
-        )
+    columns = [("variance", "Var[z|x]", 1)]
+    columns += [(f"distance, {name}", f"overlap of posteriors, {name}", -1) for name in SCALES]
+    for column, words, sign in columns:
+        pairs = [np.stack([own["β"], sign * own[column]]) for _, own in members.groupby("seed")]
+        ranks = [float(rank_correlation(pair)) for pair in pairs]
+        yield Bound(f"rank correlation of β with {words}, over β", "1: grows with β", ranks, least=MONOTONE)
+
+
+def _order_cases(tables: Tables) -> Iterator[Bound]:
+    near, middle, far = (tables["members"][f"distance, {name}"] for name in SCALES)
+    ordered = (near <= middle) & (middle <= far)
+    words = (
+        "share of models whose posteriors overlap most for close neighbours, least across the large circle"
     )
-    kept = [f"kept, {name}" for name in SCALES]
-    ranks = _ranks([(own[distances], own[kept]) for _, own in members.groupby("seed")])
-    found.append(
-        finding(
-            "rank correlation of overlap with squared distance lost by reconstructions, over β and scales",
-            "1: what overlaps merges",
-            ranks,
-            bool((ranks >= MONOTONE).all()),
-        )
-    )
-    return Judgement((*found, *_averaging(members)))
+    yield Bound(words, "1", share=(int(ordered.sum()), len(ordered)), least=MONOTONE)
 
 
-def _growing(members: pd.DataFrame, column: str, words: str, sign: int) -> Finding:
-    ranks = sign * _ranks([(own["β"], own[column]) for _, own in members.groupby("seed")])
-    return finding(
-        f"rank correlation of β with {words}", "1: grows with β", ranks, bool((ranks >= MONOTONE).all())
-    )
+def _merging_cases(tables: Tables) -> Iterator[Bound]:
+    ranks = []
+    for _, own in tables["members"].groupby("seed"):
+        pair = [
+            own[[f"{what}, {name}" for name in SCALES]].to_numpy().ravel() for what in ("distance", "kept")
+        ]
+        ranks.append(float(rank_correlation(np.stack(pair))))
+    words = "rank correlation of overlap with squared distance lost by reconstructions, over β and scales"
+    yield Bound(words, "1: what overlaps merges", ranks, least=MONOTONE)
 
 
-def _ranks(pairs: list[tuple[Any, Any]]) -> Tensor:
-    """Rank correlation (pair,) of each pair of columns, or blocks of columns; none, so NaN, of constant ones."""
-    values = np.array([[part.to_numpy().ravel() for part in pair] for pair in pairs])
-    return torch.from_numpy(spearman(values.swapaxes(0, 1)))
-
-
-def _share(words: str, holds: Tensor) -> Finding:
-    share = float(holds.mean())
-    verdict = "reproduced" if share == 1 else "partly" if share >= MONOTONE else "not reproduced"
-    return Finding(words, "1", share, None, None, verdict)  # type: ignore[arg-type]
-
-
-def _averaging(members: pd.DataFrame) -> list[Finding]:
+def _average_cases(tables: Tables) -> Iterator[Bound]:
+    members = tables["members"]
     means = members.groupby("β")[["from the average", "from x"]].mean()
-    part = means["from the average"] / means["from x"]
-    worst = means["from the average"].idxmax()
-    values = torch.tensor(members[members["β"] == worst]["from the average"].to_numpy())
-    return [
-        finding(
-            f"mean squared distance of d(z) from the weighted average, over Var[x], at the worst β ({worst:g})",
-            "0",
-            values,
-            bool(values.mean() <= AVERAGE),
-        ),
-        Finding(
-            f"that distance over the one from the x whose posterior z comes from, at the worst β ({part.idxmax():g})",
-            "0",
-            float(part.max()),
-            None,
-            None,
-            "reproduced" if part.max() <= OWN else "not reproduced",
-            "at β = "
-            + ", ".join(
-                f"{beta:g}: {row['from the average']:.2g} of Var[x] from the average, {row['from x']:.2g} from x"
-                for beta, row in means.iterrows()
-            ),
-        ),
-    ]
+    worst, ratio = means["from the average"].idxmax(), means["from the average"] / means["from x"]
+    own = members[members["β"] == worst]["from the average"]
+    words = f"squared distance of d(z) from the weighted average, of Var[x], at the worst β ({worst:g})"
+    yield Bound(words, "0", own, most=AVERAGE)
+    at = members[members["β"] == ratio.idxmax()]
+    words = f"that distance over the one from the x whose posterior z comes from, at the worst β ({ratio.idxmax():g})"
+    yield Bound(words, "0", at["from the average"] / at["from x"], most=OWN)
 
 
-def draw(tables: Tables) -> Figure:
+def plot(tables: Tables) -> Figure:
     """Posteriors at a low and a higher β, one colour per circle; overlaps, and distances of the decoder, over β."""
     from matplotlib import colormaps
     from matplotlib.patches import Ellipse
@@ -261,20 +231,23 @@ def draw(tables: Tables) -> Figure:
 FIGURE2_RIGHT = Artefact(
     key="allen2024.figure2_right",
     title="Figure 2, right: posterior overlap at a low and a higher β",
-    claim="“As β increases, Var[x|z] and so Var[z|x] increase and posteriors of nearby data points increasingly "
-    "overlap. For z in overlap of {q(z|x_i)}, the decoder E[x|z] maps to a weighted average of {x_i}” (Fig. 2).",
-    criterion="For every seed the mean posterior variance, and the median overlap (Bhattacharyya coefficient) of close "
-    "neighbours, of points opposite on a small circle and of points opposite on the large one, have a rank correlation "
-    "with β of at least 0.9, and overlap one of at least 0.9 with the squared distance that reconstructions lose; in "
-    "every model closer pairs overlap more. At every β the decoder at z ~ q(z|x) lies within 1 % of the data's "
-    "variance of the average Σ q(z|x_i) x_i / Σ q(z|x_i), and at most a quarter as far from it as from x (mean "
-    "squares).",
+    claims=(
+        Bounds(
+            "Figure 2, right: as β increases, Var[z|x] increases and posteriors increasingly overlap",
+            _growth_cases,
+        ),
+        Bounds("Figure 2, right: posteriors of nearby data points overlap first", _order_cases),
+        Bounds("Figure 2, right: what overlaps is merged by reconstructions", _merging_cases),
+        Bounds(
+            "Figure 2, right: where posteriors overlap, the decoder maps to a weighted average of their data",
+            _average_cases,
+        ),
+    ),
     presets={
         "smoke": Settings(betas=(0.55, 2.2, 8.0, 60.0), seeds=1, steps=300, width=32, samples=32),
         "laptop": Settings(),
         "full": Settings(seeds=20, steps=20_000, batch_size=256, samples=2048),
     },
     measure=measure,
-    judge=judge,
-    draw=draw,
+    plot=plot,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,9 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import posterior_hessian, precision_error, pullback
 from unseam.models import VAE
-from unseam.papers.allen2024._members import finding, logarithmic, sample_images, sprite_trial, trained
-from unseam.papers.artefact import Artefact, Judgement, Workplace
+from unseam.papers.allen2024._members import logarithmic, sample_images, sprite_trial, trained
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.theory import optimal_precision
 from unseam.trial import Trial
 
@@ -162,54 +164,37 @@ def _entries(who: dict[str, Any], found: Tensor, optimum: Tensor) -> pd.DataFram
     return pd.concat(tables, ignore_index=True)
 
 
-def judge(tables: Tables) -> Judgement:
-    """Eq. 7 on and off the diagonal, for each likelihood and posterior."""
-    members, found = tables["members"], []
+def _groups(tables: Tables) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    members = tables["members"]
     for likelihood, name in LIKELIHOODS.items():
         own = members[members["likelihood"] == likelihood]
         straight, full = (own[own["posterior"] == posterior] for posterior in POSTERIORS)
-        found += [
-            finding(
-                f"{name}, {posterior} posterior: error of the diagonal of Σ⁻¹",
-                "0 (Eq. 7)",
-                part["diagonal"],
-                part["diagonal"].mean() <= 0.1,
-                f"correlation of logarithms {part['correlation of logarithms'].mean():.3f}; "
-                f"against the Hessian's mean over the posterior {part['diagonal, mean Hessian'].mean():.3g}",
+        yield name, straight, full
+
+
+def _diagonal_cases(tables: Tables) -> Iterator[Bound]:
+    for name, straight, full in _groups(tables):
+        for posterior, part in zip(POSTERIORS, (straight, full), strict=True):
+            words = f"{name}, {posterior} posterior: relative error of the diagonal of Σ⁻¹"
+            note = (
+                f"{part['diagonal, mean Hessian'].mean():.3g} against the Hessian's mean over the posterior"
             )
-            for posterior, part in zip(POSTERIORS, (straight, full), strict=True)
-        ]
-        turned = full["correlation off the diagonal"]
-        left, control = (part["size off the diagonal"] for part in (straight, full))
-        found += [
-            finding(
-                f"{name}, full posterior: correlation of Σ⁻¹ and I + DᵀA²D/β off the diagonal",
-                "1 (Eq. 7)",
-                turned,
-                turned.mean() >= 0.9,
-                "both scaled to a unit diagonal",
-            ),
-            finding(
-                f"{name}, diagonal posterior: mean size of I + DᵀA²D/β off its diagonal",
-                "0: driven to be diagonal",
-                left,
-                left.mean() <= control.mean() / 2,
-                f"full posterior: {control.mean():.3g}; both scaled to a unit diagonal",
-            ),
-        ]
-    whole = members[members["posterior"] == "full"].groupby("likelihood")[["whole", "whole, mean Hessian"]]
-    parts = [
-        f"{LIKELIHOODS[str(name)]} {row.iloc[0]:.3g} and {row.iloc[1]:.3g}"
-        for name, row in whole.mean().iterrows()
-    ]
-    return Judgement(
-        tuple(found),
-        "Full posteriors, error of the whole matrix by Eq. 7 and by the Hessian's mean over the posterior: "
-        f"{'; '.join(parts)}.",
-    )
+            yield Bound(words, "0", part["diagonal"], most=0.1, note=note)
 
 
-def draw(tables: Tables) -> Figure:
+def _off_diagonal_cases(tables: Tables) -> Iterator[Bound]:
+    for name, _, full in _groups(tables):
+        words = f"{name}, full posterior: correlation of Σ⁻¹ and I + DᵀA²D/β off the diagonal"
+        yield Bound(words, "1", full["correlation off the diagonal"], least=0.9)
+
+
+def _driven_cases(tables: Tables) -> Iterator[Order]:
+    for name, straight, full in _groups(tables):
+        words = f"{name}: size of I + DᵀA²D/β off its diagonal, diagonal less full posterior"
+        yield Order(words, straight["size off the diagonal"], full["size off the diagonal"])
+
+
+def plot(tables: Tables) -> Figure:
     """Entries of Σ⁻¹ against those of I + DᵀA²D/β: on the diagonal above, off it below."""
     entries = tables["entries"]
     titles = [f"{name}: {part}" for part in ("diagonal", "off the diagonal") for name in LIKELIHOODS.values()]
@@ -244,10 +229,11 @@ def draw(tables: Tables) -> Figure:
 OPTIMAL_PRECISION = Artefact(
     key="allen2024.optimal_precision",
     title="The posterior's precision is I + DᵀA²D/β on trained Gaussian and Bernoulli VAEs",
-    claim="At the optimum Σ_x⁻¹ = I + DᵀA²D/β, so that a diagonal posterior drives DᵀA²D to be diagonal (Eqs. 7, 8).",
-    criterion="For both likelihoods the diagonal of Σ⁻¹ is that of I + DᵀA²D/β up to a tenth (median over points), "
-    "under a full posterior entries off the diagonal correlate by at least 0.9 with those of I + DᵀA²D/β, and under "
-    "a diagonal one those are at most half as large as under the full one.",
+    claims=(
+        Bounds("Eq. 7: at the optimum Σ⁻¹ = I + DᵀA²D/β, on the diagonal", _diagonal_cases),
+        Bounds("Eq. 7: the same off the diagonal, under a full posterior", _off_diagonal_cases),
+        Orders("Eq. 8: a diagonal posterior drives DᵀA²D to be diagonal", _driven_cases),
+    ),
     presets={
         "smoke": Settings(
             resolution=8, positions=8, scales=4, width=24, latent=3, steps=100, seeds=2, points=32, hessians=2
@@ -265,6 +251,5 @@ OPTIMAL_PRECISION = Artefact(
         ),
     },
     measure=measure,
-    judge=judge,
-    draw=draw,
+    plot=plot,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,13 @@ from torch import Tensor, nn
 
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
-from unseam.papers.allen2024._members import dots, expansion, finding, sample_images, sprite_trial, trained
-from unseam.papers.artefact import Artefact, Judgement, Workplace
+from unseam.papers.allen2024._members import dots, expansion, sample_images, sprite_trial, trained
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
     from unseam.papers.artefact import Tables
@@ -112,73 +115,48 @@ def _terms(model: VAE, x: Tensor, noise: Tensor, *, limit: VAE | None = None) ->
     return found
 
 
-def judge(tables: Tables) -> Judgement:
-    """The limit of growing sharpness against ReLU, and the dropped term along training of smooth decoders."""
-    activations, sharpness = tables["activations"], tables["sharpness"].set_index("sharpness")
-    early, late = activations["steps"].min(), activations["steps"].max()
+def _of(tables: Tables, activation: str, steps: str, column: str) -> np.ndarray:
+    """Values per seed of an activation at the first or last record."""
+    rows = tables["activations"]
+    wanted = getattr(rows["steps"], steps)()
+    return rows[(rows["activation"] == activation) & (rows["steps"] == wanted)][column].to_numpy()
 
-    def of(activation: str, steps: int, column: str) -> np.ndarray:
-        own = activations[(activations["activation"] == activation) & (activations["steps"] == steps)]
-        return own[column].to_numpy()
 
-    least, most = sharpness.index.min(), sharpness.index.max()
-    distance, near = (sharpness.loc[[value], "distance from ReLU"].to_numpy() for value in (least, most))
-    last, whole = (sharpness.loc[[most], name].to_numpy() for name in TERMS[:2])
-    plain, dropped = (of("relu", late, name) for name in ("gap", "median dropped term"))
-    found = [
-        finding(
-            f"largest distance of the decoder at τ = {most:g} from the ReLU decoder, relative",
-            "0 as τ grows",
-            near,
-            (near < 0.01 * distance).all(),
-        ),
-        finding(
-            f"gap of the deterministic ELBO at τ = {most:g} over that of ReLU itself",
-            "1: the smooth decoder stands for the piece-wise linear one",
-            last / plain,
-            (abs(last / plain - 1) < 0.05).all(),
-        ),
-        finding(
-            "median size of the dropped term at ReLU, of the regularisation",
-            "0 almost everywhere (Eq. 6)",
-            dropped,
-            (dropped < 1e-9).all(),
-        ),
-        finding(
-            f"gap with all of H over gap without the dropped term, τ = {most:g}",
-            "below 1: abrupt changes are accounted for by the Taylor series",
-            whole / last,
-            (whole < last).all(),
-            "the second derivative is spikes of height τ on a part 1/τ of the points, which a series at one point "
-            "misses or overstates",
-        ),
-    ]
-    for activation in ("softplus", "tanh"):
-        ratio = of(activation, late, "dropped term") / of(activation, early, "dropped term")
-        found.append(
-            finding(
-                f"{activation} decoder: dropped term after training over that after {early} steps, each of "
-                "the regularisation",
-                "below 1: it vanishes as training progresses (A.2, point 2)",
-                ratio,
-                (ratio < 1).all(),
-                f"{int((ratio < 1).sum())} of {len(ratio)} seeds below 1",
-            )
-        )
-    mean = sharpness.groupby(level=0)[list(TERMS)].mean()
-    first, final = mean.iloc[0], mean.iloc[-1]
-    return Judgement(
-        tuple(found),
-        f"With τ from {least:g} to {most:g} the median dropped term goes from {first['median dropped term']:.2g} to "
-        f"{final['median dropped term']:.2g} of the regularisation, its mean from {first['dropped term']:.2g} to "
-        f"{final['dropped term']:.2g}: at large τ a few points carry all of it, so that mean is uncertain. The gap "
-        f"with all of H goes from {first['gap with all of H']:.2g} to {final['gap with all of H']:.2g}, without the "
-        f"dropped term from {first['gap']:.2g} to {final['gap']:.2g}. What carries over to ReLU is the argument "
-        "without the dropped term, at the price of ReLU's own gap.",
+def _sharpest(tables: Tables) -> tuple[float, pd.DataFrame, pd.DataFrame]:
+    rows = tables["sharpness"]
+    least, most = rows["sharpness"].min(), rows["sharpness"].max()
+    return most, rows[rows["sharpness"] == least], rows[rows["sharpness"] == most]
+
+
+def _limit_cases(tables: Tables) -> Iterator[Bound]:
+    most, first, last = _sharpest(tables)
+    ratio = last["distance from ReLU"].to_numpy() / first["distance from ReLU"].to_numpy()
+    yield Bound(
+        f"distance from the ReLU decoder at τ = {most:g}, of that at the smallest τ", "0", ratio, most=0.01
     )
+    gaps = last["gap"].to_numpy() / _of(tables, "relu", "max", "gap")
+    yield Bound(
+        f"gap of the deterministic ELBO at τ = {most:g}, of that of ReLU itself", "1", gaps, 0.95, 1.05
+    )
+    dropped = _of(tables, "relu", "max", "median dropped term")
+    yield Bound("median dropped term of ReLU, of the regularisation", "0 (Eq. 6)", dropped, most=1e-9)
 
 
-def draw(tables: Tables) -> Figure:
+def _series_cases(tables: Tables) -> Iterator[Order]:
+    most, _, last = _sharpest(tables)
+    words = f"gap with all of H less gap without the dropped term, τ = {most:g}"
+    note = "the second derivative is spikes of height τ at a share 1/τ of the points"
+    yield Order(words, last["gap with all of H"], last["gap"], paired=True, note=note)
+
+
+def _training_cases(tables: Tables) -> Iterator[Order]:
+    for activation in ("softplus", "tanh"):
+        late, early = (_of(tables, activation, end, "dropped term") for end in ("max", "min"))
+        words = f"{activation} decoder: dropped term of the regularisation, after training less at its start"
+        yield Order(words, late, early, paired=True)
+
+
+def plot(tables: Tables) -> Figure:
     """Gap and dropped term against sharpness, and the gap of decoders trained with each activation."""
     sharpness, activations = tables["sharpness"], tables["activations"]
     figure, axes = panels(
@@ -219,14 +197,11 @@ def draw(tables: Tables) -> Figure:
 PIECEWISE_LINEAR = Artefact(
     key="allen2024.piecewise_linear",
     title="A.3: piece-wise linear decoders against smooth ones in the Taylor argument",
-    claim="The Taylor argument holds for ReLU decoders since ReLU is the limit of softplus of growing sharpness τ: "
-    "abrupt changes of the derivative are then accounted for by the Taylor series, and the dropped term of Eq. 6 is "
-    "zero almost everywhere and vanishes as training progresses (A.2, A.3).",
-    criterion="With the weights of trained ReLU decoders and softplus of growing τ: the decoder and the gap of its "
-    "deterministic ELBO approach ReLU's (gap within 5 % at the largest τ); the dropped term of ReLU is zero at the "
-    "median point; the series with the whole Hessian has a smaller gap than without the dropped term at the largest "
-    "τ; and for smooth decoders the dropped term, relative to the regularisation, falls with training. All for every "
-    "seed.",
+    claims=(
+        Bounds("A.3: ReLU is the limit of softplus of growing sharpness τ, and so is its gap", _limit_cases),
+        Orders("A.3: abrupt changes of the derivative are accounted for by the Taylor series", _series_cases),
+        Orders("A.2: the dropped term vanishes as training progresses", _training_cases),
+    ),
     presets={
         "smoke": Settings(
             sharpness=(1.0, 100.0, 3000.0),
@@ -243,6 +218,8 @@ PIECEWISE_LINEAR = Artefact(
         "full": Settings(seeds=10, steps=10_000),
     },
     measure=measure,
-    judge=judge,
-    draw=draw,
+    plot=plot,
+    note="What carries over to ReLU is the argument without the dropped term, at the price of ReLU's own gap: at "
+    "large τ a "
+    "few points carry all of the dropped term.",
 )

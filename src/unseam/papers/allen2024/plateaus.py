@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,9 @@ from torch import Tensor
 
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import finding, trained
-from unseam.papers.artefact import Artefact, Judgement, Workplace
+from unseam.papers.allen2024._members import trained
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Order, Orders, Trends
 from unseam.theory import linear_vae, plateau_term
 from unseam.training import Ensemble
 from unseam.trial import Trial
@@ -154,68 +156,46 @@ def _terms() -> pd.DataFrame:
     return pd.DataFrame({"s": scale, "Eq. 5": paid, **errors})
 
 
-def judge(tables: Tables) -> Judgement:
-    """Plateaus with the fewest points against the most, and Eq. 14 against the terms of Eq. 5."""
-    from scipy.stats import spearmanr
-
+def _ends(tables: Tables) -> tuple[tuple[int, int], pd.DataFrame, pd.DataFrame]:
     table = tables["members"]
     counts = int(table["points"].min()), int(table["points"].max())
     few, many = (table[table["points"] == count] for count in counts)
-    flat, slope, gained = ((few[name], many[name]) for name in ("flat share", "slope at data", "elbo gained"))
-    mean = table.groupby("points")["flat share"].mean()
-    order = float(spearmanr(mean.index.to_numpy(), mean.to_numpy()).statistic)
-    wrong, missed = (tables["terms"][f"error, {form}"].abs().max() for form in ("corrected", "printed"))
-    found = (
-        finding(
-            f"share of the latent axis that is flat, {counts[0]} points",
-            f"near 1, and above that at {counts[1]} points",
-            flat[0],
-            flat[0].min() > flat[1].max() and flat[0].mean() >= 0.5,
-            f"at {counts[1]} points {flat[1].mean():.3f}",
-        ),
-        finding(
-            "rank correlation of that share with the number of points",
-            "negative: mitigated by more data",
-            order,
-            order <= -0.8,
-        ),
-        finding(
-            f"slope at data over its mean along the axis, {counts[0]} points",
-            "towards 0: stationary at data",
-            slope[0],
-            (slope[0] < 0.5).all(),
-        ),
-        finding(
-            f"slope at data over its mean along the axis, {counts[1]} points",
-            "towards 1: plateaus go away",
-            slope[1],
-            slope[1].between(0.8, 1.25, inclusive="neither").all(),
-        ),
-        finding(
-            f"nats that plateaus gain over the best line, {counts[0]} points",
-            f"above those at {counts[1]} points",
-            gained[0],
-            gained[0].mean() > gained[1].mean() and (gained[0] > 0).all(),
-            f"at {counts[1]} points {gained[1].mean():.3f}",
-        ),
-        finding(
-            "Eq. 14 corrected, −(β/2) log(1 + s²/(βσ²)): distance from the terms of Eq. 5 at the best Σ",
-            "0",
-            wrong,
-            wrong <= 1e-9,
-        ),
-        finding(
-            "Eq. 14 as printed: distance from the same, s up to 10",
-            "0, up to what does not affect optimisation",
-            missed,
-            missed <= 1e-9,
-            "trace and logarithm of Σ depend on S and are dropped; both fall with s, so plateaus follow from either",
-        ),
+    return counts, few, many
+
+
+def _few_cases(tables: Tables) -> Iterator[Bound]:
+    counts, few, _ = _ends(tables)
+    words = f"share of the latent axis that is flat, {counts[0]} points"
+    yield Bound(words, "near 1", few["flat share"], least=0.5)
+    words = f"slope at data over its mean along the axis, {counts[0]} points"
+    yield Bound(words, "towards 0: stationary at data", few["slope at data"], most=0.5)
+
+
+def _more_cases(tables: Tables) -> Iterator[Order]:
+    counts, few, many = _ends(tables)
+    for column, words in (("flat share", "flat share"), ("elbo gained", "nats gained over the best line")):
+        quantity = f"{words}, {counts[1]} points less {counts[0]} points"
+        yield Order(quantity, many[column], few[column])
+
+
+def _trend_cases(tables: Tables) -> Iterator[Curve]:
+    wide = tables["members"].pivot(index="points", columns="seed", values="flat share")
+    yield Curve(
+        "largest rise of the flat share with the number of points, of its range", "falls", wide.to_numpy()
     )
-    return Judgement(found)
 
 
-def draw(tables: Tables) -> Figure:
+def _equation_cases(form: str) -> Callable[[Tables], Iterator[Identity]]:
+    def cases(tables: Tables) -> Iterator[Identity]:
+        worst = float(tables["terms"][f"error, {form}"].abs().max())
+        words = "−(β/2) log(1 + s²/(βσ²))" if form == "corrected" else "as printed"
+        note = "" if form == "corrected" else "trace and logarithm of Σ depend on S; both decrease with s"
+        yield Identity(f"Eq. 14, {words}: distance from the terms of Eq. 5", "0", worst, 1e-9, note=note)
+
+    return cases
+
+
+def plot(tables: Tables) -> Figure:
     """One decoder for some numbers of points, and flat share and slope at data over all of them."""
     members, curves = tables["members"], tables["curves"]
     counts = sorted(members["points"].unique())
@@ -242,19 +222,23 @@ def draw(tables: Tables) -> Figure:
 PLATEAUS = Artefact(
     key="allen2024.plateaus",
     title="Plateaus of Eq. 14 (corrected) on few data points, and their going away with more",
-    claim="The ELBO falls with every singular value at the data, so a flexible decoder passes through data points with "
-    "zero gradient and jumps between plateaus, which is mitigated by more data (§4, Eq. 14).",
-    criterion="At least half of the latent axis (by prior mass) has less than a tenth of the mean slope with two "
-    "points, more than for any seed with the most points; the share falls with the number of points (rank correlation "
-    "at most −0.8); the slope at data is below half of the mean slope with two points and within 0.8 to 1.25 of it "
-    "with the most; plateaus gain more nats over the best line with two points than with the most. Eq. 14's term, "
-    "corrected and as printed, equals the terms of Eq. 5 that depend on S.",
+    claims=(
+        Bounds(
+            "§4: a flexible decoder passes through data points with zero gradient and jumps between plateaus",
+            _few_cases,
+        ),
+        Orders("§4: plateaus are mitigated by more data", _more_cases),
+        Trends("§4: the more data, the smaller the plateaus", _trend_cases),
+        Identities(
+            "Eq. 14 as printed equals the terms of the ELBO that depend on S", _equation_cases("printed")
+        ),
+        Identities("Eq. 14, corrected", _equation_cases("corrected"), ours=True),
+    ),
     presets={
         "smoke": Settings(points=(2, 100), seeds=2, steps=300, width=16, batch_size=32, nodes=201),
         "laptop": Settings(points=(2, 3, 5, 10, 30, 100, 300), seeds=3, width=32, steps=3000, batch_size=32),
         "full": Settings(seeds=20, steps=10_000),
     },
     measure=measure,
-    judge=judge,
-    draw=draw,
+    plot=plot,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,8 +12,9 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.independence import coupling, independence_test, log_density
 from unseam.papers.allen2024._decoders import Decoder, arc_coordinates, general, linear, polar, separable
-from unseam.papers.allen2024._members import finding, orthonormal
-from unseam.papers.artefact import Artefact, Judgement, Workplace
+from unseam.papers.allen2024._members import orthonormal
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Bound, Bounds, Identities, Identity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,55 +125,47 @@ def _shown(kind: str, arcs: Tensor) -> pd.DataFrame:
     return pd.DataFrame({"kind": kind, "first": arcs[:, 0].numpy(), "second": arcs[:, 1].numpy()})
 
 
-def judge(tables: Tables) -> Judgement:
-    """Gap between density and product of factors, and dependence of the components, for each kind of decoder."""
-    table, found = tables["decoders"], []
-    for kind, theorem in zip(KINDS, ("Thm. 1", "Eq. 9", "Thm. 2", "Thm. 2", "§3.2.3"), strict=True):
-        own = table[table["kind"] == kind]
-        gap, rejected = own["largest gap"], float((own["p-value"] <= LEVEL).mean())
-        orthogonal = kind not in (KINDS[1], KINDS[4])
-        found.append(
-            finding(
-                f"{kind} ({theorem}): largest gap between log-density and sum of log-factors",
-                "0" if orthogonal else "above 0",
-                gap,
-                (gap <= ZERO).all() if orthogonal else (gap > ZERO).all(),
-                f"in nats; coupling {own['coupling'].mean():.3g} on average",
-            )
-        )
-        # oblique axes of a linear map: the coordinates are independent, though their factors do not multiply
-        if kind == KINDS[1]:
-            continue
-        found.append(
-            finding(
-                f"{kind} ({theorem}): share of decoders whose components are found dependent at level {LEVEL:g}",
-                f"at most {LEVEL:g}, by chance" if orthogonal else "nearly all: at least 95 %",
-                rejected,
-                _by_chance(own) if orthogonal else rejected >= 0.95,
-                "orthogonal everywhere and injective, but ‖∂x/∂z₂‖ changes with z₁: the theorem needs norms that do "
-                "not couple"
-                if kind == KINDS[3]
-                else "",
-            )
-        )
-    return Judgement(
-        tuple(found),
-        "Components of Theorem 2 are measured as arc lengths along the sub-manifolds through each point: what "
-        "their densities, the factors of Eq. 13, are densities of. Orthogonality makes the factors multiply to "
-        "the density (gap 0); the factors belong to independent components only if no norm depends on a foreign "
-        "latent (coupling 0), which the proof takes from orthogonality and which orthogonality does not give.",
-    )
+def _parts(tables: Tables, *kinds: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    table = tables["decoders"]
+    for kind in kinds:
+        yield kind, table[table["kind"] == kind]
 
 
-def _by_chance(own: pd.DataFrame) -> bool:
-    """Whether at least so many rejections of independent components have a probability of 0.1 % or more."""
-    from scipy.stats import binom
+def _density_cases(*kinds: str) -> Callable[[Tables], Iterator[Identity]]:
+    def cases(tables: Tables) -> Iterator[Identity]:
+        for kind, own in _parts(tables, *kinds):
+            words = f"{kind}: largest gap between log-density and sum of log-factors, nats"
+            note = f"coupling {own['coupling'].mean():.3g} on average"
+            yield Identity(words, "0", float(own["largest gap"].max()), ZERO, n=len(own), note=note)
 
-    count = int((own["p-value"] <= LEVEL).sum())
-    return bool(binom.sf(count - 1, len(own), LEVEL) >= 1e-3)
+    return cases
 
 
-def draw(tables: Tables) -> Figure:
+def _independent_cases(*kinds: str) -> Callable[[Tables], Iterator[Bound]]:
+    """Rejections of independent components are a share of the level, up to a 95 % interval of so many decoders."""
+
+    def cases(tables: Tables) -> Iterator[Bound]:
+        for kind, own in _parts(tables, *kinds):
+            words = f"{kind}: share of decoders whose components are found dependent at level {LEVEL:g}"
+            rejected = int((own["p-value"] <= LEVEL).sum())
+            yield Bound(words, f"at most {LEVEL:g}, by chance", share=(rejected, len(own)), most=0.1)
+
+    return cases
+
+
+def _positive_cases(tables: Tables) -> Iterator[Bound]:
+    for kind, own in _parts(tables, KINDS[1], KINDS[4]):
+        words = f"{kind}: gap between log-density and sum of log-factors, median over decoders, nats"
+        yield Bound(words, "above 0", own["largest gap"], least=ZERO)
+
+
+def _dependent_cases(tables: Tables) -> Iterator[Bound]:
+    for kind, own in _parts(tables, KINDS[4]):
+        words = f"{kind}: share of decoders whose components are found dependent at level {LEVEL:g}"
+        yield Bound(words, "most", share=(int((own["p-value"] <= LEVEL).sum()), len(own)), least=0.5)
+
+
+def plot(tables: Tables) -> Figure:
     """Arc lengths of the two components at random points, for one decoder of each kind."""
     table, arcs = tables["decoders"], tables["arcs"]
     figure, axes = panels(list(KINDS), width=2.1, height=2.35)
@@ -200,20 +194,33 @@ def _short(value: float) -> str:
 PUSH_FORWARD = Artefact(
     key="allen2024.push_forward",
     title="Where the push-forward density factorises: linear, orthogonal and general decoders",
-    claim="The density that a decoder pushes onto its manifold factorises into statistically independent components "
-    "along the left singular vectors if it is linear (Eqs. 9–11, Theorem 1) or its Jacobian has orthogonal columns "
-    "everywhere (Eqs. 12, 13, Theorem 2), and not in general (§3.2.3).",
-    criterion="For linear decoders in the axes V and for orthogonal ones the log-factors sum to the log-density "
-    "within 1e-9 nats, and a permutation test at 1 % finds their components (arc lengths along the sub-manifolds) "
-    "dependent no oftener than chance; for linear decoders in other axes and for general decoders the gap is "
-    "positive, and the components of at least 95 % of the general ones are found dependent. "
-    "Theorem 2 as stated has to hold for orthogonal decoders with coupled norms too.",
+    claims=(
+        Identities(
+            "Theorems 1 and 2: the factors multiply to the density where the Jacobian has orthogonal columns",
+            _density_cases(KINDS[0], KINDS[2], KINDS[3]),
+        ),
+        Bounds("Theorem 1: components of a linear decoder are independent", _independent_cases(KINDS[0])),
+        Bounds(
+            "Theorem 2: components are independent wherever the Jacobian has orthogonal columns",
+            _independent_cases(KINDS[2], KINDS[3]),
+        ),
+        Bounds(
+            "§3.2.3: for other axes and general decoders the density does not factorise",
+            _positive_cases,
+            statistic="median",
+        ),
+        Bounds("§3.2.3: components of general decoders are dependent", _dependent_cases),
+    ),
     presets={
         "smoke": Settings(decoders=2, points=100, tested=200, permutations=99),
-        "laptop": Settings(),
+        "laptop": Settings(tested=2000),
         "full": Settings(decoders=50, tested=4000),
     },
     measure=measure,
-    judge=judge,
-    draw=draw,
+    plot=plot,
+    note="Components are measured as arc lengths along the sub-manifolds through each point, of which the "
+    "factors of Eq. 13 "
+    "are densities. Orthogonality makes the factors multiply to the density; they belong to independent "
+    "components only if no "
+    "norm ‖∂x/∂z_i‖ depends on another latent, which orthogonality alone does not give.",
 )

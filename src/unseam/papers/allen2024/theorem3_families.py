@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch import distributions as law
 from torch.nn import functional
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Bound, Bounds, Identities, Identity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,8 +29,8 @@ EQUAL, APART = 1e-9, 0.01
 IDENTITIES = ("normalisation", "mean", "variance", "gradient", "posterior", "constant")
 """Columns that are zero where the two models are the same."""
 SHOWN = (("Bernoulli", 2.0), ("Poisson", 2.0))
-TERMS = 2000
-"""Lattice points over which moments are summed; coefficients are looked at up to the 200th."""
+TERMS, NODES = 2000, 20_001
+"""Lattice points, or nodes of a quadrature, that moments are summed over."""
 
 LogProb = Callable[[Tensor, Tensor, float], Tensor]
 
@@ -49,11 +51,6 @@ class Settings:
     samples: int = 4
     latent_nodes: int = 401
     """Of the quadrature over a single latent that gives exact posteriors."""
-    data_nodes: int = 20_001
-    """Of the quadrature over continuous data that gives moments."""
-    outputs: int = 9
-    """Values of the decoder's output at which moments are compared."""
-    seed: int = 0
 
 
 class Family(NamedTuple):
@@ -71,8 +68,7 @@ class Family(NamedTuple):
     support: Literal["reals", "positive", "counts", "shares"]
     ratio: Callable[[Tensor, float], Tensor] | None = None
     """c_{k+1}/c_k of those coefficients at λ, on a lattice."""
-    draws: int = 1
-    """Of which ``shares`` are the shares; the lattice of counts is that of whole numbers."""
+    draws: int = 1  # of which shares are the shares
     classes: int = 0
     """0 where one number is one data dimension."""
 
@@ -82,70 +78,41 @@ class Family(NamedTuple):
         return (self.classes,) if self.classes else ()
 
 
-def _gaussian(variance: float) -> LogProb:
-    def log_prob(x: Tensor, mean: Tensor, index: float) -> Tensor:
-        return -(index * (x - mean).square() / variance + math.log(2 * math.pi * variance / index)) / 2
-
-    return log_prob
-
-
 def _gamma(shape: float) -> LogProb:
-    def log_prob(x: Tensor, log_mean: Tensor, index: float) -> Tensor:
-        k = shape * index
-        rate = math.log(k) - log_mean
-        return k * rate + (k - 1) * x.log() - rate.exp() * x - math.lgamma(k)
-
-    return log_prob
+    return lambda x, log_mean, index: law.Gamma(shape * index, shape * index * (-log_mean).exp()).log_prob(x)
 
 
-def _inverse_gaussian(shape: float) -> LogProb:
-    def log_prob(x: Tensor, log_mean: Tensor, index: float) -> Tensor:
-        k = shape * index
-        away = (x * torch.exp(-log_mean) - 1).square() / x
-        return (math.log(k / (2 * math.pi)) - 3 * x.log() - k * away) / 2
-
-    return log_prob
+def _inverse_gaussian(x: Tensor, log_mean: Tensor, index: float) -> Tensor:
+    """Of shape 3."""
+    away = (x * (-log_mean).exp() - 1).square() / x
+    return (math.log(3 * index / (2 * math.pi)) - 3 * x.log() - 3 * index * away) / 2
 
 
-def _poisson(x: Tensor, log_mean: Tensor, index: float) -> Tensor:
-    count = index * x
-    return count * (math.log(index) + log_mean) - index * log_mean.exp() - torch.lgamma(count + 1)
+def _shares(name: str, draws: int, classes: int) -> Family:
+    """Shares of classes among some draws; its coefficients are those of one class against the rest."""
 
-
-def _negative_binomial(size: float) -> LogProb:
-    def log_prob(x: Tensor, logits: Tensor, index: float) -> Tensor:
-        count, r = index * x, size * index
-        chosen = torch.lgamma(count + r) - torch.lgamma(count + 1) - math.lgamma(r)
-        return chosen + count * functional.logsigmoid(logits) + r * functional.logsigmoid(-logits)
-
-    return log_prob
-
-
-def _multinomial(draws: int) -> LogProb:
     def log_prob(x: Tensor, logits: Tensor, index: float) -> Tensor:
         count = draws * index * x
         chosen = math.lgamma(draws * index + 1) - torch.lgamma(count + 1).sum(-1)
         return chosen + (count * logits.log_softmax(-1)).sum(-1)
 
-    return log_prob
-
-
-def _shares(name: str, draws: int, classes: int) -> Family:
-    """Shares of classes among some draws; its coefficients are those of one class against the rest."""
-    return Family(
-        name, _multinomial(draws), "shares", lambda k, index: (draws * index - k) / (k + 1), draws, classes
-    )
+    return Family(name, log_prob, "shares", lambda k, index: (draws * index - k) / (k + 1), draws, classes)
 
 
 FAMILIES = (
-    Family("Gaussian", _gaussian(0.5), "reals"),
+    Family("Gaussian", lambda x, mean, index: law.Normal(mean, math.sqrt(0.5 / index)).log_prob(x), "reals"),
     Family("exponential", _gamma(1.0), "positive"),
     Family("gamma, shape 3", _gamma(3.0), "positive"),
-    Family("inverse Gaussian", _inverse_gaussian(3.0), "positive"),
-    Family("Poisson", _poisson, "counts", lambda k, index: index / (k + 1)),
+    Family("inverse Gaussian", _inverse_gaussian, "positive"),
+    Family(
+        "Poisson",
+        lambda x, log_mean, index: law.Poisson(index * log_mean.exp()).log_prob(index * x),
+        "counts",
+        lambda k, index: index / (k + 1),
+    ),
     Family(
         "negative binomial, r = 3",
-        _negative_binomial(3.0),
+        lambda x, logits, index: law.NegativeBinomial(3 * index, logits=logits).log_prob(index * x),
         "counts",
         lambda k, index: (3 * index + k) / (k + 1),
     ),
@@ -161,7 +128,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
     rows = []
     for number, family in enumerate(FAMILIES):
-        random = torch.Generator().manual_seed(settings.seed + number)
+        random = torch.Generator().manual_seed(number)
         models, line = _networks(family, settings, random), _line(family, settings, random)
         x = _data(family, (settings.batch, settings.data), random)
         moved = [part.to(place.device) for part in (x, *models)]
@@ -169,10 +136,10 @@ def measure(settings: Settings, place: Workplace) -> Tables:
             row: dict[str, Any] = {"family": family.name, "β": beta, "whole κ": beta in settings.whole}
             row |= _exists(family, x, 1 / beta)
             row |= {"control": float(_gradients(family, settings, moved, beta, 1.0).min())}
-            row |= {"tempered": _tempered(family, settings, beta)}
+            row |= {"tempered": _tempered(family, beta)}
             row |= dict.fromkeys(IDENTITIES, math.nan)
             if row["least mass"] >= -EQUAL:
-                row |= _moments(family, settings, 1 / beta)
+                row |= _moments(family, 1 / beta)
                 if row["in support"] == 1:
                     row["gradient"] = float(_gradients(family, settings, moved, beta, 1 / beta).max())
                     row |= _posteriors(family, x.to(place.device), line.to(place.device), beta)
@@ -258,10 +225,8 @@ def _exists(family: Family, x: Tensor, index: float) -> dict[str, float]:
         return {"least mass": 0.0, "in support": 1.0}
     count = family.draws * index * x
     on = ((count - count.round()).abs() <= EQUAL).reshape(*x.shape[:2], -1).all(-1)
-    return {
-        "least mass": float(_coefficients(family, index, 200).min()),
-        "in support": float(on.double().mean()),
-    }
+    least = float(_coefficients(family, index, 200).min())
+    return {"least mass": least, "in support": float(on.double().mean())}
 
 
 def _coefficients(family: Family, index: float, terms: int) -> Tensor:
@@ -270,15 +235,15 @@ def _coefficients(family: Family, index: float, terms: int) -> Tensor:
     return torch.cat([torch.ones(1, dtype=torch.float64), ratios.cumprod(0)])
 
 
-def _nodes(family: Family, settings: Settings, index: float) -> tuple[Tensor, Tensor]:
+def _nodes(family: Family, index: float) -> tuple[Tensor, Tensor]:
     """Points x (node, *event) of the support at index λ, and the logarithms of their weights (node,)."""
     if family.support == "reals":
-        x = torch.linspace(-60, 60, settings.data_nodes, dtype=torch.float64)
-        return x, torch.full_like(x, math.log(120 / (settings.data_nodes - 1)))
+        x = torch.linspace(-60, 60, NODES, dtype=torch.float64)
+        return x, torch.full_like(x, math.log(120 / (NODES - 1)))
     if family.support == "positive":
         # a gamma of shape 1/4 has e^-40 of its mass below e^-160
-        log_x = torch.linspace(-160, 12, settings.data_nodes, dtype=torch.float64)
-        return log_x.exp(), log_x + math.log(172 / (settings.data_nodes - 1))
+        log_x = torch.linspace(-160, 12, NODES, dtype=torch.float64)
+        return log_x.exp(), log_x + math.log(172 / (NODES - 1))
     if family.support == "counts":
         x = torch.arange(TERMS, dtype=torch.float64) / index
     else:
@@ -288,9 +253,9 @@ def _nodes(family: Family, settings: Settings, index: float) -> tuple[Tensor, Te
     return x, torch.zeros(len(x), dtype=torch.float64)
 
 
-def _outputs(family: Family, settings: Settings) -> Tensor:
+def _outputs(family: Family) -> Tensor:
     """Values (output, *event) of the decoder at which moments are taken."""
-    values = torch.linspace(-1.5, 1.0, settings.outputs, dtype=torch.float64)
+    values = torch.linspace(-1.5, 1.0, 9, dtype=torch.float64)
     return (
         torch.stack([values * (place + 1) for place in range(family.classes)], -1)
         if family.classes
@@ -307,12 +272,12 @@ def _mean_variance(x: Tensor, log_mass: Tensor) -> tuple[Tensor, Tensor]:
     return mean, (mass[..., None] * away.square()).sum(0)
 
 
-def _moments(family: Family, settings: Settings, index: float) -> dict[str, float]:
+def _moments(family: Family, index: float) -> dict[str, float]:
     """Whether masses at λ sum to one, and mean and variance are those of λ = 1 times 1 and 1/λ."""
-    outputs = _outputs(family, settings)
+    outputs = _outputs(family)
     found = []
     for value in (1.0, index):
-        x, log_weight = _nodes(family, settings, value)
+        x, log_weight = _nodes(family, value)
         log_mass = family.log_prob(x[:, None], outputs, value) + log_weight[:, None]
         found.append((log_mass.logsumexp(0), *_mean_variance(x, log_mass)))
     (_, mean, variance), (total, other_mean, other_variance) = found
@@ -323,10 +288,10 @@ def _moments(family: Family, settings: Settings, index: float) -> dict[str, floa
     }
 
 
-def _tempered(family: Family, settings: Settings, beta: float) -> float:
+def _tempered(family: Family, beta: float) -> float:
     """Largest relative distance of the variance of p^{1/β}, made to sum to one, from β times that of p."""
-    x, log_weight = _nodes(family, settings, 1.0)
-    log_density = family.log_prob(x[:, None], _outputs(family, settings), 1.0)
+    x, log_weight = _nodes(family, 1.0)
+    log_density = family.log_prob(x[:, None], _outputs(family), 1.0)
     plain, tempered = (
         _mean_variance(x, log_density / power + log_weight[:, None])[1] for power in (1.0, beta)
     )
@@ -347,38 +312,24 @@ def _masses() -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def judge(tables: Tables) -> Judgement:
-    """Two findings per family, of β = 1/κ and of other β, and the control."""
-    table = tables["families"]
-    found = []
-    for name, own in table.groupby("family", sort=False):
-        for whole, part in ((True, own[own["whole κ"]]), (False, own[~own["whole κ"]])):
+def _family_cases(whole: bool) -> Callable[[Tables], Iterator[Identity]]:
+    """Share of β at which no VAE of variance βσ² has the objective of the β-VAE, by family."""
+
+    def cases(tables: Tables) -> Iterator[Identity]:
+        for name, own in tables["families"].groupby("family", sort=False):
+            part = own[own["whole κ"] == whole]
             holds = _equal(part)
-            verdict = "reproduced" if holds.all() else "partly" if holds.any() else "not reproduced"
-            found.append(
-                Finding(
-                    f"{name}: share of β ({', '.join(f'{beta:g}' for beta in part['β'])}) at which a VAE of variance "
-                    f"βσ² has {'the objective of the β-VAE' if whole else 'it too, κ = 1/β not being whole'}",
-                    "1",
-                    float(holds.mean()),
-                    None,
-                    None,
-                    verdict,  # type: ignore[arg-type]
-                    _witness(part, holds),
-                )
+            said = (
+                f"{name}, β = {', '.join(f'{beta:g}' for beta in part['β'])}: share without an equivalent VAE"
             )
-    control = table["control"].min()
-    found.append(
-        Finding(
-            "control: least relative distance of the β-VAE's gradient from that of a VAE of unchanged variance",
-            "above 0",
-            float(control),
-            None,
-            None,
-            "reproduced" if control > APART else "not reproduced",
-        )
-    )
-    return Judgement(tuple(found), _note(table))
+            yield Identity(said, "0", float(1 - holds.mean()), 0.0, n=len(part), note=_witness(part, holds))
+
+    return cases
+
+
+def _control_cases(tables: Tables) -> Iterator[Bound]:
+    words = "distance of the β-VAE's gradient from that of a VAE of unchanged variance, relative"
+    yield Bound(words, "above 0", tables["families"]["control"], least=APART)
 
 
 def _equal(part: pd.DataFrame) -> pd.Series:
@@ -392,8 +343,7 @@ def _equal(part: pd.DataFrame) -> pd.Series:
 
 def _witness(part: pd.DataFrame, holds: pd.Series) -> str:
     if holds.all():
-        worst = part[list(IDENTITIES)].max()
-        return f"identities hold within {worst.max():.1g} (gradients {worst['gradient']:.1g})"
+        return f"identities hold within {part[list(IDENTITIES)].max().max():.1g}"
     said = []
     for _, row in part[~holds].iterrows():
         if row["least mass"] < -EQUAL:
@@ -407,21 +357,7 @@ def _witness(part: pd.DataFrame, holds: pd.Series) -> str:
     return "; ".join(said)
 
 
-def _note(table: pd.DataFrame) -> str:
-    least = table[table["family"] != "Gaussian"].groupby("family")["tempered"].max().min()
-    gaussian = table[table["family"] == "Gaussian"]["tempered"].max()
-    return (
-        "Var[x|z] = σ² is read as a function of z; βσ² is then that of an exponential dispersion model of index 1/β. "
-        "Every family has it at 1/β = κ draws, which is the paper's argument. At other β the continuous families have "
-        "it; counts have it on multiples of β, where data are not; shares of n draws have it only where n/β is whole, "
-        "on multiples of β/n. No likelihood helps Bernoulli pixels at β > 1: p(1 − p) is the largest variance of any "
-        "variable in [0, 1] of mean p. Read as a temperature, p^(1/β) made to sum to one has the variance βσ² for "
-        f"Gaussians (within {gaussian:.1g}), and is off by {100 * least:.0f} % or more, at some β and mean, for every "
-        "other family."
-    )
-
-
-def draw(tables: Tables) -> Figure:
+def plot(tables: Tables) -> Figure:
     """Which families have an equivalent VAE at which β, and the masses of two that have none."""
     table, masses = tables["families"], tables["masses"]
     figure, axes = panels(
@@ -467,20 +403,31 @@ def draw(tables: Tables) -> Figure:
 THEOREM3_FAMILIES = Artefact(
     key="allen2024.theorem3_families",
     title="Theorem 3 for further exponential families",
-    claim="“If the likelihood is of exponential family form, a β-VAE with Var[x|z] = σ² is equivalent to a VAE with "
-    "Var[x|z] = βσ²” (Theorem 3); multiplying the likelihood by κ is “as though each [observation] were made κ times”.",
-    criterion="For Gaussian, exponential, gamma, inverse Gaussian, Poisson, negative binomial, Bernoulli, binomial and "
-    "categorical likelihoods, at β = 1/κ and at other β: a likelihood with the same mean and β times the variance "
-    "exists (its masses are not negative) and gives every item a positive probability; moments, gradients of the "
-    "objective in decoder and posterior, exact posteriors, and evidences up to a constant of the data are then those "
-    "of the β-VAE within 1e-9, for every random decoder. The gradient of a VAE of unchanged variance differs by more "
-    "than 1 %.",
+    claims=(
+        Identities(
+            "Theorem 3: “as though each were made κ times”: at β = 1/κ a VAE of κ draws has the objective of the "
+            "β-VAE, for "
+            "any exponential family",
+            _family_cases(True),
+        ),
+        Identities(
+            "Theorem 3: at every β, a β-VAE with Var[x|z] = σ² is equivalent to a VAE with Var[x|z] = βσ², for any "
+            "exponential family",
+            _family_cases(False),
+        ),
+        Bounds("Control: a VAE of unchanged variance has another gradient", _control_cases, ours=True),
+    ),
     presets={
         "smoke": Settings(models=2, batch=4, samples=2, latent_nodes=101),
         "laptop": Settings(),
-        "full": Settings(models=256, batch=64, data=8, hidden=32, outputs=33),
+        "full": Settings(models=256, batch=64, data=8, hidden=32),
     },
     measure=measure,
-    judge=judge,
-    draw=draw,
+    plot=plot,
+    note="Var[x|z] = βσ² is read as that of an exponential dispersion model of index 1/β. At β = 1/κ every "
+    "family has it. "
+    "At other β the continuous families have it; counts have it on multiples of β, where data are not; shares of "
+    "n draws only "
+    "where n/β is whole. No likelihood serves Bernoulli pixels at β > 1: p(1 − p) is the largest variance in [0, "
+    "1] at mean p.",
 )

@@ -3,10 +3,14 @@
 from unseam.papers.artefact import Artefact
 from unseam.papers.rolinek2019.along import ALONG
 from unseam.papers.rolinek2019.convention import CONVENTION
-from unseam.papers.rolinek2019.figure3 import FIGURE3, FORETOLD
+from unseam.papers.rolinek2019.definition1 import DEFINITION1
+from unseam.papers.rolinek2019.figure1 import FIGURE1
+from unseam.papers.rolinek2019.figure2 import FIGURE2
+from unseam.papers.rolinek2019.figure3 import FIGURE3, PREDICTED
 from unseam.papers.rolinek2019.figure_s4 import FIGURE_S4
 from unseam.papers.rolinek2019.maps import MAPS
 from unseam.papers.rolinek2019.partition import PARTITION
+from unseam.papers.rolinek2019.pca import PCA
 from unseam.papers.rolinek2019.propositions import PROPOSITIONS
 from unseam.papers.rolinek2019.table1 import TABLE1
 from unseam.papers.rolinek2019.table2 import TABLE2
@@ -17,18 +21,22 @@ from unseam.papers.rolinek2019.worked_example import WORKED_EXAMPLE
 __all__ = ["ARTEFACTS"]
 
 ARTEFACTS: tuple[Artefact, ...] = (
+    FIGURE1,
+    FIGURE2,
     PROPOSITIONS,
     THEOREM2,
     WORKED_EXAMPLE,
+    *DEFINITION1,
     *TABLE1,
     *TABLE2,
     *CONVENTION,
     MAPS,
     PARTITION,
     FIGURE3,
-    FORETOLD,
+    PREDICTED,
     ALONG,
     *FIGURE_S4,
     TABLE_S4,
     FIGURE_S5,
+    PCA,
 )

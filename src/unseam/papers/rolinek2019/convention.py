@@ -1,16 +1,18 @@
-"""Which convention of loss and batch size gives Table 2's DtO on synthetic data."""
+"""Beyond rolinek2019: which scale of the loss and batch size give Table 2's DtO on synthetic data."""
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Judgement, Workplace
-from unseam.papers.rolinek2019.cells import CELL_RULE, cell
-from unseam.papers.rolinek2019.runs import followed, last
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Row, Values
+from unseam.papers.rolinek2019.along import plot_curve
+from unseam.papers.rolinek2019.runs import last, run_column
 from unseam.papers.rolinek2019.setups import (
+    BETA,
     LINEAR,
     LINEAR_FAMILY,
     NAMES,
@@ -29,12 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CONVENTION"]
 
-PRINTED = {"linear": 1e-4, "nonlinear": 1e-3}
 LOSSES = {
     "linear": {0.5: "half the sum of squares", 1.0: "sum of squares (Eq. 11)", 3.0: "mean of squares"},
     "nonlinear": {0.5: "half the sum of squares", 1.0: "sum of squares (Eq. 11)", 6.0: "mean of squares"},
 }
-"""Adam does not see a factor before the whole loss, so each loss is Eq. 11 with so many times the printed β."""
+"""Adam is invariant to a factor before the loss, so each loss is Eq. 11 with so many times the printed β."""
 
 
 @dataclass(frozen=True)
@@ -45,51 +46,35 @@ class Settings:
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
-    """Train every combination and follow its distance to orthogonality."""
+    """Distance to orthogonality of every combination along training."""
     import pandas as pd
 
-    parts = [followed(setup, "β-VAE", place) for setup in settings.setups]
+    world = settings.setups[0].base.world
+    parts = {setup.base.batch_size: run_column(setup, "β-VAE", place) for setup in settings.setups}
     members = pd.concat(
-        [
-            part.members.assign(batch=setup.batch_size)
-            for part, setup in zip(parts, settings.setups, strict=True)
-        ],
-        ignore_index=True,
+        [part.members.assign(batch=batch) for batch, part in parts.items()], ignore_index=True
     )
-    world = settings.setups[0].world
-    members["loss"] = (members["beta"] / PRINTED[world]).round(6).map(LOSSES[world])
-    members = members.dropna(subset="loss")
-    trainings = pd.concat([part.trainings for part in parts], ignore_index=True)
-    return {"members": members, "trainings": trainings}
+    members["loss"] = (members["beta"] / BETA[world]).round(6).map(LOSSES[world])
+    shown = members.dropna(subset="loss")[["column", "batch", "loss", "seed", "epoch", "dto"]]
+    trainings = pd.concat([part.trainings for part in parts.values()], ignore_index=True)
+    return {"members": shown, "trainings": trainings}
 
 
-def judge(tables: Tables) -> Judgement:
+def conventions(tables: Tables) -> Iterator[Row]:
     """Every combination against the published cell."""
-    world, ends = tables["trainings"]["world"].iloc[0], last(tables["members"])
-    found = [
-        cell(
-            f"batches of {batch}, {words}: DtO",
-            DTO[world]["β-VAE"],
-            ends[(ends["batch"] == batch) & (ends["loss"] == words)]["dto"],
-        )
-        for batch in ends["batch"].unique()
-        for words in LOSSES[world].values()
-    ]
-    return Judgement(tuple(found))
+    world = str(tables["trainings"]["world"].iloc[0])
+    for batch, runs in tables["members"].groupby("batch"):
+        for loss, own in last(runs).groupby("loss", sort=False):
+            yield Row(f"DtO, {loss}, batches of {batch}", DTO[world], {"β-VAE": own["dto"]})
 
 
-def draw(tables: Tables) -> Figure:
+def plot(tables: Tables) -> Figure:
     """Distance to orthogonality along training, mean and quartiles over runs."""
-    members = tables["members"]
-    batches = sorted(members["batch"].unique())
-    figure, axes = panels([f"DtO, batches of {batch}" for batch in batches], width=3.2, height=2.5)
-    for panel, batch in zip(axes, batches, strict=True):
-        part = members[members["batch"] == batch]
-        for (words, runs), colour in zip(part.groupby("loss", sort=False), COLOURS, strict=False):
-            curve = runs.groupby("epoch")["dto"]
-            low, high = curve.quantile(0.25), curve.quantile(0.75)
-            panel.fill_between(low.index, low, high, color=colour, alpha=0.15, linewidth=0)
-            panel.plot(curve.mean().index, curve.mean(), "o-", color=colour, markersize=3, label=words)
+    each = tables["members"].groupby("batch")
+    figure, axes = panels([f"DtO, batches of {batch}" for batch, _ in each], width=3.2, height=2.5)
+    for panel, (_, part) in zip(axes, each, strict=True):
+        for (loss, runs), colour in zip(part.groupby("loss", sort=False), COLOURS, strict=False):
+            plot_curve(panel, runs.groupby("epoch")["dto"], colour, str(loss))
         panel.set_xscale("log")
         panel.set_xlabel("epochs", fontsize=8)
         panel.set_ylim(bottom=0)
@@ -98,26 +83,33 @@ def draw(tables: Tables) -> Figure:
 
 
 def _at(setup: Setup, batch_size: int) -> Setup:
-    betas = tuple(PRINTED[setup.world] * scale for scale in LOSSES[setup.world])
-    return dataclasses.replace(setup, betas=betas, batch_size=batch_size, columns=("β-VAE",))
+    """The same number of epochs in batches of another size."""
+    world, steps = setup.base.world, setup.base.steps * setup.base.batch_size // batch_size
+    betas = tuple(BETA[world] * scale for scale in LOSSES[world])
+    return setup.replace(betas=betas, batch_size=batch_size, steps=steps, columns=("β-VAE",))
 
 
 def _artefact(setup: Setup, family: Setup) -> Artefact:
-    said, batch = DTO[setup.world]["β-VAE"], quick(setup).batch_size
+    world, batch = setup.base.world, quick(setup).base.batch_size
+    said = DTO[world]["β-VAE"]
     return Artefact(
-        key=f"rolinek2019.convention_{setup.world}",
-        title=f"{NAMES[setup.world]}: what loss scale and batch size do to Table 2's {said.mean:.2f}",
-        claim=f"After 600 epochs the β-VAE's DtO is {said} (Table 2); neither the loss's scale nor the batch size is "
-        "stated.",
-        criterion=f"{CELL_RULE} Each convention is judged by itself.",
+        key=f"rolinek2019.convention_{world}",
+        title=f"Beyond the paper, {NAMES[world]}: scale of the loss and batch size against Table 2's DtO",
+        claims=(
+            Values(
+                f"Table 2's DtO of β-VAE on {NAMES[world]}, {said}, under each scale of the loss and batch size",
+                conventions,
+                ours=True,
+            ),
+        ),
         presets={
             "smoke": Settings((_at(smoke(setup), 20), _at(smoke(setup), 40))),
             "laptop": Settings((_at(quick(setup), batch // 2), _at(quick(setup), batch))),
             "full": Settings((family, _at(setup, 100))),
         },
         measure=measure,
-        judge=judge,
-        draw=draw,
+        plot=plot,
+        note="Neither the scale of the loss nor the batch size is stated.",
     )
 
 

@@ -1,21 +1,18 @@
-"""Figure 3 of rolinek2019, and which measure without labels foretells the score best."""
+"""Figure 3 of rolinek2019, and which measures without labels predict the score."""
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Judgement, Scale, Workplace
-from unseam.papers.ranks import centred_ranks, correlation, spearman
-from unseam.papers.rolinek2019.cells import correlated, resampled
-from unseam.papers.rolinek2019.measures import SCORE
-from unseam.papers.rolinek2019.runs import at_beta, followed, last
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Correlation, Correlations
+from unseam.papers.measures import SCORE
+from unseam.papers.rolinek2019.runs import at_beta, last, run_column
 from unseam.papers.rolinek2019.setups import (
-    JUDGED,
+    BETA,
     LINEAR,
     LINEAR_FAMILY,
     NAMES,
@@ -34,12 +31,12 @@ if TYPE_CHECKING:
 
     from unseam.papers.artefact import Tables
 
-__all__ = ["FIGURE3", "FORETOLD"]
+__all__ = ["FIGURE3", "PREDICTED"]
 
 MEASURES = {
     "dto": "DtO",
     "dto_active": "DtO over active latents",
-    "dto_weighted": "DtO, likelihood-weighted",
+    "dto_weighted": "likelihood-weighted DtO",
     "gap": "Hadamard gap",
     "cosine": "cosine",
 }
@@ -47,102 +44,81 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Restarts of β-VAEs, which β of each, and after which epochs."""
+    """Restarts of β-VAEs, and after which epochs."""
 
     setups: tuple[Setup, ...]
-    betas: tuple[float, ...]
     epochs: tuple[int, ...] = ()
 
 
 def measure_figure(settings: Settings, place: Workplace) -> Tables:
     """Restarts at each number of epochs."""
-    part = followed(settings.setups[0], "β-VAE", place)
-    members = at_beta(part.members, settings.betas[0])
-    return {
-        "members": members[members["epoch"].round().isin(settings.epochs)],
-        "trainings": part.trainings,
-    }
+    (setup,) = settings.setups
+    part = run_column(setup, "β-VAE", place)
+    members = at_beta(part.members, BETA[setup.base.world])
+    shown = members[members["epoch"].round().isin(settings.epochs)]
+    return {"members": shown[["seed", "epoch", "dto", SCORE]], "trainings": part.trainings}
 
 
-def judge_figure(tables: Tables) -> Judgement:
-    """Score against DtO over restarts, at each number of epochs and over all."""
+def correlations(tables: Tables) -> Iterator[Correlation]:
+    """Score against DtO over restarts, over all numbers of epochs and at each."""
     members = tables["members"]
-    words = "all epochs: rank correlation of DtO and score"
-    whole = correlated(words, members["dto"], members[SCORE], groups=members["seed"])
-    many, times = members["seed"].nunique(), members["epoch"].nunique()
-    found = [whole._replace(note=f"{many} runs, {times} times each, drawn together")]
-    for epoch, runs in members.groupby("epoch"):
-        words = f"{epoch:.0f} epochs: rank correlation of DtO and score"
-        found.append(correlated(words, runs["dto"], runs[SCORE]))
-    return Judgement(tuple(found))
+    runs = members["seed"].nunique()
+    note = f"{runs} runs at {members['epoch'].nunique()} times, drawn together"
+    both = members["dto"], members[SCORE]
+    yield Correlation("DtO and score, all epochs", *both, groups=members["seed"], note=note)
+    for epoch, part in members.groupby("epoch"):
+        yield Correlation(f"DtO and score, {epoch:.0f} epochs", part["dto"], part[SCORE])
 
 
-def measure_foretold(settings: Settings, place: Workplace) -> Tables:
+def measure_predicted(settings: Settings, place: Workplace) -> Tables:
     """Restarts at the end of training, on every data set."""
     import pandas as pd
 
-    parts = [followed(setup, "β-VAE", place) for setup in settings.setups]
-    members = pd.concat(
-        [
-            last(at_beta(part.members, beta)).assign(world=setup.world)
-            for part, setup, beta in zip(parts, settings.setups, settings.betas, strict=True)
-        ],
-        ignore_index=True,
-    )
+    parts = {setup.base.world: run_column(setup, "β-VAE", place) for setup in settings.setups}
+    ends = [last(at_beta(part.members, BETA[name])).assign(world=name) for name, part in parts.items()]
     return {
-        "members": members,
-        "trainings": pd.concat([part.trainings for part in parts], ignore_index=True),
+        "members": pd.concat(ends, ignore_index=True)[["world", "seed", "active", SCORE, *MEASURES]],
+        "trainings": pd.concat([part.trainings for part in parts.values()], ignore_index=True),
     }
 
 
-def judge_foretold(tables: Tables) -> Judgement:
-    """Rank correlation with the score of every measure."""
-    each = tables["members"].groupby("world")
-    return Judgement(tuple(finding for _, part in each for finding in _foretelling(part)))
+def predictions(tables: Tables) -> Iterator[Correlation]:
+    """Every measure against the score, unless it orders runs as one before it does."""
+    for world, ends in tables["members"].groupby("world"):
+        for name, alike in _distinct(ends).items():
+            note = f"{', '.join(MEASURES[other] for other in alike)} order runs alike" if alike else ""
+            words = f"{NAMES[str(world)]}: {MEASURES[name]} and score"
+            yield Correlation(words, ends[name], ends[SCORE], note=note)
 
 
-def _foretelling(ends: pd.DataFrame) -> list[Finding]:
-    """A finding for each measure that does not order runs as DtO does."""
-    world = NAMES[str(ends["world"].iloc[0])]
-    known = [name for name in MEASURES if name in ends and ends[name].notna().all()]
-    as_dto = [name for name in known if name != "dto" and ends[name].rank().equals(ends["dto"].rank())]
-    found = []
-    for name in (name for name in known if name not in as_dto):
-        words = f"{world}: rank correlation of {MEASURES[name]} and score"
-        finding = correlated(words, ends[name], ends[SCORE])
-        notes = [finding.note]
-        if name == "dto" and as_dto:
-            notes.append(f"{', '.join(MEASURES[other] for other in as_dto)} order runs alike")
-        if name != "dto":
-            notes.append(_beside_dto(ends, name))
-        if ends["active"].nunique() > 1 and ends["active"].value_counts().max() > 2:
-            notes.append(f"{_among_alike(ends, name):.2f} among runs with equally many active latents")
-        found.append(finding._replace(note="; ".join(notes)))
+def predictions_among_alike(tables: Tables) -> Iterator[Correlation]:
+    """The same of ranks among runs with equally many active latents, where there are several numbers of them."""
+    for world, ends in tables["members"].groupby("world"):
+        each = ends.groupby("active")
+        alike = ends[each["seed"].transform("size") > 2]
+        if ends["active"].nunique() > 1 and len(alike):
+            ranks = alike.groupby("active")[[*MEASURES, SCORE]].rank(pct=True)
+            for name in _distinct(ends):
+                words = f"{NAMES[str(world)]}: {MEASURES[name]} and score"
+                yield Correlation(words, ranks[name], ranks[SCORE])
+
+
+def _distinct(ends: pd.DataFrame) -> dict[str, list[str]]:
+    """Measures of which no two order all runs alike, each with those that order them as it does."""
+    found: dict[str, list[str]] = {}
+    for name in (name for name in MEASURES if ends[name].notna().all()):
+        same = next((known for known in found if ends[known].rank().equals(ends[name].rank())), None)
+        if same is None:
+            found[name] = []
+        else:
+            found[same].append(name)
     return found
 
 
-def _beside_dto(ends: pd.DataFrame, name: str) -> str:
-    """How much lower a measure's correlation is than DtO's, over the same resampled runs."""
-    values = ends[[name, "dto", SCORE]].to_numpy(dtype=float).T
-    own, dto = values[[0, 2]], values[[1, 2]]
-    gain = float(spearman(own[:, None])[0] - spearman(dto[:, None])[0])
-    drawn = np.stack(resampled(values.shape[1]))
-    lower, upper = np.nanquantile(spearman(own[:, drawn]) - spearman(dto[:, drawn]), (0.025, 0.975))
-    return f"less that of DtO {gain:.2f} in [{lower:.2f}, {upper:.2f}]"
-
-
-def _among_alike(ends: pd.DataFrame, name: str) -> float:
-    """Rank correlation with the score where ranks are those among runs with the same number of active latents."""
-    alike = [part for _, part in ends.groupby("active") if len(part) > 2]
-    ranks = [centred_ranks(part[[name, SCORE]].to_numpy(dtype=float).T) / len(part) for part in alike]
-    return float(correlation(np.concatenate(ranks, axis=-1)))
-
-
-def draw_figure(tables: Tables) -> Figure:
-    """Score against DtO, a colour for each number of epochs."""
-    members = tables["members"]
+def plot_figure(tables: Tables) -> Figure:
+    """Score against DtO, one colour per number of epochs."""
     figure, (axes,) = panels(["disentanglement score"], width=4.0, height=2.9)
-    for (epoch, part), colour in zip(members.groupby("epoch"), COLOURS, strict=False):
+    for (epoch, part), colour in zip(tables["members"].groupby("epoch"), COLOURS, strict=False):
         label = f"{epoch:.0f} epochs"
         axes.plot(part["dto"], part[SCORE], "o", color=colour, markersize=4, alpha=0.8, label=label)
     axes.set_xlabel("distance to orthogonality", fontsize=8)
@@ -150,19 +126,17 @@ def draw_figure(tables: Tables) -> Figure:
     return figure
 
 
-def draw_foretold(tables: Tables) -> Figure:
+def plot_predicted(tables: Tables) -> Figure:
     """Rank correlations with their intervals, one panel per data set."""
-    findings = judge_foretold(tables).findings
+    findings = PREDICTED.claims[0].judge(tables)
     worlds = list(dict.fromkeys(finding.quantity.split(":")[0] for finding in findings))
     figure, axes = panels(worlds, width=3.4, height=2.2)
     for panel, world in zip(axes, worlds, strict=True):
         found = [finding for finding in findings if finding.quantity.startswith(f"{world}:")]
-        names = [
-            finding.quantity.split("rank correlation of ")[1].removesuffix(" and score") for finding in found
-        ]
-        for place, one in enumerate(found):
-            panel.plot([one.lower, one.upper], [place, place], color=COLOURS[0], linewidth=1.5)
-            panel.plot(one.measured, place, "o", color=COLOURS[0], markersize=5)
+        names = [finding.quantity.split(": ")[1].removesuffix(" and score") for finding in found]
+        for position, one in enumerate(found):
+            panel.plot([one.lower, one.upper], [position, position], color=COLOURS[0], linewidth=1.5)
+            panel.plot(one.measured, position, "o", color=COLOURS[0], markersize=5)
         panel.set_yticks(range(len(found)), names)
         panel.invert_yaxis()
         panel.set_xlim(-1.05, 1.05)
@@ -172,46 +146,44 @@ def draw_foretold(tables: Tables) -> Figure:
 
 
 def _many(setup: Setup, seeds: int) -> Setup:
-    return dataclasses.replace(setup, seeds=seeds, columns=("β-VAE",), records=1)
+    return setup.replace(seeds=seeds, columns=("β-VAE",), records=1)
 
 
 FIGURE3 = Artefact(
     key="rolinek2019.figure3",
     title="Figure 3, sprites (a twin of dSprites): score against DtO over restarts",
-    claim="Restarts of one β-VAE with lower DtO disentangle better: a clear correlation, at 10, 30 and 50 epochs.",
-    criterion="The 95 % bootstrap interval of the rank correlation lies below zero, over all points and at each number "
-    "of epochs.",
-    presets={
-        "smoke": Settings(
-            (dataclasses.replace(smoke(SPRITES), columns=("β-VAE",), epochs_recorded=(2, 4)),),
-            (JUDGED["sprites"],),
-            (2, 4),
+    claims=(
+        Correlations(
+            "Figure 3: restarts with lower DtO disentangle better, at 10, 30 and 50 epochs", correlations
         ),
-        "full": Settings((RESTARTS,), (JUDGED["sprites"],), (10, 30, 50)),
+    ),
+    presets={
+        "smoke": Settings((smoke(SPRITES).replace(columns=("β-VAE",), epochs=(2, 4)),), (2, 4)),
+        "full": Settings((RESTARTS,), (10, 30, 50)),
     },
     measure=measure_figure,
-    judge=judge_figure,
-    draw=draw_figure,
+    plot=plot_figure,
+    note="The text does not say whether points at different epochs are the same runs; ours are.",
 )
-_FORETOLD: dict[Scale, Settings] = {
-    "smoke": Settings((_many(smoke(LINEAR), 5), _many(smoke(SPRITES), 5)), (JUDGED["linear"], 4.0)),
-    "laptop": Settings(
-        (_many(quick(LINEAR, epochs=60), 30), _many(quick(NONLINEAR, epochs=60), 30)),
-        (JUDGED["linear"], JUDGED["nonlinear"]),
+PREDICTED = Artefact(
+    key="rolinek2019.predicted",
+    title="Beyond the paper: which measures without labels predict the score over restarts",
+    claims=(
+        Correlations(
+            "Restarts with a lower DtO, Hadamard gap or cosine have a higher score", predictions, ours=True
+        ),
+        Correlations(
+            "The same among runs with equally many active latents", predictions_among_alike, ours=True
+        ),
     ),
-    "full": Settings(
-        (RESTARTS, LINEAR_FAMILY, NONLINEAR_FAMILY), (4.0, JUDGED["linear"], JUDGED["nonlinear"])
-    ),
-}
-FORETOLD = Artefact(
-    key="rolinek2019.foretold",
-    title="Beyond the paper: which measure without labels foretells the score over restarts",
-    claim="DtO correlates with the disentanglement score over restarts (Figure 3); Hadamard gap and cosine, which need "
-    "no singular vectors, should too.",
-    criterion="The 95 % bootstrap interval of a measure's rank correlation with the score lies below zero. "
-    "Measures that order all runs as DtO does are not counted again, which was decided after a first look.",
-    presets=_FORETOLD,
-    measure=measure_foretold,
-    judge=judge_foretold,
-    draw=draw_foretold,
+    presets={
+        "smoke": Settings((_many(smoke(LINEAR), 5), _many(smoke(SPRITES), 5))),
+        "laptop": Settings(
+            (_many(quick(LINEAR, steps=12_000), 30), _many(quick(NONLINEAR, steps=2_400), 30))
+        ),
+        "full": Settings((RESTARTS, LINEAR_FAMILY, NONLINEAR_FAMILY)),
+    },
+    measure=measure_predicted,
+    plot=plot_predicted,
+    note="That a measure which orders all runs as another does is not counted again was decided after a first look.",
 )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Judgement, Scale, Workplace
-from unseam.papers.rolinek2019.cells import ORDER_RULE, order
-from unseam.papers.rolinek2019.measures import SCORE
-from unseam.papers.rolinek2019.runs import followed, last
+from unseam.papers.artefact import Artefact, Scale, Workplace
+from unseam.papers.claims import Bound, Bounds, Curve, Trends
+from unseam.papers.measures import SCORE
+from unseam.papers.rolinek2019.runs import last, run_column
 from unseam.papers.rolinek2019.setups import (
-    JUDGED,
+    BETA,
     LINEAR,
     LINEAR_FAMILY,
     NAMES,
@@ -26,87 +26,76 @@ from unseam.papers.rolinek2019.setups import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from unseam.papers.artefact import Tables
 
 __all__ = ["FIGURE_S4"]
 
+FACTORS = {"linear": 2, "nonlinear": 2, "sprites": 5, "dsprites": 5}
+
 
 @dataclass(frozen=True)
 class Settings:
-    """β-VAEs of each data set at many values of β, and the β that the paper marks.
-
-    A data set may have several setups: a VAE is a β-VAE whose β is 1.
-    """
+    """β-VAEs of each data set at many values of β; a VAE is a β-VAE whose β is 1."""
 
     setups: tuple[Setup, ...]
-    chosen: tuple[float, ...]
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """All values of β at the end of training."""
     import pandas as pd
 
-    parts = [followed(setup, setup.columns[0], place) for setup in settings.setups]
-    members = pd.concat(
-        [
-            last(part.members).assign(world=setup.world, chosen=chosen)
-            for part, setup, chosen in zip(parts, settings.setups, settings.chosen, strict=True)
-        ],
-        ignore_index=True,
-    )
+    parts = [run_column(setup, setup.columns[0], place) for setup in settings.setups]
+    ends = [
+        last(part.members).assign(world=setup.base.world)
+        for part, setup in zip(parts, settings.setups, strict=True)
+    ]
     return {
-        "members": members,
+        "members": pd.concat(ends, ignore_index=True)[["world", "beta", "seed", "dto", SCORE, "active"]],
         "trainings": pd.concat([part.trainings for part in parts], ignore_index=True),
     }
 
 
-def judge(tables: Tables) -> Judgement:
-    """The smallest and the largest β against the chosen one, on each data set."""
-    each = tables["members"].groupby("world")
-    return Judgement(tuple(finding for _, part in each for finding in _findings(part)))
+def _curves(tables: Tables) -> Iterator[tuple[str, Any]]:
+    """Each data set's name, and its table by β with columns (measure, seed)."""
+    for world, ends in tables["members"].groupby("world"):
+        yield str(world), ends.pivot(index="beta", columns="seed", values=["dto", SCORE, "active"])
 
 
-def _findings(ends: pd.DataFrame) -> list[Finding]:
-    """Too small a β orthogonalises less, too large a one prunes latents that are needed."""
-    name, chosen = NAMES[ends["world"].iloc[0]], ends["chosen"].iloc[0]
-    least, most, here = (
-        ends[ends["beta"] == beta] for beta in (ends["beta"].min(), ends["beta"].max(), chosen)
-    )
-    pruned = float(most["active"].mean() - here["active"].mean())
-    return [
-        order(
-            f"{name}: DtO at the chosen β = {chosen:g} less that at the smallest", here["dto"], least["dto"]
-        ),
-        order(f"{name}: score at the smallest β less that at the chosen one", least[SCORE], here[SCORE]),
-        order(f"{name}: score at the largest β less that at the chosen one", most[SCORE], here[SCORE]),
-        Finding(
-            f"{name}: active latents at the largest β less those at the chosen one",
-            "< 0: overpruning",
-            pruned,
-            None,
-            None,
-            "reproduced" if pruned < 0 else "not reproduced",
-        ),
-    ]
+def trends(tables: Tables) -> Iterator[Curve]:
+    """Up to the chosen β latents align; beyond it they are pruned, and the score falls."""
+    for world, curves in _curves(tables):
+        name, chosen = NAMES[world], BETA[world]
+        below, above = curves[curves.index <= chosen], curves[curves.index >= chosen]
+        until, beyond = f"up to the chosen β = {chosen:g}", f"from the chosen β = {chosen:g} on"
+        yield Curve(f"{name}: DtO {until}", "decreasing", below["dto"])
+        yield Curve(f"{name}: score {until}", "increasing", below[SCORE], rising=True)
+        yield Curve(f"{name}: score {beyond}", "decreasing", above[SCORE])
+        yield Curve(f"{name}: active latents over all β", "decreasing", curves["active"])
 
 
-def draw(tables: Tables) -> Figure:
+def pruned(tables: Tables) -> Iterator[Bound]:
+    """Active latents at the largest β."""
+    for world, curves in _curves(tables):
+        words = f"{NAMES[world]}: active latents at β = {curves.index.max():g}"
+        said, most = f"below the {FACTORS[world]} generating factors", FACTORS[world] - 1
+        yield Bound(words, said, curves["active"].iloc[-1], most=most)
+
+
+def plot(tables: Tables) -> Figure:
     """Score above, DtO below, each against β; mean and range over runs, dashed at the chosen value."""
-    ends = tables["members"]
     figure, (score, distance) = panels(
         ["disentanglement score", "distance to orthogonality"], rows=2, width=4.4, height=2.1
     )
-    for (world, part), colour in zip(ends.groupby("world"), COLOURS, strict=False):
+    for (world, curves), colour in zip(_curves(tables), COLOURS, strict=False):
         for axes, name in ((score, SCORE), (distance, "dto")):
-            runs = part.groupby("beta")[name]
-            axes.fill_between(runs.mean().index, runs.min(), runs.max(), color=colour, alpha=0.2, linewidth=0)
-            axes.plot(
-                runs.mean().index, runs.mean(), "o-", color=colour, markersize=3.5, label=NAMES[str(world)]
+            runs = curves[name]
+            axes.fill_between(
+                runs.index, runs.min(axis=1), runs.max(axis=1), color=colour, alpha=0.2, linewidth=0
             )
-            axes.axvline(part["chosen"].iloc[0], color=colour, linestyle="--", linewidth=0.8)
+            axes.plot(runs.index, runs.mean(axis=1), "o-", color=colour, markersize=3.5, label=NAMES[world])
+            axes.axvline(BETA[world], color=colour, linestyle="--", linewidth=0.8)
             axes.set_xscale("log")
     distance.set_xlabel("β", fontsize=8)
     score.legend(fontsize=7, frameon=False)
@@ -117,40 +106,35 @@ def _artefact(name: str, presets: dict[Scale, Settings]) -> Artefact:
     return Artefact(
         key=f"rolinek2019.figure_s4_{name}",
         title=f"Figure S4, {NAMES.get(name, 'synthetic data')}: the choice of β",
-        claim="Too small a β has a negligible effect on orthogonality; too large a one prunes latents that are needed, "
-        "and the score falls.",
-        criterion=f"{ORDER_RULE} DtO at the chosen β lies below that at the smallest; the score at the chosen β lies "
-        "above those at the smallest and the largest; fewer latents are active at the largest.",
+        claims=(
+            Trends("Figure S4, §9.1: up to the chosen β latents align, beyond it they are pruned", trends),
+            Bounds("§9.1: too large a β leaves fewer active latents than generating factors", pruned),
+        ),
         presets=presets,
         measure=measure,
-        judge=judge,
-        draw=draw,
+        plot=plot,
     )
 
 
 def _at(setup: Setup, betas: tuple[float, ...], seeds: int) -> Setup:
-    return dataclasses.replace(setup, betas=betas, seeds=seeds, records=1, columns=("β-VAE",))
+    return setup.replace(betas=betas, seeds=seeds, records=1, columns=("β-VAE",))
 
 
-FEW = (1e-6, 3e-4, 1e-3, 1.0)
-CHOSEN = (JUDGED["linear"], JUDGED["nonlinear"])
+FEW = (1e-6, 1e-4, 1e-3, 1.0)
 FIGURE_S4 = (
     _artefact(
         "synthetic",
         {
-            "smoke": Settings((_at(smoke(LINEAR), FEW, 3), _at(smoke(NONLINEAR), FEW, 3)), CHOSEN),
-            "laptop": Settings((_at(quick(LINEAR), FEW, 5), _at(quick(NONLINEAR), FEW, 5)), CHOSEN),
-            "full": Settings((LINEAR_FAMILY, NONLINEAR_FAMILY), CHOSEN),
+            "smoke": Settings((_at(smoke(LINEAR), FEW, 3), _at(smoke(NONLINEAR), FEW, 3))),
+            "laptop": Settings((_at(quick(LINEAR), FEW, 5), _at(quick(NONLINEAR), FEW, 5))),
+            "full": Settings((LINEAR_FAMILY, NONLINEAR_FAMILY)),
         },
     ),
     _artefact(
         "sprites",
         {
-            "smoke": Settings((_at(smoke(SPRITES), (0.1, 4.0, 100.0), 3),), (4.0,)),
-            "full": Settings(
-                (dataclasses.replace(SPRITES, columns=("VAE",)), SPRITES_FAMILY),
-                (JUDGED["sprites"],) * 2,
-            ),
+            "smoke": Settings((_at(smoke(SPRITES), (0.1, 4.0, 100.0), 3),)),
+            "full": Settings((SPRITES.replace(columns=("VAE",)), SPRITES_FAMILY)),
         },
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,10 +12,10 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import distance_to_orthogonality
-from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.rolinek2019._descent import Descent, descend
-from unseam.papers.rolinek2019._draws import largest_cosine, normal, orthogonal, plane_rotations
-from unseam.papers.rolinek2019._findings import checked, table_of
+from unseam.papers.rolinek2019._draws import largest_cosine, normal, orthogonal, plane_rotations, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,24 +106,36 @@ def summary(cases: Mapping[str, Tensor]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def judge(tables: Tables) -> Judgement:
-    """Propositions that hold on every case, and their controls, which must not."""
-    cases = {str(row["quantity"]): row for _, row in tables["cases"].iterrows()}
-    smallest = float(tables["biases"]["spread"].min())
-    return Judgement((*_about_axes(cases), *_about_rotations(cases), *_about_splits(cases, smallest)))
+def _exact(*rows: tuple[str, str, float]) -> Callable[[Tables], Iterator[Identity]]:
+    """Largest deviations over random cases: a row of ``cases``, the quantity, and the tolerance."""
+
+    def cases(tables: Tables) -> Iterator[Identity]:
+        table = tables["cases"].set_index("quantity")
+        for name, words, tolerance in rows:
+            own = table.loc[name]
+            yield Identity(words, "0", float(own["largest"]), tolerance, n=int(own["cases"]))
+
+    return cases
 
 
-def _over_cases(quantity: str, published: str, own: pd.Series[Any], holds: bool, note: str = "") -> Finding:
-    """The mean over cases with its 95 % interval (Student's t)."""
-    from scipy import stats
+def _positive(*rows: tuple[str, str, str]) -> Callable[[Tables], Iterator[Bound]]:
+    """Means over random cases that are clearly above zero, with t intervals."""
 
-    mean, count = float(own["mean"]), int(own["cases"])
-    reach = float(stats.t.ppf(0.975, count - 1) * own["std"]) / math.sqrt(count)
-    finding = checked(quantity, published, mean, holds, note)
-    return finding._replace(lower=mean - reach, upper=mean + reach)
+    def cases(tables: Tables) -> Iterator[Bound]:
+        from scipy import stats
+
+        table = tables["cases"].set_index("quantity")
+        for name, words, note in rows:
+            own = table.loc[name]
+            mean, count = float(own["mean"]), int(own["cases"])
+            reach = float(stats.t.ppf(0.975, count - 1) * own["std"]) / math.sqrt(count)
+            estimate = (mean, mean - reach, mean + reach)
+            yield Bound(words, "above 0", estimate=estimate, least=CLEAR, n=count, note=note)
+
+    return cases
 
 
-def draw(tables: Tables) -> Figure:
+def plot(tables: Tables) -> Figure:
     """What distinct singular values, a full covariance and an unbiased decoder are needed for."""
     titles = [
         "Prop. 1: columns that are nearly orthogonal",
@@ -210,42 +222,6 @@ def lengths_and_distance(cosines: tuple[float, ...], gaps: int, generator: torch
         exact = 2 * 2**0.5 * torch.sin(angle / 2)
         tables.append(table_of({"gap": gap, "dto": distance, "closed form": exact}).assign(cosine=cosine))
     return pd.concat(tables, ignore_index=True)
-
-
-def _about_axes(cases: Mapping[str, pd.Series[Any]]) -> list[Finding]:
-    """Proposition 1 both ways, its contraposition, and a matrix that it does not cover."""
-    straight, repeated = cases["DtO, orthogonal columns"], cases["DtO, repeated singular value"]
-    cosine = float(cases["cosine, |V| a permutation"]["largest"])
-    rotated, ratio = cases["cosine, rotated"], float(cases["DtO over cosine, rotated"]["least"])
-    missed = float(cases["error of the SVD or cosine, repeated singular value"]["largest"])
-    return [
-        checked(
-            f"Prop. 1, (a) ⇒ (b): largest DtO of V, {straight['cases']} matrices with orthogonal columns",
-            "0",
-            straight["largest"],
-            straight["largest"] <= ROUNDING,
-        ),
-        checked(
-            "Prop. 1, (b) ⇒ (a): largest cosine between columns where |V| is a permutation",
-            "0",
-            cosine,
-            cosine <= ROUNDING,
-        ),
-        checked(
-            "Prop. 1: columns not orthogonal, smallest DtO over largest cosine",
-            "above 0",
-            ratio,
-            ratio > CLEAR,
-            f"cosines from {rotated['least']:.1g} to {rotated['largest']:.2f}",
-        ),
-        _over_cases(
-            "Prop. 1, two singular values equal: DtO of a V of orthogonal columns",
-            "not 0: values must be distinct",
-            repeated,
-            missed <= ROUNDING and repeated["mean"] > CLEAR,
-            f"(a) without (b): UΣVᵀ misses M, and its columns a right angle, by {missed:.1g} at most",
-        ),
-    ]
 
 
 def _draw_lengths(panel: Any, lengths: pd.DataFrame) -> None:
@@ -468,56 +444,6 @@ def _apply(rotation: Tensor, vector: Tensor) -> Tensor:
     return (rotation @ vector[..., None])[..., 0]
 
 
-def _about_rotations(cases: Mapping[str, pd.Series[Any]]) -> list[Finding]:
-    """Propositions 2 and 3, and both without what they ask for."""
-    found = []
-    for number, name, words in (
-        ("2", "log p(x)", "log p(x)"),
-        ("3", "ELBO", "ELBO, posterior turned along"),
-    ):
-        linear, curved = cases[f"{name}, linear"], cases[f"{name}, tanh"]
-        found += [
-            checked(
-                f"Prop. {number}: largest change of {words}, {linear['cases']} linear models, nats",
-                "0",
-                linear["largest"],
-                linear["largest"] <= ROUNDING,
-            ),
-            checked(
-                f"Prop. {number}: the same, {curved['cases']} tanh decoders, by quadrature",
-                "0",
-                curved["largest"],
-                curved["largest"] <= QUADRATURE,
-            ),
-        ]
-    other = cases["log p(x), linear, unequal prior"]
-    lost = cases["ELBO lost, linear, diagonal posterior"]
-    full, diagonal = (cases[f"ELBO between angles, tanh, {kind} posterior"] for kind in ("full", "diagonal"))
-    return [
-        *found,
-        _over_cases(
-            "Prop. 2, prior of unequal variances: change of log p(x), linear models, nats",
-            "not 0: the prior must be symmetric",
-            other,
-            other["median"] > CLEAR,
-        ),
-        _over_cases(
-            "§3.1, posterior kept diagonal: ELBO lost at a random rotation, linear models, nats",
-            "not 0: not invariant",
-            lost,
-            lost["least"] > -ROUNDING and lost["median"] > CLEAR,
-            f"against latents along V, where nothing is lost; of all models {lost['least']:.1g} at least",
-        ),
-        _over_cases(
-            "§3.1, posterior kept diagonal: ELBO between best and worst angle, tanh decoders, nats",
-            "not 0: not invariant",
-            diagonal,
-            diagonal["median"] > CLEAR > full["largest"],
-            f"with a full covariance {full['largest']:.1g} at most",
-        ),
-    ]
-
-
 def _draw_rotations(panel: Any, angles: pd.DataFrame) -> None:
     """ELBO below its best over angles, each decoder rotated so that its best angle is zero."""
     labels = {"diagonal": "ELBO, diagonal posterior", "full": "ELBO, full posterior", "evidence": "log p(x)"}
@@ -639,35 +565,6 @@ def _quartiles(curved: Mapping[tuple[float, float], Split]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["miss", "spread", "mean", "lower", "median", "upper"])
 
 
-def _about_splits(cases: Mapping[str, pd.Series[Any]], smallest: float) -> list[Finding]:
-    """Proposition 4, and by how much it is missed where the decoder bends."""
-    linear, explained = cases["split, linear"], float(cases["split less bias, tanh"]["largest"])
-    far, ratio = (cases[f"split over stochastic loss, tanh, miss {miss:g}"] for miss in MISSES[:2])
-    return [
-        checked(
-            f"Prop. 4: largest |L_rec − L̄_rec − L̂_rec| over L_rec, {linear['cases']} linear decoders",
-            "0",
-            linear["largest"],
-            linear["largest"] <= ROUNDING,
-        ),
-        checked(
-            "Prop. 4, tanh decoders: the same less 2⟨Dec(μ) − x, E Dec(Enc) − Dec(μ)⟩",
-            "0",
-            explained,
-            explained <= ROUNDING,
-            "the bias is all that is missing",
-        ),
-        _over_cases(
-            f"Prop. 4, tanh decoders: |L_rec − L̄_rec − L̂_rec| over L̂_rec, σ = {smallest:.0e}",
-            "0 if unbiased",
-            ratio,
-            ratio["median"] > 1e-6,
-            f"x missed by {MISSES[1]:g} of its spread; {far['mean']:.2g} where missed by all of it. Both are of order "
-            "σ²: not less noise but better reconstruction makes the bias small",
-        ),
-    ]
-
-
 def _draw_biases(panel: Any, biases: pd.DataFrame) -> None:
     for colour, (miss, own) in zip(COLOURS, biases.groupby("miss", sort=False), strict=False):
         panel.plot(own["spread"], own["median"], color=colour)
@@ -689,12 +586,94 @@ def _draw_biases(panel: Any, biases: pd.DataFrame) -> None:
 PROPOSITIONS = Artefact(
     key="rolinek2019.propositions",
     title="Propositions 1–4, with and without what they ask for",
-    claim="With distinct singular values, columns are orthogonal exactly if |V| is a permutation (1). Under a "
-    "symmetric prior neither log-likelihood (2) nor ELBO (3) sees a rotation of the latents; a diagonal posterior does "
-    "(§3.1). The reconstruction loss is its deterministic plus its stochastic part if the estimate is unbiased (4).",
-    criterion="Each holds on every random case within 1e-9, or within 1e-6 nats where an expectation is by quadrature; "
-    "each fails, clearly above these, once its condition is broken: two equal singular values, a prior of unequal "
-    "variances, a posterior kept diagonal, a decoder that bends, where exactly the bias is missing.",
+    claims=(
+        Identities(
+            "Prop. 1: with distinct singular values, columns are orthogonal exactly if |V| is a permutation",
+            _exact(
+                (
+                    "DtO, orthogonal columns",
+                    "(a) ⇒ (b): largest DtO of V where columns are orthogonal",
+                    ROUNDING,
+                ),
+                (
+                    "cosine, |V| a permutation",
+                    "(b) ⇒ (a): largest cosine where |V| is a permutation",
+                    ROUNDING,
+                ),
+            ),
+        ),
+        Identities(
+            "Prop. 2: under a symmetric prior the log-likelihood is invariant to rotations of the latents",
+            _exact(
+                ("log p(x), linear", "largest change of log p(x), linear models, nats", ROUNDING),
+                (
+                    "log p(x), tanh",
+                    "largest change of log p(x), tanh decoders, by quadrature, nats",
+                    QUADRATURE,
+                ),
+            ),
+        ),
+        Identities(
+            "Prop. 3: so is the ELBO, if the posterior rotates along",
+            _exact(
+                ("ELBO, linear", "largest change of the ELBO, linear models, nats", ROUNDING),
+                ("ELBO, tanh", "largest change of the ELBO, tanh decoders, by quadrature, nats", QUADRATURE),
+            ),
+        ),
+        Bounds(
+            "§3.1: with a diagonal posterior the ELBO is not invariant to rotations",
+            _positive(
+                (
+                    "ELBO lost, linear, diagonal posterior",
+                    "ELBO lost at a random rotation, linear models, nats",
+                    "",
+                ),
+                (
+                    "ELBO between angles, tanh, diagonal posterior",
+                    "ELBO between best and worst angle, tanh decoders, nats",
+                    "",
+                ),
+            ),
+        ),
+        Identities(
+            "Prop. 4: if the estimate is unbiased, the reconstruction loss is its deterministic plus its "
+            "stochastic part",
+            _exact(("split, linear", "largest relative error of the split, linear decoders", ROUNDING)),
+        ),
+        Bounds(
+            "Controls: without its condition each proposition fails",
+            _positive(
+                ("DtO over cosine, rotated", "Prop. 1, columns not orthogonal: DtO over largest cosine", ""),
+                (
+                    "DtO, repeated singular value",
+                    "Prop. 1, two singular values equal: DtO of a V of orthogonal columns",
+                    "singular values must be distinct",
+                ),
+                (
+                    "log p(x), linear, unequal prior",
+                    "Prop. 2, prior of unequal variances: change of log p(x), nats",
+                    "the prior must be symmetric",
+                ),
+                (
+                    "split over stochastic loss, tanh, miss 0.1",
+                    "Prop. 4, tanh decoders: error of the split over the stochastic loss",
+                    "of order σ², as the stochastic loss is: better reconstruction, not less noise, makes it small",
+                ),
+            ),
+            ours=True,
+        ),
+        Identities(
+            "Prop. 4 for any decoder: the split misses exactly the bias 2⟨Dec(μ) − x, E Dec(Enc) − Dec(μ)⟩",
+            _exact(
+                (
+                    "split less bias, tanh",
+                    "largest relative error once the bias is added, tanh decoders",
+                    ROUNDING,
+                )
+            ),
+            ours=True,
+        ),
+    ),
     presets={
         "smoke": Settings(
             latents=(2, 4), matrices=50, models=20, curved=4, shown=2, angles=7, iterations=25, decoders=5
@@ -705,6 +684,5 @@ PROPOSITIONS = Artefact(
         ),
     },
     measure=measure,
-    judge=judge,
-    draw=draw,
+    plot=plot,
 )

@@ -1,70 +1,72 @@
-"""Trainings of a setup, measured on their way; each is made once for all artefacts that need it."""
+"""Trainings of a setup's models, each done once for all artefacts that need it."""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import functools
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from unseam.data import World, place, split
 from unseam.papers.artefact import Workplace
-from unseam.papers.kept import digest, kept
-from unseam.papers.rolinek2019.measures import LEAST_ERROR, Unseen, measures, regime_errors
+from unseam.papers.measures import Unseen, measures
+from unseam.papers.rolinek2019.regime import regime_errors
 from unseam.papers.rolinek2019.setups import Column, Setup
-from unseam.training import Ensemble, Stack, provenance, stack_trials, training_index, training_steps
-from unseam.training.progress import choose
+from unseam.papers.trainings import follow
+from unseam.training import Ensemble, training_index
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["POLARISED", "Followed", "Prepared", "at_beta", "followed", "last", "prepared"]
+__all__ = ["POLARISED", "Runs", "at_beta", "epochs", "held_out", "last", "run_column"]
 
 # Labels of digits and clothes do not generate the pictures (Remark on Table 1).
 UNSCORED = ("mnist", "fashion_mnist")
 POLARISED = 0.03
 """Δ_KL below which training runs in the polarised regime (§5.2)."""
+SHOWN = 120
+"""Checks of the regime that are stored per β, denser where training begins."""
 
 
-class Followed(NamedTuple):
-    """A column of a setup, trained and measured.
-
-    >>> Followed._fields
-    ('members', 'regime', 'trainings')
-    """
+class Runs(NamedTuple):
+    """A column of a setup, trained and measured."""
 
     members: pd.DataFrame
     """A row for each run and record: ``column``, ``beta``, ``seed``, ``epoch``, and the keys of :func:`measures`.
 
-    ``polarised`` is the percentage of training, so far, from which on Δ_KL stayed below 3 %. Runs that diverged are
-    left out.
+    With a diagonal posterior ``polarised`` is the percentage of training, so far, from which on Δ_KL stayed below 3 %.
+    Runs that diverged are left out.
     """
     regime: pd.DataFrame
     """Δ_KL along training: ``column``, ``beta``, ``step``, and ``min``, ``mean`` and ``max`` over seeds."""
     trainings: pd.DataFrame
-    """One row: how many members were trained, how many of them diverged, for how long and where."""
+    """One row: what was trained, for how long and where."""
 
 
-def followed(setup: Setup, column: Column, where: Workplace) -> Followed:
-    """Train all seeds of a column together and measure them at every record.
+def run_column(setup: Setup, column: Column, where: Workplace) -> Runs:
+    """Train all runs of a column in one stack and measure them at every record.
 
-    What was measured is kept in the workplace's shared folder, where other artefacts with the same trainings find it.
+    The tables are stored in the workplace's shared folder, where other artefacts with the same trainings find them; the
+    data set is loaded only where they are not stored yet.
 
     >>> import torch
-    >>> tiny = Setup(world="linear", options=(("size", 250),), epochs=1, seeds=1, records=1, points=5)
-    >>> followed(tiny, "AE", Workplace(torch.device("cpu"))).members["epoch"].tolist()
-    [1.0]
+    >>> from unseam.papers.rolinek2019.setups import LINEAR, smoke
+    >>> tiny = smoke(LINEAR, seeds=1, steps=4, records=1)
+    >>> run_column(tiny, "AE", Workplace(torch.device("cpu"))).members["seed"].tolist()
+    [0]
     """
-    return kept(
-        where.shared,
-        f"{setup.world}-{_digest(setup, column)}",
-        Followed,
-        lambda: _train(setup, column, place(setup.load(), where.device), where),
+    unseen = functools.cache(lambda: held_out(setup, place(setup.load(), where.device)))
+    tables = follow(
+        setup.trials(column),
+        where,
+        world=lambda: unseen().world,
+        measured=setup.measured(column),
+        observe=lambda ensemble, step: _observe(setup, ensemble, step, unseen()),
+        finish=lambda ensemble: _finish(column, ensemble, unseen()),
+        every=setup.checked,
     )
+    return Runs(**tables)
 
 
 def last(members: pd.DataFrame) -> pd.DataFrame:
@@ -87,138 +89,83 @@ def at_beta(table: pd.DataFrame, beta: float) -> pd.DataFrame:
     return table[table["column"].isin(["VAE", "AE"]) | (table["beta"] == beta)]
 
 
-class Prepared(NamedTuple):
-    """A column of a setup before its training.
-
-    >>> Prepared._fields
-    ('stack', 'ensemble', 'unseen', 'size')
-    """
-
-    stack: Stack
-    ensemble: Ensemble
-    """The same members, as they are at any time of the training."""
-    unseen: Unseen
-    size: int
-    """Number of training items."""
+def held_out(setup: Setup, world: World) -> Unseen:
+    """Where members of a setup are measured."""
+    _, validation, test = (part.to(world.device) for part in split(len(world), (0.8, 0.1, 0.1), seed=0))
+    return Unseen(world, validation, test, setup.points, setup.base.world not in UNSCORED)
 
 
-def prepared(setup: Setup, column: Column, world: World, device: torch.device) -> Prepared:
-    """Members that are about to be trained, and where to measure them.
-
-    >>> tiny = Setup(world="linear", options=(("size", 250),), seeds=3)
-    >>> prepared(tiny, "AE", tiny.load(), torch.device("cpu")).size
-    200
-    """
-    trials = setup.trials(column, world)
-    part = training_index(trials[0], len(world))
-    size = len(world) if part is None else len(part)
-    stack = stack_trials(trials, world.shape, size=size, device=device)
-    return Prepared(stack, _ensemble(stack, world), _unseen(setup, world), size)
+def epochs(ensemble: Ensemble, unseen: Unseen, step: int) -> float:
+    """Epochs of the training part that so many steps are."""
+    trial = ensemble.trials[0]
+    index = training_index(trial, len(unseen.world))
+    return step * trial.batch_size / (len(unseen.world) if index is None else len(index))
 
 
-def _train(setup: Setup, column: Column, world: World, where: Workplace) -> Followed:
+def _observe(setup: Setup, ensemble: Ensemble, step: int, unseen: Unseen) -> dict[str, pd.DataFrame]:
+    """Δ_KL of every member with a diagonal posterior; at some steps all that is measured."""
     import pandas as pd
 
-    stack, ensemble, unseen, size = prepared(setup, column, world, where.device)
-    trials = stack.trials
-    rows: list[dict[str, Any]] = []
-    checks: list[dict[str, Any]] = []
-    steps, marks = trials[0].steps, _marks(setup, trials[0].steps, size)
-    who = [{"column": column, "beta": trial.beta, "seed": trial.seed} for trial in trials]
-    last_unpolarised = torch.zeros(len(trials))
-    began = time.monotonic()
-    with choose(where.progress) as telling:
-        for record in training_steps(stack, world, every=setup.checked):
-            telling.record(stack, record, record.step, steps)
-            if trials[0].posterior == "diagonal":
-                errors = regime_errors(ensemble, unseen)
-                last_unpolarised[~(errors < POLARISED)] = record.step
-                checks += _ranges(who, record.step, errors)
-            if record.step in marks:
-                share = (100 * (1 - last_unpolarised / record.step)).tolist()
-                epoch = record.step * setup.batch_size / size
-                found = measures(ensemble, unseen)
-                rows += [
-                    one | {"epoch": epoch, "polarised": part} | other
-                    for one, part, other in zip(who, share, found, strict=True)
-                ]
-    alive = stack.alive.tolist()
-    if not any(alive):
+    found, trial = {}, ensemble.trials[0]
+    if trial.posterior == "diagonal":
+        errors = regime_errors(ensemble, unseen)
+        found["regime"] = pd.DataFrame({"member": range(len(ensemble)), "delta_kl": errors.tolist()})
+    if step in _marks(setup, trial.steps, epochs(ensemble, unseen, 1)):
+        found["members"] = pd.DataFrame(measures(ensemble, unseen)).rename_axis("member").reset_index()
+    return found
+
+
+def _finish(column: Column, ensemble: Ensemble, unseen: Unseen) -> dict[str, pd.DataFrame]:
+    import pandas as pd
+
+    sound = [member for member in range(len(ensemble)) if member not in ensemble.stopped]
+    if not sound:
         raise RuntimeError(
-            f"all {len(alive)} runs of {column} on {setup.world} diverged: lower the learning rate or, for "
+            f"all {len(ensemble)} runs of {column} on {unseen.world.name} diverged: lower the learning rate or, for "
             "adagrad, raise the accumulator"
         )
-    sound_rows = [row for row, sound in zip(rows, itertools.cycle(alive), strict=False) if sound]
-    about = _about(setup, column, ensemble) | {"diverged": alive.count(False)}
-    about["seconds"] = round(time.monotonic() - began, 1)
-    return Followed(pd.DataFrame(sound_rows), _thinned(checks), pd.DataFrame([about]))
-
-
-def _about(setup: Setup, column: Column, ensemble: Ensemble) -> dict[str, Any]:
-    versions, hardware = ensemble.about["versions"], ensemble.about["hardware"]
-    return {
-        "world": setup.world,
+    trials = [ensemble.trials[member] for member in sound]
+    grid = {
         "column": column,
-        "latents": setup.latent,
-        "batch": setup.batch_size,
-        "members": len(ensemble),
-        "steps": ensemble.trials[0].steps,
-        "partition": LEAST_ERROR if ensemble.trials[0].posterior == "diagonal" else "",
-        "hardware": hardware.get("accelerator", hardware["processor"]),
-        "torch": versions["torch"],
-        "unseam": versions["unseam"],
+        "beta": [trial.beta for trial in trials],
+        "seed": [trial.seed for trial in trials],
     }
+    who = pd.DataFrame(grid, index=pd.Index(sound, name="member"))
+    members = who.join(ensemble.observed["members"].set_index("member"), how="inner")
+    members.insert(3, "epoch", members["step"] * epochs(ensemble, unseen, 1))
+    regime = pd.DataFrame(columns=["column", "beta", "step", "min", "mean", "max"])
+    if "regime" in ensemble.observed:
+        errors = ensemble.observed["regime"].pivot(index="step", columns="member", values="delta_kl")
+        members.insert(4, "polarised", _polarised(errors, members))
+        ranges = who.join(ensemble.observed["regime"].set_index("member")).groupby(["column", "beta", "step"])
+        regime = _thinned(ranges["delta_kl"].agg(["min", "mean", "max"]).reset_index())
+    order = members.sort_values("step", kind="stable")
+    return {"members": order.drop(columns="step").reset_index(drop=True), "regime": regime}
 
 
-def _ranges(who: Sequence[Mapping[str, Any]], step: int, errors: Tensor) -> Iterator[dict[str, Any]]:
-    """Least, mean and largest Δ_KL over the seeds of each β."""
-    for beta in dict.fromkeys(one["beta"] for one in who):
-        own = errors[torch.tensor([one["beta"] == beta for one in who])]
-        extremes = {"min": float(own.min()), "mean": float(own.mean()), "max": float(own.max())}
-        yield {"column": who[0]["column"], "beta": beta, "step": step} | extremes
+def _polarised(errors: pd.DataFrame, members: pd.DataFrame) -> NDArray[np.float64]:
+    """Percentage of training until the step of each row, from which on Δ_KL (step, member) stayed below 3 %."""
+    steps = errors.index.to_numpy()[:, None]
+    above = np.maximum.accumulate(np.where(errors.to_numpy() < POLARISED, 0, steps), axis=0)
+    percentages = 100 * (1 - above / steps)
+    return percentages[
+        np.searchsorted(steps[:, 0], members["step"]), np.searchsorted(errors.columns, members.index)
+    ]
 
 
-def _thinned(checks: list[dict[str, Any]]) -> pd.DataFrame:
-    """At most 120 checks a β, denser where training begins: what a figure shows."""
-    import numpy as np
-    import pandas as pd
-
-    table = pd.DataFrame(checks, columns=["column", "beta", "step", "min", "mean", "max"])
-    steps = np.sort(table["step"].unique())
-    chosen = np.unique(np.geomspace(1, max(1, len(steps)), 120).round().astype(int)) - 1
-    return table[table["step"].isin(steps[chosen] if len(steps) else [])].reset_index(drop=True)
+def _thinned(ranges: pd.DataFrame) -> pd.DataFrame:
+    """What a figure shows of the regime's checks."""
+    steps = np.sort(ranges["step"].unique())
+    chosen = np.unique(np.geomspace(1, len(steps), SHOWN).round().astype(int)) - 1
+    return ranges[ranges["step"].isin(steps[chosen])]
 
 
-def _marks(setup: Setup, steps: int, size: int) -> set[int]:
+def _marks(setup: Setup, steps: int, per_step: float) -> set[int]:
     """Steps at which members are measured, as multiples of the checks, and the last."""
-    if setup.epochs_recorded:
-        wanted = [epoch * size / setup.batch_size for epoch in setup.epochs_recorded]
+    if setup.epochs:
+        wanted = [epoch / per_step for epoch in setup.epochs]
     else:
         ratio = min(1.0, 2 * setup.checked / steps)
         wanted = [steps * ratio ** (1 - turn / setup.records) for turn in range(1, setup.records)]
     marks = {setup.checked * max(1, round(step / setup.checked)) for step in wanted}
     return {mark for mark in marks if mark < steps - setup.checked / 2} | {steps}
-
-
-def _unseen(setup: Setup, world: World) -> Unseen:
-    _, validation, test = (part.to(world.device) for part in split(len(world), (0.8, 0.1, 0.1), seed=0))
-    return Unseen(world, validation, test, setup.points, setup.world not in UNSCORED)
-
-
-def _ensemble(stack: Stack, world: World) -> Ensemble:
-    import pandas as pd
-
-    return Ensemble(
-        stack.trials,
-        world.shape,
-        (stack,),
-        (tuple(range(len(stack))),),
-        pd.DataFrame(),
-        provenance(stack.device),
-    )
-
-
-def _digest(setup: Setup, column: str) -> str:
-    """Of all that a column's training depends on: which other columns are trained is not among it."""
-    given = dataclasses.asdict(dataclasses.replace(setup, columns=()))
-    return digest([given, column])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,10 +12,10 @@ import torch
 from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Identities, Identity
 from unseam.papers.rolinek2019._descent import descend
-from unseam.papers.rolinek2019._draws import largest_cosine, normal, orthogonal
-from unseam.papers.rolinek2019._findings import checked, share, table_of
+from unseam.papers.rolinek2019._draws import largest_cosine, normal, orthogonal, table_of
 from unseam.theory import precision_optimum
 
 if TYPE_CHECKING:
@@ -255,61 +256,39 @@ def _path(form: Form, latent: int, above: Tensor) -> pd.DataFrame:
     return table_of(columns).assign(problem=form.name, latent=latent)
 
 
-def judge(tables: Tables) -> Judgement:
-    """Whether every descent of each form ends at the closed form, and what lies beside saddle points."""
-    problems = tables["problems"]
-    words = {
-        FORMS[0].name: ("Thm. 2, (18, 19)", ""),
-        FORMS[1].name: ("Cor. 1, (20, 21)", ""),
-        FORMS[2].name: (
-            "(18, 19) without its logarithm",
-            "past the text: the means' inequality over all points at once gives the minimum here too",
-        ),
-        SADDLE.name: ("beside columns of equal length", ""),
-    }
-    found = []
-    for name, (title, note) in words.items():
-        own = problems[problems["problem"] == name]
-        excess, cosine = float(own["excess"].max()), float(own["cosine"].max())
-        found += [
-            _elsewhere(title, own, note),
-            checked(
-                f"{title}: largest distance from the closed form, nats",
-                "0",
-                excess,
-                excess <= EXCESS,
-                f"the constraint is kept within {float(own['constraint missed'].max()):.1g}",
-            ),
-            checked(f"{title}: largest cosine between columns of a J_i", "0", cosine, cosine <= COSINE),
-        ]
-    saddles = problems[problems["problem"] == SADDLE.name]
-    slope, bend = (float(saddles[f"{what} at the start"].max()) for what in ("gradient", "curvature"))
-    found.append(
-        checked(
-            "columns of equal length: lowest curvature of the loss, the highest over problems",
-            "below 0: no local minimum",
-            bend,
-            bend < 0,
-            f"the gradient's norm is {slope:.1g} at most: a saddle point",
-        )
-    )
-    return Judgement(tuple(found))
+def _minimum_cases(*names: str) -> Callable[[Tables], Iterator[Identity]]:
+    """Whether every descent ends at the closed-form minimum, with orthogonal columns."""
+
+    def cases(tables: Tables) -> Iterator[Identity]:
+        problems = tables["problems"]
+        for name in names:
+            own = problems[problems["problem"] == name]
+            runs = int(own["runs"].sum())
+            share = float(own["elsewhere"].sum() / runs)
+            falling = int(own["still falling"].sum())
+            note = f"{falling} descents had not converged" if falling else ""
+            yield Identity(
+                f"{name}: share of descents that end elsewhere", "0", share, 0.0, n=runs, note=note
+            )
+            for column, words, tolerance in (
+                ("excess", "largest distance from the closed form, nats", EXCESS),
+                ("cosine", "largest cosine between columns of a J_i", COSINE),
+            ):
+                yield Identity(f"{name}: {words}", "0", float(own[column].max()), tolerance, n=runs)
+
+    return cases
 
 
-def _elsewhere(title: str, own: pd.DataFrame, note: str) -> Finding:
-    total, elsewhere, falling = (int(own[name].sum()) for name in ("runs", "elsewhere", "still falling"))
-    slow = f"{falling} still falling" if elsewhere else ""
-    return share(
-        f"{title}: runs that do not end at the closed-form minimum",
-        "0: every local minimum is global",
-        elsewhere,
-        total,
-        not elsewhere,
-        "; ".join(part for part in (slow, note) if part),
-    )
+def _saddle_cases(tables: Tables) -> Iterator[Identity]:
+    """Points with columns of equal length that are not orthogonal: the gradient vanishes and there is a way down."""
+    own = tables["problems"][tables["problems"]["problem"] == SADDLE.name]
+    slope = float(own["gradient at the start"].max())
+    share = float((own["curvature at the start"] >= 0).mean())
+    words = "columns of equal length: share of stationary points without a direction of descent"
+    yield Identity(words, "0", share, 0.0, n=len(own), note=f"norm of the gradient at most {slope:.1g}")
 
 
-def draw(tables: Tables) -> Figure:
+def plot(tables: Tables) -> Figure:
     """Excess over the closed-form minimum along the descents: median and worst of all runs."""
     paths = tables["paths"]
     titles = {
@@ -346,17 +325,30 @@ def draw(tables: Tables) -> Figure:
 THEOREM2 = Artefact(
     key="rolinek2019.theorem2",
     title="Theorem 2 and Corollary 1: every local minimum is global, with orthogonal columns",
-    claim="In problems (18, 19) and (20, 21), over orthogonal V_i and σ under a budget of L_≈KL, every local minimum "
-    "is a global one, and in every global minimum the columns of every J_i are orthogonal.",
-    criterion="Descents over V_i and σ from random starts, for random Jacobians of every size, all end within 1e-8 "
-    "nats of the closed-form minimum (Eq. S40) with no cosine between columns above 1e-4. Where the gradient vanishes "
-    "and columns are not orthogonal there is a way down, and runs that begin beside such points end at the minimum.",
+    claims=(
+        Identities(
+            "Theorem 2: every local minimum of (18, 19) is global, with orthogonal columns of every J_i",
+            _minimum_cases(FORMS[0].name),
+        ),
+        Identities("Corollary 1: so is every local minimum of (20, 21)", _minimum_cases(FORMS[1].name)),
+        Identities(
+            "Theorem 2: stationary points without orthogonal columns are no minima, and descents beside them end "
+            "at the "
+            "global one",
+            lambda tables: [*_saddle_cases(tables), *_minimum_cases(SADDLE.name)(tables)],
+        ),
+        Identities(
+            "Beyond the text: the same without the logarithm in (18), by the inequality of means over all points "
+            "at once",
+            _minimum_cases(FORMS[2].name),
+            ours=True,
+        ),
+    ),
     presets={
         "smoke": Settings(latents=(2, 3), points=2, problems=2, starts=4, iterations=100),
         "laptop": Settings(),
         "full": Settings(points=6, problems=10, starts=50, iterations=1200),
     },
     measure=measure,
-    judge=judge,
-    draw=draw,
+    plot=plot,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,10 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import stochastic_minimum
-from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Identities, Identity
 from unseam.papers.rolinek2019._descent import Descent, descend
-from unseam.papers.rolinek2019._draws import largest_cosine, normal, plane_rotations
-from unseam.papers.rolinek2019._findings import checked, table_of
+from unseam.papers.rolinek2019._draws import largest_cosine, normal, plane_rotations, table_of
 from unseam.theory import precision_optimum
 
 if TYPE_CHECKING:
@@ -155,75 +156,58 @@ def _exponents(minima: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["matrix", "reading", "exponent", "distance from −1"])
 
 
-def judge(tables: Tables) -> Judgement:
-    """Both printed minima, the shares of precision, the exponents, and the best rotation."""
-    minima, exponents, rotated = (tables[name] for name in ("minima", "exponents", "rotated"))
-    meant = minima[minima["reading"] == MEANT]
-    first, second = (meant[meant["matrix"] == name] for name in ANGLES)
-    ratio, away = float(first["ratio to"].mean()), float(first["distance from 3/50"].max())
-    higher = float((second["least"].to_numpy() / first["most"].to_numpy()).min())
-    best, cosine = _multiple(rotated), float(rotated["cosine"].max())
-    found = (
-        _minimum("Eq. 25: least E‖M1 ε‖² over σ", 24.5, first),
-        checked(
-            "Eq. 25: σx²/σy² there", "3/50 = 0.06", ratio, away <= 1e-6, f"every start within {away:.1g}"
-        ),
-        _minimum("Eq. 26: least E‖M2 ε‖² over σ, latents turned by 45°", 52.4, second),
-        checked("§4.2: how many times higher", "more than twice", higher, higher > 2),
-        _exponent(exponents, MEANT, "with this reading Eqs. 25 and 26 hold as they stand"),
-        _exponent(
-            exponents, PRINTED, "it fixes σxσy = e^(-C/2); the e^-C of Eqs. 25 and 26 needs −Σ log σ = C"
-        ),
-        checked(
-            "§4.2, Eq. 27: least over σ and the rotation, times e^C",
-            "below both",
-            best,
-            _away(rotated) <= SAME and best < _multiple(first),
-            f"2√134 = 23.15; every start and C within a share of {_away(rotated):.1g}",
-        ),
-        checked(
-            "§4.2, Eq. 28: largest cosine between the columns there",
-            "0",
-            cosine,
-            cosine <= 1e-6,
-            "of M1's own columns: 4/√150 = 0.33",
-        ),
-    )
-    return Judgement(found)
-
-
-def _minimum(quantity: str, printed: float, own: pd.DataFrame) -> Finding:
-    """A minimum as a multiple of e^-C, to the printed digits; and the closed form from every start."""
-    factor, away = _multiple(own), _away(own)
-    return checked(
-        f"{quantity}, times e^C",
-        f"{printed}",
-        factor,
-        abs(factor - printed) <= 0.05 and away <= SAME,
-        f"every start and C within a share of {away:.1g} of the closed form",
-    )
-
-
 def _multiple(own: pd.DataFrame) -> float:
+    """A minimum as a multiple of e^-C."""
     return float((own["least"] * own["budget"].map(math.exp)).mean())
 
 
-def _away(own: pd.DataFrame) -> float:
-    return float(own["relative error"].max())
+def _minimum_cases(tables: Tables) -> Iterator[Identity]:
+    minima = tables["minima"][tables["minima"]["reading"] == MEANT]
+    for name, words, printed in zip(
+        ANGLES, ("Eq. 25: M1", "Eq. 26: M1 rotated by 45°"), (24.5, 52.4), strict=True
+    ):
+        own = minima[minima["matrix"] == name]
+        note = (
+            f"every start and C within a relative {float(own['relative error'].max()):.1g} of the closed form"
+        )
+        yield Identity(
+            f"{words}, least loss times e^C", f"{printed}", _multiple(own), 0.05, printed, len(own), note
+        )
+    first = minima[minima["matrix"] == next(iter(ANGLES))]
+    yield Identity("Eq. 25: σx²/σy² there", "3/50", float(first["ratio to"].mean()), 1e-6, 0.06, len(first))
 
 
-def _exponent(exponents: pd.DataFrame, reading: str, note: str) -> Finding:
-    own = exponents[exponents["reading"] == reading]
-    return checked(
-        f"Eqs. 25, 26: exponent of the minima in C, if {reading}" + " (Eq. 23)" * (reading == PRINTED),
-        "−1",
-        own["exponent"].iloc[0],
-        own["distance from −1"].max() <= 1e-6,
-        note,
+def _closed_cases(tables: Tables) -> Iterator[Identity]:
+    for name, words in (("minima", "over σ"), ("rotated", "over σ and the rotation")):
+        worst = float(tables[name]["relative error"].max())
+        yield Identity(
+            f"least loss {words}: largest relative distance from the closed form", "0", worst, SAME
+        )
+
+
+def _rotation_cases(tables: Tables) -> Iterator[Identity]:
+    rotated = tables["rotated"]
+    best = 2 * math.sqrt(134)
+    yield Identity(
+        "Eq. 27: least loss over σ and the rotation, times e^C", "below 24.5", _multiple(rotated), 1e-4, best
+    )
+    cosine = float(rotated["cosine"].max())
+    yield Identity(
+        "Eq. 28: largest cosine between the columns there", "0", cosine, 1e-6, note="M1's own: 0.33"
     )
 
 
-def draw(tables: Tables) -> Figure:
+def _exponent_cases(reading: str) -> Callable[[Tables], Iterator[Identity]]:
+    def cases(tables: Tables) -> Iterator[Identity]:
+        own = tables["exponents"][tables["exponents"]["reading"] == reading]
+        words = f"Eqs. 25, 26: exponent of the minima in C, if {reading}"
+        note = "it fixes σxσy = e^(-C/2)" if reading == PRINTED else ""
+        yield Identity(words, "−1", float(own["exponent"].iloc[0]), 1e-6, -1.0, note=note)
+
+    return cases
+
+
+def plot(tables: Tables) -> Figure:
     """The least objective against the rotation, against C under both readings, and what lies around it in σ."""
     minima, angles, rotated = (tables[name] for name in ("minima", "angles", "rotated"))
     titles = ["least objective against the rotation", "against the shares of precision", "against C"]
@@ -292,19 +276,27 @@ def _draw_budgets(panel: Any, minima: pd.DataFrame) -> None:
 WORKED_EXAMPLE = Artefact(
     key="rolinek2019.worked_example",
     title="§4: a linear decoder, and the same with its latents turned",
-    claim="Under a fixed budget of precision the decoder M1 has the least stochastic loss 24.5 e^-C, at a ratio "
-    "σx²/σy² of 3/50. After a rotation of the latents by 45° it is 52.4 e^-C. The best rotation makes the columns "
-    "orthogonal.",
-    criterion="Minimised over σ from every random start and for every C, both losses have the printed digits and agree "
-    "with the closed form within a share of 1e-9, the variances stand as 3 to 50, and the losses fall as e^-C under "
-    "the constraint that is printed (Eq. 23). Minimised over the rotation too, the loss is below both, with orthogonal "
-    "columns.",
+    claims=(
+        Identities(
+            "§4: the decoder M1 has the least stochastic loss 24.5 e^-C at σx²/σy² = 3/50, and 52.4 e^-C after a "
+            "rotation of "
+            "the latents by 45° (Eqs. 25, 26)",
+            _minimum_cases,
+        ),
+        Identities(
+            "§4.2: the best rotation has a lower loss, with orthogonal columns (Eqs. 27, 28)", _rotation_cases
+        ),
+        Identities(
+            "Eqs. 25 and 26 decrease as e^-C under the printed constraint (23)", _exponent_cases(PRINTED)
+        ),
+        Identities("Eqs. 25 and 26 decrease as e^-C under −Σ log σ = C", _exponent_cases(MEANT), ours=True),
+        Identities("The minima are those of the closed form", _closed_cases, ours=True),
+    ),
     presets={
         "smoke": Settings(budgets=(0.0, 1.0, 2.0), starts=5, angles=9, iterations=80),
         "laptop": Settings(),
         "full": Settings(starts=1000, angles=181),
     },
     measure=measure,
-    judge=judge,
-    draw=draw,
+    plot=plot,
 )

@@ -1,4 +1,4 @@
-"""The deep networks of Figures 2 and 3 (§V and App. C): trained over β and seeds, measured, judged and drawn."""
+"""The deep networks of Figures 2 and 3 (§V and App. C): trained over β and seeds, measured, claimed and plotted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,7 +16,8 @@ from torch import Tensor
 
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS
-from unseam.papers.artefact import Finding, Workplace
+from unseam.papers.artefact import Workplace
+from unseam.papers.claims import Bound, Bounds, Claim, Curve, Trends, resampled
 from unseam.theory import inference_error
 from unseam.training import Ensemble, train
 from unseam.trial import Trial
@@ -23,34 +25,34 @@ from unseam.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
+    from unseam.papers.artefact import Tables
+
 __all__ = [
     "TITLES",
-    "Curve",
     "Networks",
     "Terms",
-    "curve",
-    "draw_bands",
-    "find_on_curves",
+    "by_seed",
+    "claims_on_curves",
     "measure_networks",
     "measure_terms",
+    "plot_bands",
 ]
 
 # Values of a decoder's outputs in memory at once, over all members: 256 MiB as float32.
 AT_ONCE = 1 << 26
-ACTIVE = 0.01
-"""A latent is active if its posterior mean has at least this variance over the data."""
 
 TITLES = ("A  ELBO", "B  TIE", "C  reconstruction objective", "D  conditional independence loss")
 """Of the panels that both figures have."""
 
 SHOWN = ("elbo", "tie_aligned", "reconstruction", "kl")
+FRESH = ("reconstruction", "kl", "tie_aligned")
+"""Terms that are stored of fresh examples too."""
 NEAR_ONE = 2.0
 """The largest ELBO is "around β = 1" up to this factor."""
-RISE = 0.02
-"""A curve is decreasing if no step up is larger than this fraction of its range."""
-RESAMPLINGS = 1000
 
-Over = Literal["mean", "minimum"]
+Over = Literal["mean", "min"]
+OVER: dict[Over, str] = {"mean": "mean", "min": "minimal"}
+ALIGNMENTS = {"tie_aligned": "aligned", "tie": "raw"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Networks:
         betas: weights of the KL term, rising.
         seeds: random initialisations per β.
         epochs: passes over the examples.
-        batch_sizes: items per update, unstated in the paper; all networks are trained once per batch size.
+        batch_size: items per update, unstated in the paper.
         widths: of the encoder's hidden layers; the decoder's are the same backwards.
         learning_rate: of Adam.
         draws: samples of each posterior that the reconstruction objective is averaged over.
@@ -71,13 +73,13 @@ class Networks:
     betas: tuple[float, ...]
     seeds: int = 100
     epochs: int = 1000
-    batch_sizes: tuple[int, ...] = (500,)
+    batch_size: int = 500
     widths: tuple[int, ...] = (256, 200, 200)
     learning_rate: float = 1e-3
     draws: int = 4
     together: int = 1000
 
-    def trials(self, world: ArrayWorld, batch_size: int) -> list[Trial]:
+    def trials(self, world: ArrayWorld) -> list[Trial]:
         """One trial per β and seed; neighbouring ones share the seed."""
         first = Trial(
             world=world.name,
@@ -90,8 +92,8 @@ class Networks:
             initialisation="glorot",
             latent=len(world.factor_names),
             likelihood="gaussian",
-            steps=max(1, self.epochs * len(world) // batch_size),
-            batch_size=batch_size,
+            steps=max(1, self.epochs * len(world) // self.batch_size),
+            batch_size=self.batch_size,
             learning_rate=self.learning_rate,
         )
         return [
@@ -111,8 +113,6 @@ class Terms(NamedTuple):
     """True inference error, latents as they are."""
     tie_aligned: Tensor
     """True inference error, latents in the signs and order that suit the sources best."""
-    active: Tensor
-    """Number of active latents."""
 
 
 def measure_networks(
@@ -133,18 +133,19 @@ def measure_networks(
         look: what else to measure of an ensemble, as columns (member,).
 
     Returns:
-        One row per network: ``batch``, ``beta``, ``seed``, the fields of :class:`Terms`, the same prefixed with
+        One row per network: ``beta``, ``seed``, the fields of :class:`Terms`, some of them prefixed with
         ``fresh_``, and the columns of ``look``. The ELBO is reconstruction − kl.
     """
     import pandas as pd
 
-    rows = []
-    for name, trials in _ensembles(networks, seen):
+    rows, every = [], networks.trials(seen)
+    for start in range(0, len(every), networks.together):
+        trials = every[start : start + networks.together]
         ensemble = train(
             trials,
             world=seen,
             device=place.device,
-            out=None if place.folder is None else place.folder / name,
+            out=None if place.folder is None else place.folder / f"networks-{start}",
             resume=place.folder is not None,
             every=max(1, trials[0].steps // 20),
             checkpoint_seconds=60.0,
@@ -153,23 +154,11 @@ def measure_networks(
         random = torch.Generator().manual_seed(1)
         here = measure_terms(ensemble, seen, draws=networks.draws, generator=random)._asdict()
         there = measure_terms(ensemble, fresh, draws=networks.draws, generator=random)._asdict()
-        columns = here | {f"fresh_{key}": value for key, value in there.items() if key != "active"}
+        columns = here | {f"fresh_{key}": there[key] for key in FRESH}
         columns |= {} if look is None else look(ensemble, seen)
-        who = {
-            "batch": trials[0].batch_size,
-            "beta": [trial.beta for trial in trials],
-            "seed": [trial.seed for trial in trials],
-        }
+        who = {"beta": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
         rows.append(pd.DataFrame(who | {key: value.cpu().numpy() for key, value in columns.items()}))
     return pd.concat(rows, ignore_index=True)
-
-
-def _ensembles(networks: Networks, world: ArrayWorld) -> Iterator[tuple[str, list[Trial]]]:
-    """Trials that train together, with the name of their folder."""
-    for batch_size in networks.batch_sizes:
-        trials = networks.trials(world, batch_size)
-        for start in range(0, len(trials), networks.together):
-            yield f"batch{batch_size}-{start}", trials[start : start + networks.together]
 
 
 def measure_terms(ensemble: Ensemble, world: ArrayWorld, *, draws: int, generator: torch.Generator) -> Terms:
@@ -193,8 +182,7 @@ def measure_terms(ensemble: Ensemble, world: ArrayWorld, *, draws: int, generato
     reconstruction = -(math.prod(world.shape) * math.log(2 * math.pi) + error) / 2
     truth = world.posterior(x.double())
     tie = inference_error(mean, variance, truth.mean, truth.covariance)
-    active = (mean.var(dim=1) > ACTIVE).sum(-1)
-    return Terms(reconstruction, kl, tie.raw, tie.aligned, active)
+    return Terms(reconstruction, kl, tie.raw, tie.aligned)
 
 
 def _squared_error(
@@ -213,128 +201,144 @@ def _squared_error(
     return total / (len(x) * draws)
 
 
-class Curve(NamedTuple):
-    """A term against β, over the seeds."""
-
-    beta: NDArray[np.float64]
-    """(beta,), rising."""
-    values: NDArray[np.float64]
-    """(beta, seed)."""
-    over: Over
-
-    @property
-    def value(self) -> NDArray[np.float64]:
-        """Mean or minimum over the seeds (beta,)."""
-        return _over(self.values, self.over)
-
-    def interval(
-        self, statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]]
-    ) -> tuple[float, float]:
-        """95 % interval of a statistic of curves (beta, ...) -> (...), from resampled seeds."""
-        seeds = self.values.shape[1]
-        drawn = np.random.default_rng(0).integers(seeds, size=(RESAMPLINGS, seeds))
-        found = statistic(np.stack([_over(self.values[:, one], self.over) for one in drawn], axis=1))
-        lower, upper = np.quantile(found, (0.025, 0.975))
-        return float(lower), float(upper)
-
-
-def _over(values: NDArray[np.float64], over: Over) -> NDArray[np.float64]:
-    return values.mean(1) if over == "mean" else values.min(1)
-
-
-def curve(table: pd.DataFrame, name: str, over: Over = "mean") -> Curve:
-    """The curve of a column of a table with columns ``beta`` and ``seed``, or of ``elbo`` or ``fresh_elbo``."""
+def by_seed(tables: Tables, name: str) -> pd.DataFrame:
+    """A term, or ``elbo`` or ``fresh_elbo``, with one row per β, rising, and one column per seed."""
+    networks = tables["networks"]
     if name.endswith("elbo"):
         prefix = name.removesuffix("elbo")
-        table = table.assign(**{name: table[f"{prefix}reconstruction"] - table[f"{prefix}kl"]})
-    wide = table.pivot(index="beta", columns="seed", values=name)
-    return Curve(wide.index.to_numpy(dtype=float), wide.to_numpy(dtype=float), over)
+        networks = networks.assign(**{name: networks[f"{prefix}reconstruction"] - networks[f"{prefix}kl"]})
+    return networks.pivot(index="beta", columns="seed", values=name)
 
 
-def find_on_curves(table: pd.DataFrame, *, over: Over) -> list[Finding]:
-    """What the captions of Figures 2 and 3 claim of panels A to D, for each batch size.
+def claims_on_curves(figure: str, over: Over) -> tuple[Claim, ...]:
+    """What Figures 2 and 3 say of panels A to D, on the examples that the networks were trained on.
 
     Args:
-        table: one row per network, as :func:`measure_networks` returns it.
-        over: which summary of the inference error over initialisations the caption speaks of.
+        figure: its name.
+        over: which summary over initialisations the caption speaks of for the inference error.
     """
-    found = []
-    batches = sorted(set(table["batch"]))
-    for batch in batches:
-        part = table[table["batch"] == batch]
-        which = "" if len(batches) == 1 else f", batches of {batch}"
-        found += [
-            _highest(part, which),
-            _lowest(part, "tie_aligned", over, f"B: β of the least TIE, {over}, aligned{which}"),
-            _lowest(part, "tie", over, f"B: β of the least TIE, {over}, raw{which}"),
-            _decreasing(part, "reconstruction", "C: largest rise of the reconstruction objective", which),
-            _decreasing(part, "kl", "D: largest rise of the conditional independence loss", which),
-        ]
+    terms = {"reconstruction": "reconstruction objective", "kl": "KL term"}
+    return (
+        Bounds(f"{figure}A: the ELBO is largest around β = 1 (from 1/2 to 2)", _largest_elbo),
+        Trends(
+            f"{figure}A: from β = 1 on the ELBO decreases", partial(_falling, {"elbo": "ELBO"}, start=1.0)
+        ),
+        Bounds(f"{figure}B: TIE has an optimal β", partial(_optimal_beta, over, ALIGNMENTS)),
+        Bounds(
+            f"{figure}B: TIE is not monotonic, it is higher at both ends of the range of β than at its optimum",
+            partial(_rise_to_ends, over),
+        ),
+        Trends(
+            f"{figure}C and D: the reconstruction objective and the KL term decrease",
+            partial(_falling, terms),
+        ),
+        Bounds(
+            "On fresh examples too the ELBO is largest around β = 1 (from 1/2 to 2)",
+            partial(_largest_elbo, prefix="fresh_"),
+            ours=True,
+        ),
+        Bounds(
+            "On fresh examples too the aligned TIE has an optimal β",
+            partial(_optimal_beta, over, {"fresh_tie_aligned": "aligned, on fresh examples"}),
+            ours=True,
+        ),
+    )
+
+
+def _largest_elbo(tables: Tables, prefix: str = "") -> list[Bound]:
+    values = by_seed(tables, f"{prefix}elbo")
+    place = values.index.to_numpy()[_resampled_curves(values, "mean").argmax(0)]
+    quantity = f"β of the largest mean ELBO{' on fresh examples' if prefix else ''}"
+    return [_bound(quantity, "around 1", place, values, 1 / NEAR_ONE, NEAR_ONE)]
+
+
+def _falling(terms: Mapping[str, str], tables: Tables, start: float = 0.0) -> Iterator[Curve]:
+    for name, words in terms.items():
+        values = by_seed(tables, name).loc[start:]
+        since = f" from β = {start:g} on" if start else ""
+        quantity = f"largest rise of the {words}{since}, fraction of its range"
+        yield Curve(quantity, "decreasing", values, doubt=_doubt(values))
+
+
+def _optimal_beta(over: Over, terms: Mapping[str, str], tables: Tables) -> Iterator[Bound]:
+    """The β of the least TIE, which should not be an end of the range.
+
+    A curve that is flat towards an end has its least value inside the range by chance: of such a one nothing is said.
+    """
+    for name, words in terms.items():
+        values = by_seed(tables, name)
+        beta = values.index.to_numpy()
+        place = beta[_resampled_curves(values, over).argmin(0)]
+        quantity = f"β of the least {OVER[over]} TIE, {words}"
+        found = _bound(quantity, "inside the range", place, values, beta[1], beta[-2])
+        flat = any(bound.estimate[1] <= 0 for bound in _ends(over, values, ""))  # type: ignore[index]
+        inside = beta[0] < place[0] < beta[-1]
+        yield found._replace(doubt="not higher at both ends of the range") if flat and inside else found
+
+
+def _rise_to_ends(over: Over, tables: Tables) -> Iterator[Bound]:
+    for name, words in ALIGNMENTS.items():
+        yield from _ends(over, by_seed(tables, name), words)
+
+
+def _ends(over: Over, values: pd.DataFrame, words: str) -> Iterator[Bound]:
+    """TIE at the ends of the range less that at the optimum.
+
+    The optimum is that of the even seeds and the difference that of the odd ones: the least of many noisy means lies
+    below those at the ends by its choice alone.
+    """
+    least = int(getattr(values.iloc[:, ::2], over)(axis=1).to_numpy().argmin())
+    odd = values.iloc[:, 1::2]
+    curves = _resampled_curves(odd, over)
+    for end in (0, -1):
+        quantity = f"{OVER[over]} TIE at β = {values.index[end]:g} less that at {values.index[least]:g}, nats, {words}"
+        yield _bound(quantity, "> 0", curves[end] - curves[least], odd, math.ulp(0.0))
+
+
+def _resampled_curves(values: pd.DataFrame, over: Over) -> NDArray[np.float64]:
+    """The curve (beta,) over seeds, followed by those of bootstrap samples of the seeds: (beta, 1 + sample)."""
+    chosen = [np.arange(values.shape[1]), *resampled(values.shape[1])]
+    found: NDArray[np.float64] = getattr(values.to_numpy(dtype=float)[:, np.stack(chosen)], over)(-1)
     return found
 
 
-def _highest(table: pd.DataFrame, which: str) -> Finding:
-    elbo, fresh = curve(table, "elbo"), curve(table, "fresh_elbo")
-    best = float(elbo.beta[elbo.value.argmax()])
-    return Finding(
-        f"A: β of the largest ELBO{which}",
-        "around 1",
-        best,
-        *elbo.interval(lambda drawn: elbo.beta[drawn.argmax(0)]),
-        "reproduced" if 1 / NEAR_ONE <= best <= NEAR_ONE else "not reproduced",
-        f"on fresh data {fresh.beta[fresh.value.argmax()]:.3g}",
-    )
+def _bound(
+    quantity: str,
+    published: str,
+    found: NDArray[np.float64],
+    values: pd.DataFrame,
+    least: float,
+    most: float = math.inf,
+) -> Bound:
+    """A number, followed by those of bootstrap samples of the seeds, within bounds."""
+    lower, upper = np.quantile(found[1:], (0.025, 0.975), method="inverted_cdf")
+    estimate = float(found[0]), float(lower), float(upper)
+    runs = values.shape[1]
+    return Bound(quantity, published, least=least, most=most, estimate=estimate, n=runs, doubt=_doubt(values))
 
 
-def _lowest(table: pd.DataFrame, name: str, over: Over, words: str) -> Finding:
-    error, fresh = curve(table, name, over), curve(table, f"fresh_{name}", over)
-    value = error.value
-    least = int(value.argmin())
-    # zero where the least value is itself at an end of the range, which then is no optimum
-    above = [error.interval(lambda drawn, end=end: drawn[end] - drawn[least])[0] for end in (0, -1)]  # type: ignore[misc]
-    return Finding(
-        words,
-        "not monotonic, with an optimal β",
-        float(error.beta[least]),
-        *error.interval(lambda drawn: error.beta[drawn.argmin(0)]),
-        "reproduced" if min(above) > 0 else "not reproduced",
-        f"{value[least]:.3g} nats there, {value[0]:.3g} at β = {error.beta[0]:.3g}, {value[-1]:.3g} at "
-        f"β = {error.beta[-1]:.3g}; on fresh data least at {fresh.beta[fresh.value.argmin()]:.3g} "
-        f"with {fresh.value.min():.3g} nats",
-    )
+def _doubt(values: pd.DataFrame) -> str:
+    return "fewer than three runs" if values.shape[1] < 3 else ""
 
 
-def _decreasing(table: pd.DataFrame, name: str, words: str, which: str) -> Finding:
-    shown = curve(table, name)
-
-    def rise(drawn: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.diff(drawn, axis=0).max(0).clip(0) / np.ptp(drawn, axis=0)
-
-    largest = float(rise(shown.value))
-    return Finding(
-        f"{words} from one β to the next, of its range{which}",
-        "decreasing",
-        largest,
-        *shown.interval(rise),
-        "reproduced" if largest <= RISE else "not reproduced",
-    )
-
-
-def draw_bands(axes: Sequence[Any], table: pd.DataFrame, *, over: Over) -> None:
+def plot_bands(axes: Sequence[Any], tables: Tables, *, over: Over) -> None:
     """Panels A to D: mean solid, minimum and maximum dashed, a vertical line at the extremum of A and B."""
     from matplotlib.ticker import LogFormatter, NullFormatter
 
-    batches = sorted(set(table["batch"]))
-    for batch, colour in zip(batches, COLOURS, strict=False):
-        part = table[table["batch"] == batch]
-        for panel, name in zip(axes, SHOWN, strict=False):
-            _band(panel, curve(part, name), colour, "mean" if len(batches) == 1 else f"batches of {batch}")
-            fresh = curve(part, f"fresh_{name}")
-            panel.plot(fresh.beta, fresh.value, "-.", color=colour, linewidth=0.8, label="mean, fresh data")
-        raw = curve(part, "tie")
-        axes[1].plot(raw.beta, raw.value, ":", color=colour, linewidth=1.2, label="mean, raw")
-        _mark(axes[0], raw.beta[curve(part, "elbo").value.argmax()], colour)
-        _mark(axes[1], raw.beta[curve(part, "tie_aligned", over).value.argmin()], colour)
+    colour = COLOURS[0]
+    for panel, name in zip(axes, SHOWN, strict=False):
+        values, fresh = by_seed(tables, name), by_seed(tables, f"fresh_{name}").mean(axis=1)
+        lower, upper = values.min(axis=1), values.max(axis=1)
+        panel.plot(values.index, values.mean(axis=1), color=colour, linewidth=1.6, label="mean")
+        for edge in (lower, upper):
+            panel.plot(values.index, edge, "--", color=colour, linewidth=0.8)
+        panel.fill_between(values.index, lower, upper, color=colour, alpha=0.12, linewidth=0)
+        panel.plot(fresh.index, fresh, "-.", color=colour, linewidth=0.8, label="mean, fresh examples")
+    raw = by_seed(tables, "tie").mean(axis=1)
+    axes[1].plot(raw.index, raw, ":", color=colour, linewidth=1.2, label="mean, raw")
+    elbo, tie = by_seed(tables, "elbo").mean(axis=1), getattr(by_seed(tables, "tie_aligned"), over)(axis=1)
+    for panel, beta in zip(axes, (elbo.idxmax(), tie.idxmin()), strict=False):
+        panel.axvline(beta, color=colour, linewidth=0.8, linestyle="--", alpha=0.6)
     for panel in axes:
         panel.set_xscale("log")
         panel.xaxis.set_major_formatter("{x:g}")
@@ -346,15 +350,3 @@ def draw_bands(axes: Sequence[Any], table: pd.DataFrame, *, over: Over) -> None:
     axes[1].yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
     axes[1].tick_params(which="minor", labelsize=7)
     axes[1].legend(fontsize=6.5, frameon=False)
-
-
-def _band(panel: Any, shown: Curve, colour: str, label: str) -> None:
-    lower, upper = shown.values.min(1), shown.values.max(1)
-    panel.plot(shown.beta, shown.value, color=colour, linewidth=1.6, label=label)
-    for edge in (lower, upper):
-        panel.plot(shown.beta, edge, "--", color=colour, linewidth=0.8)
-    panel.fill_between(shown.beta, lower, upper, color=colour, alpha=0.12, linewidth=0)
-
-
-def _mark(panel: Any, beta: float, colour: str) -> None:
-    panel.axvline(beta, color=colour, linewidth=0.8, linestyle="--", alpha=0.6)

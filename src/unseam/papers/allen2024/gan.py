@@ -1,0 +1,402 @@
+"""What allen2024 says of GANs: whether a plain GAN's generator is column-orthogonal, and its latents disentangled."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from unseam.data import ArrayWorld, load
+from unseam.drawing import COLOURS, panels
+from unseam.geometry import column_cosine, distance_to_orthogonality, hadamard_gap, jacobian
+from unseam.independence import coupling
+from unseam.inspection import inspect
+from unseam.metrics import mcc
+from unseam.papers.allen2024._members import aligned, orthonormal, trained
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Bound, Bounds, Order, Orders
+from unseam.training.streams import minibatches, normals
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
+
+__all__ = ["GAN"]
+
+KINDS = ("GAN", "VAE", "untrained", "true generator")
+MEASURES = ("cosine", "Hadamard gap", "DtO", "MCC")
+FITS = 0.1
+"""A generator fits whose sliced Wasserstein distance to the data is at most this many of their standard deviations."""
+ALIGNED = 10.0
+"""Degrees within which directions count as those of the factors; random ones are 22.5 away."""
+SLOPE = 0.2
+"""Of the discriminator's leaky ReLU."""
+AT_ONCE = 100
+"""Steps whose noise and minibatches are drawn together."""
+
+Decoder = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """GANs and VAEs with the same generator network on the stretched square, world ``linear``."""
+
+    ratio: float = 2.0
+    items: int = 10_000
+    seeds: int = 10
+    width: int = 40
+    """Of two hidden layers with tanh: the generator, and the VAE's decoder."""
+    discriminator: int = 64
+    steps: int = 6000
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    penalty: float = 1.0
+    """Weight of the discriminator's squared gradient at data."""
+    vae_steps: int = 4000
+    variance: float = 2e-3
+    points: int = 1000
+    rotations: int = 16
+
+
+class Subject(NamedTuple):
+    """A decoder and the seed that it was trained from."""
+
+    kind: str
+    seed: int
+    decoder: Decoder
+
+
+def measure(settings: Settings, place: Workplace) -> Tables:
+    """Orthogonality of each decoder in its own axes and in random ones, and how its latents follow the factors."""
+    import pandas as pd
+
+    world = load("linear", size=settings.items, ratio=settings.ratio).to(place.device)
+    assert isinstance(world, ArrayWorld)
+    draw = torch.Generator().manual_seed(0)
+    z = torch.randn(settings.points, 2, generator=draw).to(place.device)
+    rotations = torch.stack([orthonormal(2, 2, draw) for _ in range(settings.rotations)]).to(z)
+    subjects = [*_gans(settings, world), *_vaes(settings, place), Subject(KINDS[3], 0, _truth(world))]
+    measured = pd.DataFrame([_measured(subject.decoder, z, rotations, world) for subject in subjects])
+    measured.insert(0, "seed", [subject.seed for subject in subjects])
+    measured.insert(0, "kind", [subject.kind for subject in subjects])
+    grids = [_grid(subject, world) for subject in subjects if subject.seed == 0]
+    return {"decoders": measured, "grids": pd.concat(grids, ignore_index=True)}
+
+
+def _gans(settings: Settings, world: ArrayWorld) -> list[Subject]:
+    """Every seed's generator as it was initialised, and as trained."""
+    seeds = torch.arange(settings.seeds, device=world.device)
+    generator = _network(settings.seeds, (2, settings.width, settings.width, *world.shape), 0, world.device)
+    fresh = [layer.clone() for layer in generator]
+    x = world.images(torch.arange(len(world)))
+    train_gan(generator, x, seeds, settings)
+    return [
+        Subject(kind, seed, _member(layers, seed))
+        for kind, layers in ((KINDS[0], generator), (KINDS[2], fresh))
+        for seed in range(settings.seeds)
+    ]
+
+
+def train_gan(generator: list[Tensor], x: Tensor, seeds: Tensor, settings: Settings) -> None:
+    """Train generators in place, one per seed, each against a discriminator of its own.
+
+    The non-saturating loss of Goodfellow et al. (2014) with the gradient penalty R1 of Mescheder et al. (2018), by
+    Adam with a learning rate that falls linearly to zero; one update of each network per step. Minibatches and noise
+    are functions of seed and step.
+
+    Args:
+        generator: weights and biases (seed, ...) in turn.
+        x: data (item, data).
+        seeds: (seed,).
+        settings: batch size, steps, learning rate, penalty, and the discriminator's width.
+    """
+    sizes = (x.shape[1], settings.discriminator, settings.discriminator, 1)
+    critic = _network(len(seeds), sizes, 1, x.device)
+    optimisers = [
+        torch.optim.Adam([layer.requires_grad_() for layer in layers], betas=(0.5, 0.99))
+        for layers in (critic, generator)
+    ]
+    for step in range(settings.steps):
+        if step % AT_ONCE == 0:
+            ahead = torch.arange(step, min(step + AT_ONCE, settings.steps), device=x.device)
+            noise = normals(seeds, ahead, (2, settings.batch_size, 2))
+            items = minibatches(seeds, ahead, settings.batch_size, len(x))
+        for_critic, for_generator = noise[step % AT_ONCE].unbind(1)
+        for optimiser in optimisers:
+            optimiser.zero_grad()
+            optimiser.param_groups[0]["lr"] = settings.learning_rate * (1 - step / settings.steps)
+        real = x[items[step % AT_ONCE]].requires_grad_()
+        true = _score(critic, real)
+        false = _score(critic, _generated(generator, for_critic).detach())
+        (slope,) = torch.autograd.grad(true.sum(), real, create_graph=True)
+        penalty = settings.penalty / 2 * slope.square().sum(-1)
+        # summed over seeds, so that each has the gradient of its own mean
+        loss = (functional.softplus(-true) + functional.softplus(false) + penalty).mean(1).sum()
+        loss.backward(inputs=critic)
+        optimisers[0].step()
+        fake = _score(critic, _generated(generator, for_generator))
+        functional.softplus(-fake).mean(1).sum().backward(inputs=generator)
+        optimisers[1].step()
+    for layer in generator:
+        layer.requires_grad_(False)
+
+
+def _network(members: int, sizes: Sequence[int], stream: int, device: torch.device) -> list[Tensor]:
+    """Weights (member, input, output) and biases (member, 1, output) in turn, uniform on ±1/√input as in torch."""
+    layers: list[list[Tensor]] = []
+    for member in range(members):
+        draw = torch.Generator().manual_seed(2 * member + stream)
+        own = []
+        for inputs, outputs in pairwise(sizes):
+            bound = 1 / math.sqrt(inputs)
+            own += [
+                bound * (2 * torch.rand(shape, generator=draw) - 1)
+                for shape in ((inputs, outputs), (1, outputs))
+            ]
+        layers.append(own)
+    return [torch.stack(layer).to(device) for layer in zip(*layers, strict=True)]
+
+
+def _through(layers: Sequence[Tensor], y: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
+    for place, (weight, bias) in enumerate(zip(layers[::2], layers[1::2], strict=True)):
+        y = (activation(y) if place else y) @ weight + bias
+    return y
+
+
+def _generated(layers: Sequence[Tensor], z: Tensor) -> Tensor:
+    return _through(layers, z, torch.tanh)
+
+
+def _score(layers: Sequence[Tensor], x: Tensor) -> Tensor:
+    return _through(layers, x, lambda y: functional.leaky_relu(y, SLOPE))[..., 0]
+
+
+def _member(layers: Sequence[Tensor], seed: int) -> Decoder:
+    own = [layer[seed].detach() for layer in layers]
+    return lambda z: _generated([layer.to(z) for layer in own], z)
+
+
+def _vaes(settings: Settings, place: Workplace) -> list[Subject]:
+    trial = Trial(
+        world="linear",
+        world_options=(("size", settings.items), ("ratio", settings.ratio)),
+        likelihood="gaussian",
+        likelihood_variance=settings.variance,
+        latent=2,
+        encoder_widths=(settings.width, settings.width),
+        decoder_widths=(settings.width, settings.width),
+        encoder_activation="tanh",
+        steps=settings.vae_steps,
+        batch_size=settings.batch_size,
+        learning_rate=2e-3,
+        precision="float32",
+    )
+    trials = [dataclasses.replace(trial, seed=seed) for seed in range(settings.seeds)]
+    ensemble = trained(trials, place, "vae")
+    return [Subject(KINDS[1], seed, ensemble[seed].decode) for seed in range(settings.seeds)]
+
+
+def _truth(world: ArrayWorld) -> Decoder:
+    """The generator of the data from a normal prior, whose Jacobian is column-orthogonal: z ↦ A Φ(z)."""
+    assert world.generator is not None
+    make = world.generator
+    return lambda z: make(torch.special.ndtr(z))
+
+
+@torch.no_grad()
+def _measured(decoder: Decoder, z: Tensor, rotations: Tensor, world: ArrayWorld) -> dict[str, float]:
+    """The decoder in its own axes, in random ones (means over rotations), and what depends on no axes."""
+    found = inspect(decoder, z, active=torch.ones(z.shape[1], dtype=torch.bool))
+    assert found.pullback is not None and found.right_vectors is not None
+    factors = _factors(decoder(z), world)
+    # in the coordinates u = Rᵀz the metric is RᵀGR and its eigenvectors are RᵀV
+    axes = torch.cat([torch.eye(z.shape[1]).to(z)[None], rotations])[:, None]
+    metric, vectors = axes.mT @ found.pullback @ axes, axes.mT @ found.right_vectors
+    measured = (
+        column_cosine(metric).mean(1),
+        hadamard_gap(metric).mean(1),
+        distance_to_orthogonality(vectors.flatten(0, 1)).unflatten(0, vectors.shape[:2]).mean(1),
+        mcc(z @ axes[:, 0], factors).score,
+    )
+    row = {name: float(values[0]) for name, values in zip(MEASURES, measured, strict=True)}
+    row |= {
+        f"{name}, random axes": float(values[1:].mean())
+        for name, values in zip(MEASURES, measured, strict=True)
+    }
+    return row | {
+        "coupling": float(coupling(decoder, z).off_diagonal),
+        "angle of left singular vectors": _angle(decoder, z, world),
+        "distance": _sliced(decoder, world),
+        "folded": _folded(decoder, z, world),
+        "outside": float(((factors < 0) | (factors > 1)).any(1).double().mean()),
+    }
+
+
+def _factors(x: Tensor, world: ArrayWorld) -> Tensor:
+    """Factors (batch, 2) of points, by least squares on the plane of the data."""
+    assert world.mixing is not None
+    return x @ torch.linalg.pinv(world.mixing).mT.to(x)
+
+
+def _angle(decoder: Decoder, z: Tensor, world: ArrayWorld) -> float:
+    """Mean angle in degrees of the Jacobian's left singular vectors to the directions of the factors."""
+    assert world.mixing is not None
+    sides = functional.normalize(world.mixing, dim=0)
+    left = torch.linalg.svd(jacobian(decoder, z).double().cpu(), full_matrices=False).U
+    cosine = (aligned(left, sides) * sides).sum(-2).clamp(-1, 1)
+    return float(torch.rad2deg(cosine.acos()).mean())
+
+
+def _sliced(decoder: Decoder, world: ArrayWorld, most: int = 4096, directions: int = 64) -> float:
+    """Mean Wasserstein distance to the data over directions, over their root mean square deviation."""
+    draw = torch.Generator().manual_seed(1)
+    count = min(most, len(world))
+    data = world.images(torch.randperm(len(world), generator=draw)[:count])
+    x = decoder(torch.randn(count, 2, generator=draw).to(data))
+    axes = functional.normalize(torch.randn(x.shape[1], directions, generator=draw), dim=0).to(data)
+    apart = ((x @ axes).sort(0).values - (data @ axes).sort(0).values).abs().mean()
+    return float(apart / data.std(0).square().mean().sqrt())
+
+
+def _folded(decoder: Decoder, z: Tensor, world: ArrayWorld) -> float:
+    """Share of points at which the map from z to the factors has the orientation that fewer points have."""
+    slopes = _factors(jacobian(decoder, z).mT, world).mT
+    positive = float((torch.linalg.det(slopes.double()) > 0).double().mean())
+    return min(positive, 1 - positive)
+
+
+@torch.no_grad()
+def _grid(subject: Subject, world: ArrayWorld) -> pd.DataFrame:
+    """Factors along lines of constant latent, at quantiles of the prior."""
+    import pandas as pd
+
+    across = torch.special.ndtri(torch.linspace(0.05, 0.95, 7))
+    along = torch.special.ndtri(torch.linspace(0.02, 0.98, 25))
+    lines = torch.cartesian_prod(across, along).unflatten(0, (len(across), len(along)))
+    both = torch.stack([lines, lines.flip(-1)])
+    image = _factors(subject.decoder(both.flatten(0, 2).to(world.device)), world).cpu()
+    where = torch.cartesian_prod(*(torch.arange(size) for size in both.shape[:3]))
+    columns = dict(zip(("latent", "line", "node"), where.unbind(1), strict=True))
+    columns |= {"w1": image[:, 0], "w2": image[:, 1]}
+    return pd.DataFrame({"kind": subject.kind} | {name: part.numpy() for name, part in columns.items()})
+
+
+def _fitting(tables: Tables) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """GANs and VAEs that fit the data."""
+    table = tables["decoders"]
+    fit = table[table["distance"] <= FITS]
+    return fit[fit["kind"] == KINDS[0]], fit[fit["kind"] == KINDS[1]]
+
+
+def _premise_cases(tables: Tables) -> Iterator[Bound]:
+    gans, _ = _fitting(tables)
+    total = int((tables["decoders"]["kind"] == KINDS[0]).sum())
+    words = f"GAN: share of seeds that fit the data, within {FITS:g} standard deviations"
+    yield Bound(words, "most", share=(len(gans), total), least=0.5)
+
+
+def _axes_cases(who: int) -> Callable[[Tables], Iterator[Order]]:
+    """Measures in the decoder's own axes against random ones, which a normal prior cannot tell apart."""
+
+    def cases(tables: Tables) -> Iterator[Order]:
+        own = _fitting(tables)[who]
+        name = ("GAN", "VAE")[who]
+        words = f"{name}: mean |cos| between columns, own axes less random axes"
+        yield Order(words, own["cosine"], own["cosine, random axes"], paired=True)
+        words = f"{name}: MCC of latents with factors, random axes less own axes"
+        yield Order(words, own["MCC, random axes"], own["MCC"], paired=True)
+
+    return cases
+
+
+def _vae_cases(tables: Tables) -> Iterator[Bound]:
+    """Where GANs lie between random axes (0) and VAEs (1)."""
+    gans, vaes = _fitting(tables)
+    random, best = gans["cosine, random axes"].mean(), vaes["cosine"].mean()
+    part = (random - gans["cosine"]) / (random - best)
+    words = "GAN: fraction of the way from random axes to the VAE that its mean |cos| has gone"
+    yield Bound(words, "1: as orthogonal as a VAE", part, least=0.5)
+
+
+def _svd_cases(tables: Tables) -> Iterator[Bound]:
+    angle = _fitting(tables)[0]["angle of left singular vectors"]
+    words = "GAN: angle of the Jacobian's left singular vectors to the factors' directions, degrees"
+    yield Bound(words, "0", angle, most=ALIGNED, note="22.5 for random directions")
+
+
+def plot(tables: Tables) -> Figure:
+    """Lines of constant latent in the plane of the factors, and cosines and MCC in own and in random axes."""
+    table, grids = tables["decoders"], tables["grids"]
+    shown = (KINDS[3], KINDS[1], KINDS[0])
+    titles = [
+        *(f"{kind}, first seed" if kind != KINDS[3] else kind for kind in shown),
+        "mean |cos| of columns",
+        "MCC",
+    ]
+    figure, axes = panels(titles, width=2.5, height=2.5)
+    for panel, kind in zip(axes, shown, strict=False):
+        own = grids[grids["kind"] == kind]
+        for _, line in own.groupby(["latent", "line"]):
+            panel.plot(line["w1"], line["w2"], color=COLOURS[line["latent"].iloc[0]], linewidth=0.9)
+        panel.set(xlim=(-0.15, 1.15), ylim=(-0.15, 1.15), aspect="equal", xticks=[0, 1], yticks=[0, 1])
+        panel.set_xlabel("first factor", fontsize=8)
+    axes[0].set_ylabel("second factor", fontsize=8)
+    for panel, measure in zip(axes[3:], ("cosine", "MCC"), strict=True):
+        for place, kind in enumerate(KINDS):
+            own = table[table["kind"] == kind]
+            for shift, column, colour, label in (
+                (-0.12, measure, COLOURS[0], "own axes"),
+                (0.12, f"{measure}, random axes", COLOURS[4], "random axes"),
+            ):
+                panel.plot(
+                    own[column],
+                    [place + shift] * len(own),
+                    "o",
+                    color=colour,
+                    markersize=3.5,
+                    alpha=0.6,
+                    label=label if place == 0 else None,
+                )
+        panel.set_yticks(range(len(KINDS)), KINDS, fontsize=7)
+        panel.set_ylim(len(KINDS) - 0.5, -0.5)
+        panel.set_xlim(-0.03, 1.03)
+    figure.legend(
+        *axes[3].get_legend_handles_labels(), fontsize=7, frameon=False, loc="outside lower right", ncols=2
+    )
+    return figure
+
+
+GAN = Artefact(
+    key="allen2024.gan",
+    title="GANs: is a plain generator column-orthogonal?",
+    claims=(
+        Orders(
+            "§1: “a related phenomenon is observed” in GANs: a generator prefers its own axes", _axes_cases(0)
+        ),
+        Bounds("Abstract: disentanglement arises in GANs as in VAEs", _vae_cases),
+        Bounds("§3: a factor is “identifiable from the SVD of J”", _svd_cases),
+        Bounds("Premise: GANs fit the data", _premise_cases, ours=True),
+        Orders("Control: VAEs with the same decoder prefer their own axes", _axes_cases(1), ours=True),
+    ),
+    presets={
+        "smoke": Settings(
+            items=500, seeds=2, width=10, discriminator=16, steps=60, vae_steps=60, points=60, rotations=2
+        ),
+        "laptop": Settings(),
+        "full": Settings(seeds=50, steps=20_000, batch_size=256, vae_steps=8000, points=2000),
+    },
+    measure=measure,
+    plot=plot,
+    note="Plain GANs (non-saturating loss, R1 penalty) with the decoder of a VAE on the stretched square, whose true "
+    "generator is column-orthogonal. Only seeds that fit the data are judged.",
+)

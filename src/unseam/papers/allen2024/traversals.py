@@ -1,0 +1,371 @@
+"""Latent traversals of allen2024's post: images that vary in one factor as a single latent is varied."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseam.data import World, grid_index, load
+from unseam.drawing import COLOURS, panels
+from unseam.geometry import active_latents
+from unseam.models import VAE
+from unseam.papers.allen2024._members import orthonormal, sprite_trial, trained
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.claims import Bound, Bounds, Order, Orders
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
+    from unseam.training import Ensemble
+
+__all__ = ["TRAVERSALS"]
+
+LATENTS, ROTATED, FULL = (
+    "latents, diagonal posterior",
+    "random axes, diagonal posterior",
+    "latents, full posterior",
+)
+"""What is traversed: what the post describes, and two controls."""
+ONE = 0.9
+"""Fraction of what traversals change that has to be in the main factor of each latent, and of seeds."""
+FACTORS = ("scale", "x", "y")
+GREYS = "0123456789abcdef"
+STILL = 0.01
+"""A latent that changes no factor by more has none in the figure."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """VAEs on soft upright ellipses of several scales and positions, from the world ``sprites``, twin of dSprites."""
+
+    cases: tuple[tuple[float, float], ...] = ((0.5, 4.0), (1.0, 4.0), (0.5, 1.0))
+    """Span of the positions, as a part of dSprites', and β."""
+    resolution: int = 16
+    positions: int = 16
+    scales: int = 6
+    width: int = 64
+    latent: int = 5
+    variance: float = 0.05
+    seeds: int = 4
+    steps: int = 5000
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    starts: int = 16
+    """Items through whose posterior means traversals pass."""
+    frames: int = 9
+    reach: float = 2.0
+    """Traversals go from minus to plus this many standard deviations of the prior."""
+    rotations: int = 8
+    shown: int = 7
+    """Frames that are drawn."""
+
+
+def measure(settings: Settings, place: Workplace) -> Tables:
+    """How much each factor varies along each axis, read off decoded images, and images of the first seed."""
+    import pandas as pd
+
+    random = torch.Generator().manual_seed(0)
+    rows, pictures = [], []
+    for span in dict.fromkeys(span for span, _ in settings.cases):
+        trials = _trials(settings, span)
+        world = load(trials[0].world, **dict(trials[0].world_options))  # type: ignore[arg-type]
+        ensemble = trained(trials, place, f"span-{span:g}", world=world)
+        read = Reader(world, ensemble.device)
+        starts = torch.randperm(len(world), generator=random)[: settings.starts]
+        for member, trial in enumerate(trials):
+            model, mean, used = _encoded(ensemble, member, world)
+            if not len(used):
+                continue
+            diagonal = trial.posterior == "diagonal"
+            who = {"span": span, "β": trial.beta, "seed": trial.seed}
+            bases = [
+                (LATENTS if diagonal else FULL, torch.eye(settings.latent, dtype=torch.float64)[:, used])
+            ]
+            bases += [
+                (ROTATED, bases[0][1] @ orthonormal(len(used), len(used), random))
+                for _ in range(settings.rotations if diagonal else 0)
+            ]
+            for number, (kind, basis) in enumerate(bases):
+                z = traversal(mean[starts], basis, settings.reach, settings.frames)
+                table = pd.DataFrame(_changes(model, z, read).numpy(), columns=list(FACTORS))
+                latents = used.tolist() if number == 0 else [-1] * len(table)
+                rows.append(table.assign(axes=kind, rotation=number, latent=latents, **who))
+            if trial.seed == 0 and (diagonal or (span, trial.beta) == settings.cases[0]):
+                start = mean[_middle(world)][None]
+                z = traversal(start, bases[0][1], settings.reach, settings.shown)[:, 0]
+                pictures.append(_pictures(model, z, used).assign(axes=bases[0][0], **who))
+    return {
+        "axes": pd.concat(rows, ignore_index=True),
+        "pictures": pd.concat(pictures, ignore_index=True),
+    }
+
+
+def _trials(settings: Settings, span: float) -> list[Trial]:
+    """Every seed of every case of a span, with a diagonal and, where β is not 1, with a full posterior."""
+    base = sprite_trial(
+        settings.resolution, settings.positions, settings.scales, settings.width, settings.latent
+    )
+    base = dataclasses.replace(
+        base,
+        world_options=tuple((dict(base.world_options) | {"span": span}).items()),
+        likelihood="gaussian",
+        likelihood_variance=settings.variance,
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+    )
+    return [
+        dataclasses.replace(base, posterior=posterior, beta=beta, seed=seed)
+        for posterior in ("diagonal", "full")
+        for own, beta in settings.cases
+        if own == span and (posterior == "diagonal" or beta != 1)
+        for seed in range(settings.seeds)
+    ]
+
+
+class Reader:
+    """Reads scale and position off images by their moments, which averages of images keep.
+
+    The scale is the square root of the mass, the position the centre of mass; each in standard deviations over the
+    world, and none of them from an image of less than a tenth of the least mass in it.
+
+    Args:
+        world: whose images, of one shape and orientation.
+        device: where images to read are.
+    """
+
+    def __init__(self, world: World, device: torch.device) -> None:
+        images = world.images(torch.arange(len(world))).to(device)
+        self.least = images.sum((1, 2, 3)).min() / 10
+        self.mean, self.deviation = torch.zeros(3, device=device), torch.ones(3, device=device)
+        found = self(images)
+        self.mean, self.deviation = found.mean(0), found.std(0, correction=0)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Scale, x and y (batch, 3) of images (batch, 1, height, width)."""
+        mass = images.sum((1, 2, 3)).clamp(min=self.least)
+        across, down = images.sum((1, 2)), images.sum((1, 3))
+        place = torch.arange(images.shape[-1]).to(images)
+        found = torch.stack([mass.sqrt(), across @ place / mass, down @ place / mass], 1)
+        return (found - self.mean) / self.deviation
+
+
+def _encoded(ensemble: Ensemble, member: int, world: World) -> tuple[VAE, Tensor, Tensor]:
+    """A model, the posterior means (item, latent) of the world, and its active latents."""
+    model = ensemble[member]
+    with torch.no_grad():
+        code = model.encode(world.images(torch.arange(len(world))).to(ensemble.device))
+    return model, code.mean, active_latents(code.mean, code.variance).active.nonzero().flatten().cpu()
+
+
+def traversal(starts: Tensor, basis: Tensor, reach: float, frames: int) -> Tensor:
+    """Points (axis, start, frame, latent) whose coordinate along each column of a basis runs over ±reach.
+
+    Args:
+        starts: (start, latent); the coordinates along the other columns are theirs.
+        basis: orthonormal columns (latent, axis).
+        reach: in units of z.
+        frames: points per traversal, evenly spaced.
+
+    >>> traversal(torch.tensor([[0.5, 3.0]]), torch.eye(2), 1.0, 3)[0, 0]
+    tensor([[-1.,  3.],
+            [ 0.,  3.],
+            [ 1.,  3.]])
+    """
+    columns = basis.to(starts)
+    away = torch.linspace(-reach, reach, frames).to(starts) - (starts @ columns).mT[..., None]
+    return starts[:, None] + away[..., None] * columns.mT[:, None, None]
+
+
+@torch.no_grad()
+def _changes(model: VAE, z: Tensor, read: Reader) -> Tensor:
+    """Variance (axis, factor) over frames of the factors seen along traversals, mean over starts."""
+    images = model.likelihood.mean(model.decode(z.flatten(0, 2)))
+    return read(images).unflatten(0, z.shape[:3]).var(2, correction=0).mean(1).cpu()
+
+
+def _middle(world: World) -> int:
+    """The item in the middle of every factor."""
+    sizes = world.factor_sizes
+    return int(grid_index(torch.tensor([[size // 2 for size in sizes]]), sizes)[0])
+
+
+@torch.no_grad()
+def _pictures(model: VAE, z: Tensor, used: Tensor) -> pd.DataFrame:
+    """One row per frame of traversals (axis, frame, latent): its pixels as digits of sixteen greys, after a letter."""
+    import pandas as pd
+
+    images = model.likelihood.mean(model.decode(z.flatten(0, 1))).flatten(1).cpu()
+    levels = (15 * images).round().clamp(0, 15).int().tolist()
+    latents, frames = used.repeat_interleave(z.shape[1]).tolist(), list(range(z.shape[1])) * len(used)
+    pixels = ["p" + "".join(GREYS[level] for level in image) for image in levels]
+    return pd.DataFrame({"latent": latents, "frame": frames, "pixels": pixels})
+
+
+def _spans(tables: Tables) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    """Data set and β, its axes, and those at β = 1."""
+    axes = tables["axes"]
+    for (span, beta), own in axes[axes["β"] > 1].groupby(["span", "β"]):
+        yield f"span {span:g}, β = {beta:g}", own, axes[(axes["span"] == span) & (axes["β"] == 1)]
+
+
+def _fraction_cases(tables: Tables) -> Iterator[Bound]:
+    for case, own, _ in _spans(tables):
+        words = (
+            f"{case}: fraction of what traversals of active latents change that is in one factor per latent"
+        )
+        yield Bound(words, "1: each latent varies one factor", _scores(own, LATENTS), least=ONE)
+        part = own[own["axes"] == LATENTS]
+        whole = part[list(FACTORS)].idxmax(axis=1).groupby(part["seed"]).nunique() == len(FACTORS)
+        words = f"{case}: share of seeds in which every factor is the main one of some latent"
+        yield Bound(words, "1", share=(int(whole.sum()), len(whole)), least=0.5)
+
+
+def _control_cases(tables: Tables) -> Iterator[Order]:
+    for case, own, plain in _spans(tables):
+        for other, control, words in (
+            (own, ROTATED, ROTATED),
+            (own, FULL, FULL),
+            *(((plain, LATENTS, "β = 1"),) if len(plain) else ()),
+        ):
+            both = _side_by_side(_scores(other, control), _scores(own, LATENTS))
+            yield Order(
+                f"{case}: that fraction, {words} less latents", both["low"], both["high"], paired=True
+            )
+
+
+def _side_by_side(low: pd.Series[float], high: pd.Series[float]) -> pd.DataFrame:
+    """Two series side by side, by seed."""
+    import pandas as pd
+
+    return pd.concat([low.rename("low"), high.rename("high")], axis=1).dropna()
+
+
+def _scores(axes: pd.DataFrame, kind: str) -> pd.Series[float]:
+    """Σ_j max_k S_jk / Σ_jk S_jk per seed, with S the change of factor k along axis j; mean over rotations."""
+    own = axes[axes["axes"] == kind]
+    sums = own.assign(main=own[list(FACTORS)].max(axis=1), whole=own[list(FACTORS)].sum(axis=1))
+    by = sums.groupby(["seed", "rotation"])[["main", "whole"]].sum()
+    return (by["main"] / by["whole"]).groupby("seed").mean()
+
+
+def plot(tables: Tables) -> Figure:
+    """Traversals of the first seed in three cases, and the main fractions of all seeds."""
+    axes, pictures = tables["axes"], tables["pictures"]
+    cases = list(axes[axes["β"] > 1][["span", "β"]].drop_duplicates().itertuples(index=False, name=None))
+    shown = [(*cases[0], LATENTS), (*cases[0], FULL), *((*case, LATENTS) for case in cases[1:])]
+    titles = [f"{kind}, span {span:g}, β = {beta:g}" for span, beta, kind in shown]
+    figure, places = panels([*titles, "fraction of change in the main factor"], rows=2, width=4.0, height=2.3)
+    for panel, (span, beta, kind) in zip(places, shown, strict=False):
+        own = [
+            table[(table["span"] == span) & (table["β"] == beta) & (table["axes"] == kind)]
+            for table in (pictures, axes[axes["seed"] == 0])
+        ]
+        _draw_pictures(panel, *own)
+    _draw_fractions(places[len(shown)], axes)
+    return figure
+
+
+def _draw_fractions(panel: Any, axes: pd.DataFrame) -> None:
+    labels: list[str] = []
+    for (span, beta), own in axes.groupby(["span", "β"], sort=False):
+        for colour, kind in zip(COLOURS, (LATENTS, ROTATED, FULL), strict=False):
+            scores, line = _scores(own, kind), len(labels)
+            if scores.empty:
+                continue
+            panel.plot(scores, [line] * len(scores), "o", color=colour, markersize=3.5, alpha=0.6)
+            panel.plot(float(scores.mean()), line, "|", color="black", markersize=9)
+            labels.append(
+                f"{kind.split(', ')[0]}, {kind.split(', ')[1].split()[0]}, span {span:g}, β = {beta:g}"
+            )
+    panel.axvline(ONE, color="grey", linewidth=0.7, linestyle="--")
+    panel.set_yticks(range(len(labels)), labels, fontsize=6)
+    panel.set_ylim(len(labels) - 0.5, -0.5)
+    panel.set_xlim(1 / len(FACTORS), 1.02)
+    panel.set_xlabel("one dot per seed", fontsize=7.5)
+
+
+def _draw_pictures(panel: Any, pictures: pd.DataFrame, axes: pd.DataFrame) -> None:
+    """One row per latent, sorted by the factor that it changes most and labelled by it."""
+    changes = axes.set_index("latent")[list(FACTORS)]
+    main, still = changes.idxmax(axis=1), changes.max(axis=1) < STILL
+    order = sorted(main.index, key=lambda latent: (bool(still[latent]), FACTORS.index(main[latent])))
+    rows = [
+        np.concatenate(
+            [_image(pixels) for pixels in pictures[pictures["latent"] == latent]["pixels"]], axis=1
+        )
+        for latent in order
+    ]
+    if not rows:
+        return
+    side = len(rows[0])
+    panel.imshow(np.concatenate(rows), cmap="gray", vmin=0, vmax=15)
+    labels = [f"$z_{latent}$: {'none' if still[latent] else main[latent]}" for latent in order]
+    panel.set_yticks([side * (place + 0.5) for place in range(len(order))], labels, fontsize=7.5)
+    panel.set_xticks([])
+    for line in range(1, len(order)):
+        panel.axhline(side * line - 0.5, color="white", linewidth=0.8)
+
+
+def _image(pixels: str) -> np.ndarray:
+    levels = np.array([GREYS.index(digit) for digit in pixels[1:]])
+    side = round(len(levels) ** 0.5)
+    return levels.reshape(side, side)
+
+
+TRAVERSALS = Artefact(
+    key="allen2024.traversals",
+    title="Latent traversals: a latent, a factor",
+    claims=(
+        Bounds(
+            "Post: when disentangled, images vary in a specific feature by changing a single latent dimension",
+            _fraction_cases,
+        ),
+        Orders(
+            "Controls: random axes, a full posterior and β = 1 mix factors more", _control_cases, ours=True
+        ),
+    ),
+    presets={
+        "smoke": Settings(
+            resolution=8,
+            positions=6,
+            scales=3,
+            width=16,
+            latent=3,
+            seeds=2,
+            steps=60,
+            starts=4,
+            rotations=2,
+            shown=5,
+        ),
+        "laptop": Settings(),
+        "full": Settings(
+            # as large a variance as at 16 pixels, for squared distances that grow with the number of pixels
+            resolution=24,
+            variance=0.1125,
+            width=256,
+            seeds=20,
+            steps=20_000,
+            batch_size=128,
+            starts=64,
+            frames=17,
+            rotations=4,
+        ),
+    },
+    measure=measure,
+    plot=plot,
+    note="Scale and position are read off decoded images by their moments; a change is the variance of one of "
+    "them along a "
+    "traversal, in units of its variance over the data. Twin of dSprites: soft upright ellipses; a span of 1 is "
+    "dSprites' "
+    "range of positions.",
+)

@@ -1,0 +1,411 @@
+"""Rendered worlds beside the published data sets that they stand for, item by item and as data to train on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseam import geometry
+from unseam.data import ArrayWorld, MissingFileError, World, load
+from unseam.drawing import COLOURS, panels
+from unseam.metrics import mig
+from unseam.papers.artefact import TWINS, Artefact, PerDataset, Workplace
+from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.theory import Moments, data_moments, data_thresholds
+from unseam.training import Ensemble, train, training_index
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    Tables = Mapping[str, pd.DataFrame]
+
+__all__ = ["TWINS_COMPARED"]
+
+NAMES = {"dsprites": "dSprites", "shapes3d": "3D Shapes"}
+ALIKE = 0.1
+"""Share by which numbers of twin and published data set may differ."""
+SAME_SPACE, SAME_DISTANCES = 0.9, 0.95
+"""Overlap of principal subspaces, and correlation of distances, from which they count as the same."""
+LEADING = 10
+"""Principal components that are compared."""
+MEASURES = {
+    "rec": "reconstruction loss, nats per item",
+    "kl": "KL, nats per item",
+    "active": "active latents",
+    "dto": "DtO over active latents",
+    "mig": "MIG",
+}
+ROWS = 1000
+"""Items that are rendered or read at once."""
+
+
+@dataclass(frozen=True)
+class Pair(PerDataset):
+    """A rendered world and the published data set that it stands for, named by either."""
+
+    world: str
+    options: tuple[tuple[str, Any], ...] = ()
+    """Of the rendered world, whose grid of factors must be that of the file."""
+    side: int = 16
+    """Side in pixels of the averaged images whose spectrum is taken and on which models are trained."""
+
+    @property
+    def published(self) -> str:
+        """The published data set's name."""
+        return self.world if self.world in TWINS else {twin: name for name, twin in TWINS.items()}[self.world]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which items are compared, and the β-VAEs that are trained on both."""
+
+    pairs: tuple[Pair, ...]
+    items: int = 20_000
+    distances: int = 20_000
+    """Pairs of items."""
+    shown: int = 200
+    """Of them, those in the figure."""
+    components: int = 50
+    beta: float = 1.0
+    widths: tuple[int, ...] = (128, 128)
+    latent: int = 10
+    steps: int = 10_000
+    seeds: int = 5
+    points: int = 200
+    seed: int = 0
+
+
+class Both(NamedTuple):
+    """The same items of both, pixels averaged."""
+
+    twin: ArrayWorld
+    published: ArrayWorld
+
+
+def measure(settings: Settings, place: Workplace) -> Tables:
+    """Compare every pair whose published file is installed."""
+    import pandas as pd
+
+    found: dict[str, list[pd.DataFrame]] = {}
+    missing = []
+    for pair in settings.pairs:
+        try:
+            published = load(pair.published)
+        except MissingFileError as error:
+            missing.append({"world": NAMES[pair.published], "need": error.need})
+            continue
+        twin = load(TWINS[pair.published], **dict(pair.options))
+        for name, table in _compared(pair, twin, published, settings, place).items():
+            table.insert(0, "world", pair.published)
+            found.setdefault(name, []).append(table)
+    tables = {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
+    return tables | ({"missing": pd.DataFrame(missing)} if missing else {})
+
+
+def _compared(
+    pair: Pair, twin: World, published: World, settings: Settings, place: Workplace
+) -> dict[str, pd.DataFrame]:
+    grids = [
+        (world.factor_names, tuple(world.factor_sizes), tuple(world.shape)) for world in (twin, published)
+    ]
+    if grids[0] != grids[1]:
+        raise ValueError(
+            f"{twin.name} and {published.name} must have one grid of factors and one shape, got {grids[0]} and "
+            f"{grids[1]}"
+        )
+    random = torch.Generator().manual_seed(settings.seed)
+    index = torch.randperm(len(twin), generator=random)[: settings.items]
+    agreement, both = _agreement(twin, published, index, pair.side)
+    spectrum, overlap = _spectrum(both, settings)
+    distances, summary = _distances(both, settings, random)
+    models, trainings = _models(both, settings, place)
+    return {
+        "agreement": agreement,
+        "spectrum": spectrum,
+        "summary": summary.assign(overlap=overlap),
+        "distances": distances,
+        "models": models,
+        "trainings": trainings,
+    }
+
+
+def _agreement(twin: World, published: World, index: Tensor, side: int) -> tuple[pd.DataFrame, Both]:
+    """Differences of the same items, over all and per shape, beside those of different items; and averaged images."""
+    import pandas as pd
+
+    rows: list[pd.DataFrame] = []
+    averaged: tuple[list[Tensor], list[Tensor]] = ([], [])
+    shapes = published.factors[:, published.factor_names.index("shape")].cpu()
+    for part in index.split(ROWS):
+        ours, theirs = (world.images(part.to(world.device)).cpu() for world in (twin, published))
+        difference = (ours - theirs).abs()
+        rows.append(
+            pd.DataFrame(
+                {
+                    "shape": shapes[part],
+                    "equal": (difference < 0.5 / 255).double().flatten(1).mean(1),
+                    "difference": difference.double().flatten(1).mean(1),
+                    "chance": (theirs - theirs.roll(1, 0)).abs().double().flatten(1).mean(1),
+                }
+            )
+        )
+        for images, parts in zip((ours, theirs), averaged, strict=True):
+            parts.append(torch.nn.functional.interpolate(images, (side, side), mode="area"))
+    items = pd.concat(rows, ignore_index=True)
+    every = pd.concat([items.assign(shape="all"), items])
+    table = every.groupby("shape", sort=False)[["equal", "difference", "chance"]].mean()
+    sizes = every.groupby("shape", sort=False).size().rename("items")
+    factors = published.factors[index.to(published.factors.device)].cpu()
+    both = [_table_world(torch.cat(images), factors, published) for images in averaged]
+    return table.join(sizes).reset_index(), Both(*both)
+
+
+def _table_world(images: Tensor, factors: Tensor, like: World) -> ArrayWorld:
+    return ArrayWorld(
+        images, factors, name=like.name, factor_names=like.factor_names, factor_sizes=tuple(like.factor_sizes)
+    )
+
+
+def _spectrum(both: Both, settings: Settings) -> tuple[pd.DataFrame, float]:
+    """Variances of principal components and collapse thresholds; and the overlap of leading subspaces, 0 to 1."""
+    import pandas as pd
+
+    tables, spaces = [], []
+    for source, world in zip(Both._fields, both, strict=True):
+        moments: Moments = data_moments([world.images(torch.arange(len(world)))])
+        variances, directions = torch.linalg.eigh(moments.covariance)
+        spaces.append(directions[:, -LEADING:])
+        count = min(settings.components, len(variances))
+        tables.append(
+            pd.DataFrame(
+                {
+                    "source": source,
+                    "component": np.arange(1, count + 1),
+                    "variance": variances.flip(0)[:count],
+                    "threshold": data_thresholds(moments, "bernoulli")[:count],
+                }
+            )
+        )
+    overlap = float((spaces[0].mT @ spaces[1]).square().sum() / spaces[0].shape[1])
+    return pd.concat(tables, ignore_index=True), overlap
+
+
+def _distances(both: Both, settings: Settings, random: torch.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Distances between pairs of items in both, some of them for the figure, and how they agree."""
+    import pandas as pd
+
+    one, other = torch.randint(len(both.twin), (2, settings.distances), generator=random)
+    found = pd.DataFrame(
+        {
+            source: (world.images(one) - world.images(other)).flatten(1).norm(dim=1).double()
+            for source, world in zip(Both._fields, both, strict=True)
+        }
+    )
+    found = found[one.numpy() != other.numpy()]
+    summary = {
+        "pairs": len(found),
+        "correlation": found["twin"].corr(found["published"]),
+        "ratio": found["twin"].mean() / found["published"].mean(),
+    }
+    return found[: settings.shown].reset_index(drop=True), pd.DataFrame([summary])
+
+
+def _models(both: Both, settings: Settings, place: Workplace) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The same trials trained on both: same initial weights, items and noise."""
+    import pandas as pd
+
+    trials = [
+        Trial(
+            world=both.published.name,
+            train_fraction=0.8,
+            encoder_widths=settings.widths,
+            decoder_widths=settings.widths[::-1],
+            latent=settings.latent,
+            beta=settings.beta,
+            steps=settings.steps,
+            precision="float32",
+            seed=seed,
+        )
+        for seed in range(settings.seeds)
+    ]
+    rows, trainings = [], []
+    for source, world in zip(Both._fields, both, strict=True):
+        began = time.monotonic()
+        ensemble = train(trials, world=world, device=place.device, progress=place.progress)
+        hardware = ensemble.about["hardware"]
+        trainings.append(
+            {
+                "source": source,
+                "members": len(trials),
+                "steps": settings.steps,
+                "seconds": round(time.monotonic() - began, 1),
+                "hardware": hardware.get("accelerator", hardware["processor"]),
+            }
+        )
+        found = _measures(ensemble, world, settings.points)
+        each = zip(*(values.tolist() for values in found.values()), strict=True)
+        rows += [
+            {"source": source, "seed": seed} | dict(zip(found, row, strict=True))
+            for seed, row in enumerate(each)
+        ]
+    return pd.DataFrame(rows), pd.DataFrame(trainings)
+
+
+@torch.no_grad()
+def _measures(ensemble: Ensemble, world: World, points: int) -> dict[str, Tensor]:
+    """What is compared of trained models (member,) each, on items they have not seen."""
+    seen = training_index(ensemble.trials[0], len(world))
+    assert seen is not None
+    unseen = torch.ones(len(world), dtype=torch.bool).index_fill(0, seen.cpu(), False).nonzero().flatten()
+    x = world.images(unseen).to(ensemble.device)
+    code = ensemble.encode(x)
+    cost = (code.mean.square() + code.variance - code.variance.log() - 1) / 2
+    active = cost.mean(1) > 0.01
+    rec, dto = [], []
+    for member, alive in enumerate(active):
+        model = ensemble[member]
+        rec.append(-model.likelihood.log_prob(x, model.decode(code.mean[member])).mean())
+        metric = geometry.pullback(model.decode, code.mean[member, :points])
+        dto.append(
+            geometry.distance_to_orthogonality(
+                geometry.right_basis(geometry.restrict(metric, alive)).right_vectors
+            ).mean()
+            if int(alive.sum()) > 1
+            else torch.full_like(rec[-1], torch.nan)
+        )
+    factors = world.factors[unseen.to(world.factors.device)].cpu()
+    return {
+        "rec": torch.stack(rec),
+        "kl": cost.sum(2).mean(1),
+        "active": active.sum(1),
+        "dto": torch.stack(dto),
+        "mig": mig(code.mean.cpu(), factors).score,
+    }
+
+
+def _pairs(tables: Tables) -> Iterator[tuple[str, dict[str, pd.DataFrame]]]:
+    """The tables of each twin, with what it is a twin of."""
+    for world in tables["summary"]["world"]:
+        own = {name: table[table["world"] == world] for name, table in tables.items() if name != "trainings"}
+        yield f"{TWINS[world]} for {NAMES[world]}", own
+
+
+def _image_cases(tables: Tables) -> Iterator[Identity]:
+    for label, own in _pairs(tables):
+        pixels = own["agreement"][own["agreement"]["shape"] == "all"].iloc[0]
+        part = float(pixels["difference"] / pixels["chance"])
+        words = f"{label}: mean absolute difference of the same item, over that of two items"
+        note = f"{100 * pixels['equal']:.1f} % of pixels equal"
+        yield Identity(words, "0", part, ALIKE, n=int(pixels["items"]), note=note)
+
+
+def _statistic_cases(tables: Tables) -> Iterator[Identity]:
+    for label, own in _pairs(tables):
+        twin, published = (own["spectrum"][own["spectrum"]["source"] == source] for source in Both._fields)
+        for name, words in (("variance", "variances of the data"), ("threshold", "collapse thresholds")):
+            ours, theirs = twin[name].to_numpy()[:LEADING], published[name].to_numpy()[:LEADING]
+            apart = float(np.abs(ours / theirs - 1).max())
+            yield Identity(
+                f"{label}: largest relative difference of the leading {len(ours)} {words}", "0", apart, ALIKE
+            )
+        summary = own["summary"].iloc[0]
+        for name, words, tolerance in (
+            ("overlap", "overlap of the leading principal subspaces", 1 - SAME_SPACE),
+            ("correlation", "correlation of distances between items", 1 - SAME_DISTANCES),
+            ("ratio", "mean distance between items, over the published one", ALIKE),
+        ):
+            yield Identity(f"{label}: {words}", "1", float(summary[name]), tolerance, 1.0)
+
+
+def _model_cases(tables: Tables) -> Iterator[Bound]:
+    """Paired by seed, since models of one seed start from the same weights."""
+    for label, own in _pairs(tables):
+        for name, words in MEASURES.items():
+            wide = own["models"].pivot(index="seed", columns="source", values=name)
+            ours, theirs = (wide[source] for source in Both._fields)
+            relative = (ours - theirs) / abs(theirs.mean())
+            quantity = f"{label}, trained β-VAEs: relative difference of {words}"
+            yield Bound(quantity, "0", relative, -ALIKE, ALIKE)
+
+
+def plot(tables: Tables) -> Figure:
+    """Spectra, collapse thresholds, distances and trained models, one row per pair."""
+    worlds = list(tables["summary"]["world"]) if "summary" in tables else []
+    if not worlds:
+        return panels(["no published file is installed"], width=3.6, height=1.0)[0]
+    titles = [
+        f"{NAMES[world]}: {words}"
+        for world in worlds
+        for words in ("variances", "collapse thresholds", "distances", "β-VAEs")
+    ]
+    figure, axes = panels(titles, rows=len(worlds), width=2.8, height=2.4)
+    for row, world in enumerate(worlds):
+        own = {name: table[table["world"] == world] for name, table in tables.items() if name != "missing"}
+        _draw_pair(axes[4 * row : 4 * row + 4], own)
+    return figure
+
+
+def _draw_pair(axes: list[Any], own: Tables) -> None:
+    for source, colour, style in zip(("published", "twin"), COLOURS, ("-", "--"), strict=False):
+        part = own["spectrum"][own["spectrum"]["source"] == source]
+        for panel, name in zip(axes, ("variance", "threshold"), strict=False):
+            positive = part[part[name] > 0]
+            panel.loglog(positive["component"], positive[name], style, color=colour, label=source)
+            panel.set_xlabel("principal component", fontsize=8)
+    axes[0].legend(fontsize=7, frameon=False)
+    axes[2].plot(own["distances"]["published"], own["distances"]["twin"], ".", color=COLOURS[2], markersize=3)
+    reach = [0, 1.05 * float(own["distances"][["published", "twin"]].to_numpy().max())]
+    axes[2].plot(reach, reach, color="0.6", linewidth=0.8, zorder=0)
+    axes[2].set(xlim=reach, ylim=reach, aspect="equal")
+    axes[2].set_xlabel("published", fontsize=8)
+    axes[2].set_ylabel("twin", fontsize=8)
+    models = own["models"]
+    for spot, name in enumerate(MEASURES):
+        ours, theirs = (models[models["source"] == source][name].to_numpy() for source in Both._fields)
+        mean = np.nanmean(theirs) if np.isfinite(theirs).any() else np.nan
+        jitter = 0.05 * (np.arange(len(ours)) % 3 - 1)
+        axes[3].plot(spot - 0.12 + jitter, theirs / mean, "o", color=COLOURS[0], markersize=3, alpha=0.7)
+        axes[3].plot(spot + 0.12 + jitter, ours / mean, "s", color=COLOURS[1], markersize=3, alpha=0.7)
+    axes[3].axhline(1, color="0.6", linewidth=0.8, zorder=0)
+    axes[3].set_xticks(range(len(MEASURES)), ["rec.", "KL", "active", "DtO", "MIG"])
+    axes[3].set_ylabel("over the published mean", fontsize=8)
+
+
+TWINS_COMPARED = Artefact(
+    key="ours.twins",
+    title="Rendered twins beside the published dSprites and 3D Shapes",
+    claims=(
+        Identities("The same factors give nearly the same images", _image_cases, ours=True),
+        Identities("Twins have nearly the statistics of the published data", _statistic_cases, ours=True),
+        Bounds(
+            "β-VAEs trained on a twin are nearly those trained on the published data", _model_cases, ours=True
+        ),
+    ),
+    presets={
+        "smoke": Settings(
+            (Pair("sprites", side=8), Pair("shapes", side=4)),
+            items=200,
+            distances=200,
+            shown=50,
+            widths=(16,),
+            latent=4,
+            steps=20,
+            seeds=2,
+            points=10,
+        ),
+        "laptop": Settings((Pair("sprites"), Pair("shapes", side=8)), items=5000, steps=3000, seeds=3),
+        "full": Settings(
+            (Pair("sprites", side=32), Pair("shapes", side=16)), items=50_000, steps=30_000, seeds=10
+        ),
+    },
+    measure=measure,
+    plot=plot,
+)

@@ -1,0 +1,275 @@
+"""Definition 1 of rolinek2019, the polarised regime: its three parts, checked latent by latent on trained VAEs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from unseam import geometry
+from unseam.data import MissingFileError, World, split
+from unseam.data import place as place_world
+from unseam.drawing import COLOURS, panels
+from unseam.models import VAE
+from unseam.papers.artefact import Artefact, Workplace, missing_table
+from unseam.papers.claims import Bound, Bounds
+from unseam.papers.rolinek2019.setups import LINEAR, NAMES, NONLINEAR, SPRITES, Setup, smoke
+from unseam.papers.trainings import follow
+from unseam.training import Ensemble
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    Tables = Mapping[str, pd.DataFrame]
+
+__all__ = ["DEFINITION1"]
+
+SMALL, POINTS = 0.1, 0.95
+"""a ≪ 1 reads a < 0.1 and a ≈ 1 reads |a − 1| < 0.1, each at 95 % of unseen items."""
+IGNORED = 0.01
+"""What is at most a hundredth counts as zero in (c)."""
+NO_LOSS = 0.03
+"""Share of the KL term that passive latents may have; Table 1's limit."""
+CONTROL, EXPECTED = 0.06, 0.36
+"""β of Synth. Lin. at which the optimal linear VAE has a latent with σ² = βσ²/λ₂ = 0.03 · 12: neither active nor
+passive."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Trainings with more latents than the data need."""
+
+    setups: tuple[Setup, ...]
+    seed: int = 0
+    """Of posterior samples."""
+
+
+def measure(settings: Settings, where: Workplace) -> Tables:
+    """Train every setup and look at all latents on unseen items."""
+    import pandas as pd
+
+    found: dict[str, list[pd.DataFrame]] = {"latents": [], "models": [], "trainings": []}
+    missing: dict[str, MissingFileError] = {}
+    for setup in settings.setups:
+        try:
+            world = place_world(setup.load(), where.device)
+        except MissingFileError as error:
+            missing[NAMES[setup.base.world]] = error
+            continue
+        for name, table in _trained(setup, world, settings.seed, where).items():
+            found[name].append(table)
+    tables = {name: pd.concat(parts, ignore_index=True) for name, parts in found.items() if parts}
+    return tables | missing_table(missing)
+
+
+def _trained(setup: Setup, world: World, seed: int, where: Workplace) -> dict[str, pd.DataFrame]:
+    return follow(
+        setup.trials("β-VAE"),
+        where,
+        world=world,
+        measured={"definition": 1, "points": setup.points, "seed": seed},
+        finish=lambda ensemble: _latents(ensemble, world, _label(setup), setup.points, seed),
+    )
+
+
+def _latents(ensemble: Ensemble, world: World, label: str, points: int, seed: int) -> dict[str, pd.DataFrame]:
+    """What Definition 1 asks of every latent of every model, on test items."""
+    import pandas as pd
+
+    _, _, test = split(len(world), (0.8, 0.1, 0.1), seed=0)
+    mean, variance = (part.double() for part in ensemble.encode(world.images(test[:points].to(world.device))))
+    random = torch.Generator().manual_seed(seed)
+    noise, fresh = (
+        torch.randn(mean.shape[1:], generator=random, dtype=torch.float64).to(mean.device) for _ in range(2)
+    )
+    latents, models = [], []
+    for member, trial in enumerate(ensemble.trials):
+        who = {"data": label, "beta": trial.beta, "seed": trial.seed}
+        own, changed = _of_latents(ensemble[member].double(), mean[member], variance[member], noise, fresh)
+        latents += [who | {"latent": latent} | row for latent, row in enumerate(own)]
+        models.append(who | {"changed": changed})
+    return {"latents": pd.DataFrame(latents), "models": pd.DataFrame(models)}
+
+
+@torch.no_grad()
+def _of_latents(
+    model: VAE, mean: Tensor, variance: Tensor, noise: Tensor, fresh: Tensor
+) -> tuple[list[dict[str, Any]], float]:
+    """What Definition 1 asks of each latent, decoders at posterior samples; and the change of outputs by passive ones.
+
+    The latter is the root mean square change of the likelihood's mean when all passive latents are drawn afresh from
+    the prior, over its standard deviation over items.
+    """
+    z = mean + variance.sqrt() * noise
+    metric = geometry.pullback(model.decode, z)
+    found = geometry.polarisation(mean, variance, small=SMALL, share=POINTS, pullback=metric)
+    active = geometry.delta_kl(mean, variance).active
+    assert found.influence is not None
+    columns = {
+        "active": active,
+        "kl": found.kl,
+        "variance": variance.mean(0),
+        "log_variance": variance.log().mean(0),
+        "part_a": found.passive_share,
+        "part_b": found.active_share,
+        "column": found.influence,
+    }
+    before, after = (model.likelihood.mean(model.decode(code)) for code in (z, torch.where(active, z, fresh)))
+    change = (after - before).square().mean().sqrt() / before.var(0).mean().sqrt()
+    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows], float(change)
+
+
+def _label(setup: Setup) -> str:
+    """The data set, with its map where there are several."""
+    seed = dict(setup.base.world_options).get("seed")
+    return NAMES[setup.base.world] + ("" if seed is None else f", map {seed}")
+
+
+def _worlds(tables: Tables, *, control: bool = False) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    """Data set, its latents and its models, at the judged β or at that of the control."""
+    for label, own in tables["latents"].groupby("data", sort=False):
+        models = tables["models"][tables["models"]["data"] == label]
+        chosen, held = ((part["beta"] == CONTROL) == control for part in (own, models))
+        if chosen.any():
+            yield str(label), own[chosen], models[held]
+
+
+def _share_cases(part: str) -> Callable[[Tables], Iterator[Bound]]:
+    """Share of passive or active latents of which a part of the definition holds."""
+
+    def cases(tables: Tables) -> Iterator[Bound]:
+        for label, latents, _ in _worlds(tables):
+            active = part == "(b)"
+            own = latents[latents["active"] == active]
+            holds = {
+                "(a)": own["part_a"] >= POINTS,
+                "(b)": own["part_b"] >= POINTS,
+                "(c)": own["column"] <= IGNORED,
+            }[part]
+            words = f"{label}: share of {'active' if active else 'passive'} latents, {PARTS[part]}"
+            if len(own):
+                yield Bound(words, "all", share=(int(holds.sum()), len(own)), least=0.9)
+
+    return cases
+
+
+def _ignored_cases(tables: Tables) -> Iterator[Bound]:
+    for label, _, models in _worlds(tables):
+        words = f"{label}: change of outputs when passive latents are redrawn, over the outputs' SD"
+        yield Bound(words, "0", models["changed"], most=IGNORED)
+
+
+def _loss_cases(tables: Tables) -> Iterator[Bound]:
+    for label, latents, _ in _worlds(tables):
+        passive, active = latents[~latents["active"]], latents[latents["active"]]
+        ratio = (passive.groupby("seed")["kl"].sum() / latents.groupby("seed")["kl"].sum()).dropna()
+        yield Bound(f"{label}: passive latents' share of the KL term", "0", ratio, most=NO_LOSS)
+        each = (active["variance"] / -active["log_variance"]).groupby(active["seed"]).max()
+        yield Bound(f"{label}: largest mean σ² over mean −log σ² of active latents", "≪ 1", each, most=SMALL)
+
+
+def _control_cases(tables: Tables) -> Iterator[Bound]:
+    """Models of which every latent is active or passive in the sense of (a) and (b)."""
+    for label, latents, _ in _worlds(tables, control=True):
+        either = (latents["part_a"] >= POINTS) | (latents["part_b"] >= POINTS)
+        whole = either.groupby(latents["seed"]).all()
+        words = f"{label}, β = {CONTROL:g}: share of models in which every latent is active or passive"
+        note = f"mean σ² of the others {float(latents[~either]['variance'].mean()):.3g}, closed form {EXPECTED:g}"
+        yield Bound(words, "0", share=(int(whole.sum()), len(whole)), most=0.5, note=note)
+
+
+def plot(tables: Tables) -> Figure:
+    """Mean σ² against the relative size of the decoder's column: one dot per latent, one panel per data set."""
+    if "latents" not in tables:
+        return panels(["the data set is not installed"], width=3.6, height=1.0)[0]
+    groups = list(tables["latents"].groupby(["data", "beta"], sort=False))
+    titles = [f"{data}, β = {beta:g}" for (data, beta), _ in groups]
+    figure, axes = panels(titles, width=3.0, height=2.6)
+    for panel, (_, own) in zip(axes, groups, strict=True):
+        for active, colour, words in ((True, COLOURS[0], "active"), (False, COLOURS[1], "passive")):
+            part = own[own["active"] == active]
+            panel.loglog(
+                part["variance"], part["column"], "o", color=colour, markersize=3, alpha=0.6, label=words
+            )
+        panel.axhline(IGNORED, color="0.6", linewidth=0.8, linestyle=":")
+        for limit in (SMALL, 1 - SMALL):
+            panel.axvline(limit, color="0.6", linewidth=0.8, linestyle=":")
+        panel.set_xlabel("mean σ²", fontsize=8)
+        panel.set(
+            xlim=(tables["latents"]["variance"].min() / 2, 2), ylim=(tables["latents"]["column"].min() / 2, 2)
+        )
+    axes[0].set_ylabel("column of the Jacobian over the largest", fontsize=8)
+    axes[0].legend(fontsize=7, frameon=False, loc="lower left")
+    return figure
+
+
+def _ten(setup: Setup, **changes: Any) -> Setup:
+    """The setup with ten latents."""
+    return setup.replace(latent=10, columns=("β-VAE",), points=500, **changes)
+
+
+LINEAR_TEN = _ten(LINEAR, betas=(3e-4, CONTROL), batch_size=200, steps=40_000)
+NONLINEAR_TEN = tuple(
+    _ten(NONLINEAR, world_options=(("seed", seed),), betas=(1e-3,), batch_size=200, steps=20_000)
+    for seed in (0, 1)
+)
+PARTS = {
+    "(a)": "μ² ≪ 1 and σ² ≈ 1",
+    "(b)": "σ² ≪ 1",
+    "(c)": "column of the Jacobian at most 1 % of the largest",
+}
+
+
+def _artefact(name: str, title: str, presets: dict[Any, Settings]) -> Artefact:
+    return Artefact(
+        key=f"rolinek2019.{name}",
+        title=f"Definition 1, {title}: the polarised regime, latent by latent",
+        claims=(
+            Bounds("Definition 1 (a): passive latents have μ² ≪ 1 and σ² ≈ 1", _share_cases("(a)")),
+            Bounds("Definition 1 (b): active latents have σ² ≪ 1", _share_cases("(b)")),
+            Bounds(
+                "Definition 1 (c): the decoder ignores passive latents, ∂Dec(z)/∂z_j = 0", _share_cases("(c)")
+            ),
+            Bounds("Definition 1 (c): so redrawing them changes no output", _ignored_cases),
+            Bounds("Eq. 10: passive latents have no KL loss, and σ² ≪ −log σ² for active ones", _loss_cases),
+            Bounds(
+                "Control: at a β between the thresholds of two latents, models are not polarised",
+                _control_cases,
+                ours=True,
+            ),
+        ),
+        presets=presets,
+        measure=measure,
+        plot=plot,
+        note="Latents are split into active and passive by the least error of Eq. 10, as for Table 1. a ≪ 1 "
+        "reads a < 0.1 and "
+        "a ≈ 1 reads |a − 1| < 0.1, each at 95 % of unseen items.",
+    )
+
+
+DEFINITION1 = (
+    _artefact(
+        "definition1",
+        "synthetic data",
+        {
+            "smoke": Settings(tuple(smoke(setup, points=40) for setup in (LINEAR_TEN, NONLINEAR_TEN[0]))),
+            "laptop": Settings(
+                (
+                    LINEAR_TEN.replace(steps=20_000, seeds=5),
+                    *(setup.replace(steps=10_000, seeds=3) for setup in NONLINEAR_TEN),
+                )
+            ),
+            "full": Settings((LINEAR_TEN, *NONLINEAR_TEN)),
+        },
+    ),
+    _artefact(
+        "definition1_sprites",
+        NAMES["sprites"],
+        {"smoke": Settings((smoke(_ten(SPRITES)),)), "full": Settings((_ten(SPRITES),))},
+    ),
+)
