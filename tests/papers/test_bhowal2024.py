@@ -14,12 +14,9 @@ import unseam
 from unseam import geometry
 from unseam.models import Encoding
 from unseam.papers import Workplace, artefacts, on_world, results_folder
-from unseam.papers.bhowal2024.beyond import _within
-from unseam.papers.bhowal2024.losses import _with_cross_entropy, _with_tanh
-from unseam.papers.bhowal2024.measures import around, entropy_gaps, held_out_shifts, measured, scores
-from unseam.papers.bhowal2024.runs import train_cell, train_setups
-from unseam.papers.bhowal2024.scores import MIG, with_od
-from unseam.papers.bhowal2024.setups import (
+from unseam.papers.bhowal2024._measures import around, entropy_gaps, held_out_shifts, measured, scores
+from unseam.papers.bhowal2024._runs import train_cell, train_setups
+from unseam.papers.bhowal2024._setups import (
     CELLS,
     EVERY_CELL,
     FACES,
@@ -34,6 +31,9 @@ from unseam.papers.bhowal2024.setups import (
     smoke,
     vary,
 )
+from unseam.papers.bhowal2024.beyond import _within
+from unseam.papers.bhowal2024.losses import _with_cross_entropy, _with_tanh
+from unseam.papers.bhowal2024.scores import MIG, with_od
 from unseam.papers.trainings import training_name
 
 HERE = Workplace(torch.device("cpu"))

@@ -13,9 +13,9 @@ from torch import Tensor
 from unseam import geometry
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024.rows import by_row
-from unseam.papers.bhowal2024.runs import cells_of, select, train_setups, worlds
-from unseam.papers.bhowal2024.setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
+from unseam.papers.bhowal2024._rows import by_row
+from unseam.papers.bhowal2024._runs import cells_of, select, train_setups, worlds
+from unseam.papers.bhowal2024._setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
 from unseam.papers.claims import Identities, Identity, Order, Orders
 
 if TYPE_CHECKING:

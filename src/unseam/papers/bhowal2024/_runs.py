@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from unseam.data import MissingFileError, place
 from unseam.papers.artefact import Workplace, missing_table
-from unseam.papers.bhowal2024.measures import COLUMNS, SCORES, Rows, measured, scores
+from unseam.papers.bhowal2024._measures import COLUMNS, SCORES, Rows, measured, scores
+from unseam.papers.bhowal2024._setups import CELLS, NAMES, Cell, Setup
 from unseam.papers.bhowal2024.released import ROWS as SIGN_COLUMNS
-from unseam.papers.bhowal2024.setups import CELLS, NAMES, Cell, Setup
 from unseam.papers.trainings import follow
 from unseam.training import Ensemble
 
@@ -31,11 +31,11 @@ def train_cell(setup: Setup, cell: Cell, where: Workplace) -> dict[str, pd.DataF
 
     Returns:
         ``path``, one row per model and mark: ``step`` and the keys of
-        :func:`~unseam.papers.bhowal2024.measures.scores`; where decoders are measured the tables of
-        :class:`~unseam.papers.bhowal2024.measures.Measured`; and ``trainings``.
+        :func:`~unseam.papers.bhowal2024._measures.scores`; where decoders are measured the tables of
+        :class:`~unseam.papers.bhowal2024._measures.Measured`; and ``trainings``.
 
     >>> import torch
-    >>> from unseam.papers.bhowal2024.setups import SPRITES, smoke
+    >>> from unseam.papers.bhowal2024._setups import SPRITES, smoke
     >>> len(train_cell(smoke(SPRITES, seeds=1, steps=1), CELLS[2], Workplace(torch.device("cpu")))["members"])
     1
     """
@@ -88,7 +88,7 @@ def train_setups(setups: Sequence[Setup], where: Workplace) -> dict[str, pd.Data
     ``missing``.
 
     >>> import torch
-    >>> from unseam.papers.bhowal2024.setups import FACES, smoke
+    >>> from unseam.papers.bhowal2024._setups import FACES, smoke
     >>> list(train_setups((smoke(FACES),), Workplace(torch.device("cpu"))))
     ['missing']
     """
@@ -123,12 +123,7 @@ def select(tables: Tables, **columns: Sequence[str]) -> dict[str, pd.DataFrame]:
 
 
 def worlds(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Rows of a table by data set, in their order.
-
-    >>> import pandas as pd
-    >>> [world for world, _ in worlds(pd.DataFrame({"world": ["sprites", "shapes", "sprites"]}))]
-    ['sprites', 'shapes']
-    """
+    """Rows of a table by data set, in their order."""
     for world in dict.fromkeys(table["world"]):
         yield str(world), table[table["world"] == world]
 
@@ -139,12 +134,7 @@ def at_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
 
 
 def cells_of(table: pd.DataFrame, cells: Sequence[Cell] = CELLS) -> Iterator[tuple[Cell, pd.DataFrame]]:
-    """Rows of a table by cell, without cells that have none.
-
-    >>> import pandas as pd
-    >>> [str(one) for one, _ in cells_of(pd.DataFrame({"family": ["VAE"], "beta": [1.0]}))]
-    ['VAE']
-    """
+    """Rows of a table by cell, without cells that have none."""
     for one in cells:
         own = at_cell(table, one)
         if len(own):

@@ -14,22 +14,25 @@ from unseam.data import World, split
 from unseam.geometry.local_fit import local_fits
 from unseam.metrics import DciSettings, MigEntropySettings, MigSupSettings, dci, mig, mig_entropy, mig_sup
 from unseam.models import VAE, Encoding
+from unseam.papers.bhowal2024._setups import Setup
 from unseam.papers.bhowal2024.released import gram_root, released_errors, signed_fits
-from unseam.papers.bhowal2024.setups import Setup
 from unseam.papers.measures import ACTIVE, Unseen, measures
 from unseam.training import Ensemble, precision
 
 __all__ = [
+    "COLUMNS",
     "NEIGHBOURS",
+    "SCORES",
     "Measured",
+    "Rows",
     "around",
     "closeness",
     "entropy_gaps",
     "held_out_shifts",
     "measured",
     "nearest",
+    "scores",
 ]
-__all__ += ["COLUMNS", "SCORES", "Rows", "scores"]
 
 COLUMNS = ("seed", "point", "latent", "variance", "jacobian")
 """Of the table of variances and column lengths."""
@@ -360,11 +363,7 @@ def _law(code: Encoding, metric: Tensor, gram: Tensor, active: Tensor) -> dict[s
 
 
 def nearest(x: Tensor, *, count: int = NEIGHBOURS) -> Tensor:
-    """The ``count`` nearest (item, count) of items (item, *data) among themselves, by distance, itself excluded.
-
-    >>> nearest(torch.tensor([[0.0], [1.0], [1.5], [5.0]]), count=2)[0].tolist()
-    [1, 2]
-    """
+    """The ``count`` nearest (item, count) of items (item, *data) among themselves, by distance, itself excluded."""
     points, rows = x.flatten(1).double(), []
     for start in range(0, len(points), 512):
         part = torch.cdist(points[start : start + 512], points)

@@ -48,11 +48,7 @@ EXCLUDED = {"sprites": "shape", "dsprites": "shape", "faces3d": "identity"}
 
 @dataclass(frozen=True)
 class Cell:
-    """Models that differ in their seeds alone, and train as one stack.
-
-    >>> str(Cell("β-VAE", 6.0))
-    'β-VAE, β = 6'
-    """
+    """Models that differ in their seeds alone, and train as one stack."""
 
     family: str
     beta: float
@@ -110,11 +106,7 @@ class Setup(PerDataset):
         return load(self.base.world, **options)
 
     def excluded(self, world: World) -> tuple[int, ...]:
-        """Factors that the authors' mutual information gaps exclude.
-
-        >>> smoke(SPRITES).excluded(smoke(SPRITES).load())
-        (0,)
-        """
+        """Factors that the authors' mutual information gaps exclude."""
         excluded = EXCLUDED.get(self.base.world)
         return tuple(place for place, name in enumerate(world.factor_names) if name == excluded)
 
@@ -144,11 +136,7 @@ class Settings:
 
 
 def vary(setup: Setup, **changes: Any) -> Setup:
-    """A setup whose trials differ in these fields.
-
-    >>> vary(SPRITES, steps=10).base.steps
-    10
-    """
+    """A setup whose trials differ in these fields."""
     return dataclasses.replace(setup, base=dataclasses.replace(setup.base, **changes))
 
 
@@ -179,11 +167,7 @@ ROWS = (SPRITES, FACES, SHAPES, MPI3D)
 
 
 def smoke(setup: Setup, *, seeds: int | None = None, **changes: Any) -> Setup:
-    """The same in seconds: fewer items, almost no training.
-
-    >>> smoke(SPRITES, steps=2).base.encoder_widths
-    (24,)
-    """
+    """The same in seconds: fewer items, almost no training."""
     small: dict[str, Any] = {"latent": 3, "steps": 3, "batch_size": 8, "precision": "float32"}
     if setup.base.world == "sprites":
         small |= {

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.bhowal2024.runs import cells_of, worlds
-from unseam.papers.bhowal2024.setups import NAMES
+from unseam.papers.bhowal2024._runs import cells_of, worlds
+from unseam.papers.bhowal2024._setups import NAMES
 from unseam.papers.claims import Cell, Claim, Order, Row
 
 if TYPE_CHECKING:
@@ -139,23 +139,14 @@ def doubt_of(moving: Mapping[tuple[str, str], str], world: str, families: Iterab
 
 
 def groups_of(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Rows of a table by data set and steps, with both in words, in their order.
-
-    >>> import pandas as pd
-    >>> [words for words, _ in groups_of(pd.DataFrame({"world": ["shapes3d"], "steps": [120_000]}))]
-    ['3D Shapes, 120 000 steps']
-    """
+    """Rows of a table by data set and steps, with both in words, in their order."""
     for world, part in worlds(table):
         for steps in dict.fromkeys(part["steps"]):
             yield f"{NAMES[world]}, {steps_in_words(int(steps))}", part[part["steps"] == steps]
 
 
 def steps_in_words(steps: Any) -> str:
-    """For titles and findings.
-
-    >>> steps_in_words(120_000)
-    '120 000 steps'
-    """
+    """For titles and findings."""
     return "one step" if steps == 1 else f"{steps:,} steps".replace(",", " ")
 
 
@@ -163,11 +154,7 @@ def steps_in_words(steps: Any) -> str:
 
 
 def where_measured(plot: Callable[[Tables], Figure]) -> Callable[[Tables], Figure]:
-    """The figure of an artefact, or one that says that its data sets are missing.
-
-    >>> len(where_measured(lambda tables: None)({}).axes)
-    1
-    """
+    """The figure of an artefact, or one that says that its data sets are missing."""
 
     @functools.wraps(plot)
     def plotted(tables: Tables) -> Figure:
