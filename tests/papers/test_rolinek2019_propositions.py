@@ -20,7 +20,9 @@ F64 = torch.float64
 
 @pytest.fixture(scope="module")
 def tables():
-    settings = dataclasses.replace(propositions.PROPOSITIONS.presets["smoke"], curved=8, shown=8, angles=5, decoders=20)
+    settings = dataclasses.replace(
+        propositions.PROPOSITIONS.presets["smoke"], curved=8, shown=8, angles=5, decoders=20
+    )
     return as_stored(propositions.measure(settings, CPU))
 
 

@@ -15,9 +15,9 @@ from unseam.data import MissingFileError, World, split
 from unseam.data import place as place_world
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace, missing_table
-from unseam.papers.bhowal2024.rows import where_measured
-from unseam.papers.bhowal2024.runs import cells_of, worlds
-from unseam.papers.bhowal2024.setups import CELLS, LAPTOP, NAMES, SPRITES, Cell, Setup, smoke, vary
+from unseam.papers.bhowal2024._rows import where_measured
+from unseam.papers.bhowal2024._runs import cells_of, worlds
+from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, NAMES, SPRITES, Cell, Setup, smoke, vary
 from unseam.papers.claims import Identities, Identity, Order, Orders
 from unseam.papers.trainings import follow
 
