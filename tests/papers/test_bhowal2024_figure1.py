@@ -7,8 +7,8 @@ import torch
 
 from unseam.data import load, split
 from unseam.models import Encoding
-from unseam.papers.bhowal2024._setups import SPRITES, smoke
 from unseam.papers.bhowal2024.figure1 import ATTRIBUTES, attributes, responses_of, vertical_latents
+from unseam.papers.bhowal2024._setups import SPRITES, smoke
 
 SIDE = 16
 
