@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def _rotated(
             lambda at: _log_product(own @ at.mT),
             done.place,
             iterations=settings.iterations,
-            move=lambda at, step, unit=unit: cayley(unit * step, latent) @ at,
+            move=partial(_move, unit=unit),
             dimension=latent * (latent - 1) // 2,
         )
     end = own @ done.place.mT
@@ -103,6 +104,11 @@ def _rotated(
         "descended, largest cosine": float(largest_cosine(end).max()),
         "descended, largest slope": float(done.slope.max()),
     }
+
+
+def _move(place: Tensor, step: Tensor, *, unit: float) -> Tensor:
+    """Rotations (member, latent, latent), each rotated further by a step in these units of a radian."""
+    return cayley(unit * step, place.shape[-1]) @ place
 
 
 def _log_product(matrix: Tensor) -> Tensor:
