@@ -155,7 +155,7 @@ def test_whoever_names_a_data_set_waits_for_no_other(tmp_path, monkeypatch):
     assert finding.quantity == "dSprites" and finding.outcome == "not run"
     settings = on_world(artefacts()["bhowal2024.beyond"].presets["full"], "shapes3d")
     assert [setup.base.world for setup in settings.setups] == ["shapes3d"]
-    both = on_world(artefacts()["rolinek2019.foretold"].presets["full"], "dsprites")
+    both = on_world(artefacts()["rolinek2019.predicted"].presets["full"], "dsprites")
     assert len(both.setups) == len(both.betas), "data sets that are compared stay together"
 
 

@@ -7,8 +7,8 @@ import torch
 
 from unseam.data import load, split
 from unseam.models import Encoding
-from unseam.papers.bhowal2024.figure1 import ATTRIBUTES, attributes, responses_of, vertical_latents
 from unseam.papers.bhowal2024._setups import SPRITES, smoke
+from unseam.papers.bhowal2024.figure1 import ATTRIBUTES, attributes, responses_of, vertical_latents
 
 SIDE = 16
 
@@ -70,10 +70,11 @@ def test_impurity_is_the_tangent_of_the_angle_between_latents_and_positions(degr
     setup = smoke(
         SPRITES,
         latent=2,
-        options=(("orientations", 4), ("positions", 6), ("resolution", SIDE), ("scales", 2)),
+        world_options=(("orientations", 4), ("positions", 6), ("resolution", SIDE), ("scales", 2)),
     )
     world = setup.load()
-    table, pictures = responses_of(Known(degrees, min(setup.scored, len(world) // 10)), world, setup)
+    found = responses_of(Known(degrees, min(setup.scored, len(world) // 10)), world, setup)
+    table, pictures = found["responses"], found["pictures"]
     (row,) = vertical_latents(table).to_dict("records")
     assert row["seed"] == 3 and row["latent"] == (degrees == 90) and row["vertical"] > 0.5
     test = split(len(world), (0.8, 0.1, 0.1), seed=0)[2][: setup.scored]
