@@ -156,7 +156,8 @@ def test_whoever_names_a_data_set_waits_for_no_other(tmp_path, monkeypatch):
     settings = on_world(artefacts()["bhowal2024.beyond"].presets["full"], "shapes3d")
     assert [setup.base.world for setup in settings.setups] == ["shapes3d"]
     both = on_world(artefacts()["rolinek2019.predicted"].presets["full"], "dsprites")
-    assert len(both.setups) == len(both.betas), "data sets that are compared stay together"
+    every = artefacts()["rolinek2019.predicted"].presets["full"].setups
+    assert len(both.setups) == len(every), "data sets that are compared stay together"
 
 
 def test_the_published_data_set_is_measured_as_its_twin(monkeypatch):
