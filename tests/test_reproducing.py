@@ -154,9 +154,9 @@ def test_whoever_names_a_data_set_waits_for_no_other(tmp_path, monkeypatch):
     (finding,) = result.findings
     assert finding.quantity == "dSprites" and finding.outcome == "not run"
     settings = on_world(artefacts()["bhowal2024.beyond"].presets["full"], "shapes3d")
-    assert [group.setup.world for group in settings.groups] == ["shapes3d"]
-    both = on_world(artefacts()["rolinek2019.predicted"].presets["full"], "dsprites")
-    assert len(both.setups) == 3, "data sets that are compared stay together"
+    assert [setup.base.world for setup in settings.setups] == ["shapes3d"]
+    both = on_world(artefacts()["rolinek2019.foretold"].presets["full"], "dsprites")
+    assert len(both.setups) == len(both.betas), "data sets that are compared stay together"
 
 
 def test_the_published_data_set_is_measured_as_its_twin(monkeypatch):

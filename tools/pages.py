@@ -6,6 +6,7 @@ import io
 import math
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib as mpl
 
@@ -14,7 +15,7 @@ from unseam.papers.claims import Values
 from unseam.report._slim import slim
 from unseam.report.artefacts import finding_row
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 MARKS = {
     "holds": "✓ holds",
     "agrees": "✓ agrees",
@@ -28,9 +29,197 @@ SHOWN = 4
 """Findings of one claim that the short table of a paper lists one by one."""
 
 
+class Found(NamedTuple):
+    """A result of ours in one sentence: ``{}`` stand for the measured numbers, in order."""
+
+    title: str
+    sentence: str
+    numbers: tuple[tuple[str, str, str], ...]
+    """Artefact, beginning or part of the quantity, and format of each number."""
+    reading: str
+    """What is claimed exactly, and whose idea it is."""
+
+
+FOUND = (
+    Found(
+        "A diagonal posterior makes the decoder's Jacobian column-orthogonal",
+        "On the twin of dSprites the distance to orthogonality of β-VAEs is {} below that of the same models "
+        "with a full "
+        "covariance, and {} below that of autoencoders.",
+        (
+            ("rolinek2019.table2_sprites", "DtO of β-VAE less that of β-VAE_Σ", "size"),
+            ("rolinek2019.table2_sprites", "DtO of β-VAE less that of AE", "size"),
+        ),
+        "DtO of the decoder's output over all latents, at the end of training. The claim is Rolínek et al. (2019). A "
+        "related measure, the Hadamard gap, is the local contrast C_IMA of independent mechanism analysis "
+        "(Gresele et al. "
+        "2021), which Reizinger et al. (2022) connect to the ELBO.",
+    ),
+    Found(
+        "For linear models this is exact, and only the diagonal does it",
+        "Linear VAEs end {} (relative) from U(S − σ²I)^½ up to order and sign of latents; with a full covariance "
+        "they are {} "
+        "away, though as close up to a rotation.",
+        (
+            (
+                "allen2024.linear_vae",
+                "linear VAE, diagonal: distance from U(S − σ²I)^½ up to a signed",
+                ".2g",
+            ),
+            ("allen2024.linear_vae", "linear VAE, full: distance from U(S − σ²I)^½ up to a signed", ".2g"),
+        ),
+        "Frobenius distance over the norm of the optimum, mean over 100 starts. Closed form: Lucas et al. "
+        "(2019), Allen (2024).",
+    ),
+    Found(
+        "Orthogonal columns do not make a density factorise",
+        "Inverse stereographic projection meets every assumption of allen2024's Theorem 2, yet the mixed "
+        "derivative of its "
+        "log volume has a mean square of {}, and its coupling is {}.",
+        (
+            ("allen2024.theorem2", "sphere, (ii)", ".3g"),
+            ("allen2024.theorem2", "sphere, (i)", ".3g"),
+        ),
+        "Under the weakest reading, that the density is a product of functions of single latents, in the version "
+        "of the "
+        "paper measured here; arXiv:2410.22559v7 states two conditions C1 and C2 in its abstract and may close "
+        "this gap.",
+    ),
+    Found(
+        "GANs with the same decoder do not choose their axes",
+        "The columns of plain GAN generators are no more orthogonal than in random axes (mean |cos| {} higher), "
+        "while those of "
+        "VAEs with the same decoder are ({} lower).",
+        (
+            ("allen2024.gan", "GAN: mean |cos| between columns, own axes less", ".2f"),
+            ("allen2024.gan", "VAE: mean |cos| between columns, own axes less", "size"),
+        ),
+        "50 seeds on a stretched square whose true generator is column-orthogonal; all fit the data. A normal "
+        "prior is "
+        "invariant to rotations, so nothing in a plain GAN prefers an axis.",
+    ),
+    Found(
+        "β is the likelihood's variance, for some likelihoods",
+        "From one seed a linear β-VAE and a VAE of variance βσ² end at reconstructions {} apart; for Poisson "
+        "counts the share "
+        "of other β than 1/κ without such a VAE is {}.",
+        (
+            ("allen2024.theorem3", "linear, Gaussian: distance of reconstructions from the same seed", ".1g"),
+            ("allen2024.theorem3_families", "Poisson, β = 0.4", ".2g"),
+        ),
+        "Theorem 3 of Allen (2024) holds for continuous exponential dispersion families at every β, and for "
+        "counts and "
+        "categories only at β = 1/κ, where the likelihood is that of κ draws.",
+    ),
+    Found(
+        "The spectrum of the data predicts which latents are active, before training",
+        "Of {} linear VAEs away from a threshold, the largest error of the predicted number of active latents is "
+        "{}; on MNIST "
+        "counted and predicted numbers have a rank correlation of {}.",
+        (
+            ("allen2024.collapse", "linear VAEs: active latents", "n"),
+            ("allen2024.collapse", "linear VAEs: active latents", ".0f"),
+            ("allen2024.collapse", "mnist: active latents, counted and predicted", ".2f"),
+        ),
+        "Thresholds are the eigenvalues of the weighted covariance; exact for linear decoders, a guide for others.",
+    ),
+    Found(
+        "Whether a VAE disentangles depends on the data's own geometry",
+        "Over twelve random maps, the score of β-VAEs and the map's own distance to orthogonality have a rank "
+        "correlation of "
+        "{}.",
+        (("rolinek2019.maps", "the map's own DtO and the β-VAE's score", ".2f"),),
+        "Synth. Non-Lin. of Rolínek et al. (2019) with twelve seeds of its random map. Zietlow et al. (2021) "
+        "argue the same "
+        "from the other side: VAEs exploit properties of the data set.",
+    ),
+    Found(
+        "The data log-likelihood peaks at β = 1",
+        "In sikka2019's exactly solvable model it rises by {} nats up to β = {}, where the paper says that it "
+        "decreases.",
+        (
+            ("sikka2019.figure1", "largest rise of the data log-likelihood, nats", ".2g"),
+            ("sikka2019.figure1", "β of the largest data log-likelihood", ".2g"),
+        ),
+        "Closed form; “monotonically decreasing (not shown)” is false as printed, and true beyond β = 1.",
+    ),
+    Found(
+        "A local non-linearity gains little",
+        "It lowers the error of bhowal2024's local decoder by {} % (β-TCVAE) and {} % (VAE) on the twin of "
+        "dSprites, where {} "
+        "and 11.2 % are published.",
+        (
+            (
+                "bhowal2024.table1",
+                "dSprites): error of the non-linear local decoder, % lower, β-TCVAE",
+                ".2g",
+            ),
+            ("bhowal2024.table1", "dSprites): error of the non-linear local decoder, % lower, VAE", ".2g"),
+            (
+                "bhowal2024.table1",
+                "dSprites): error of the non-linear local decoder, % lower, β-TCVAE",
+                "published",
+            ),
+        ),
+        "Medians over six models, on noise that was not fitted.",
+    ),
+    Found(
+        "Which orthogonality score is used decides what it says",
+        "Over 108 models the OD-Score as defined has a rank correlation of {} with MIG; in its invariant form it "
+        "has {}.",
+        (
+            ("bhowal2024.beyond", "12 000 steps, over all models: ρ of OD-Score as defined and MIG", ".2f"),
+            ("bhowal2024.beyond", "12 000 steps, over all models: ρ of invariant OD-Score and MIG", ".2f"),
+        ),
+        "Twin of dSprites; three objectives and several β, twelve seeds each. The relation of a contrast of "
+        "orthogonality to "
+        "disentanglement scores is the subject of Kumar & Poole (2020) and Bhowal et al. (2024).",
+    ),
+)
+
+
+def _findings(stored: list[tuple[Artefact, Result | None]]) -> tuple[str, str]:
+    """The page of results, and its first three as a list for the front pages."""
+    results = {artefact.key: result for artefact, result in stored}
+    page = [
+        "# What we found",
+        "",
+        "Every number is derived from the committed tables; the command beside each figure measures it again.",
+        "",
+    ]
+    short = []
+    for place, found in enumerate(FOUND, 1):
+        key = found.numbers[0][0]
+        said = found.sentence.format(*(_number(results[one[0]], *one[1:]) for one in found.numbers))
+        artefact = results[key].artefact
+        page += [
+            f"## {place}. {found.title}",
+            "",
+            f"**{said}** {found.reading}",
+            "",
+            f"![Figure of {key}]({figure_name(artefact)})",
+            "",
+            f"[{key}](outcomes-{artefact.paper}.md#{_anchor(artefact)}) · `{results[key].command}`",
+            "",
+        ]
+        if place in (1, 3, 4):
+            short.append(f"- **{found.title}.** {said}")
+    return "\n".join(page).rstrip() + "\n", "\n".join(short)
+
+
+def _number(result: Result, quantity: str, form: str) -> str:
+    (found,) = [one for one in result.findings if quantity in one.quantity and one.outcome != "not run"][:1]
+    if form == "n":
+        return str(found.n)
+    if form == "published":
+        return found.published
+    assert found.measured is not None
+    return f"{abs(found.measured):.2f}" if form == "size" else f"{found.measured:{form}}"
+
+
 def main(words: list[str]) -> int:
     """Write the pages, or with ``--check`` name those that are not what the tables give."""
-    pages = {DOCS / name: text for name, text in written().items()}
+    pages = {(DOCS / name).resolve(): text for name, text in written().items()}
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text("utf8") != text]
     orphans = [path for path in sorted((DOCS / "figures").glob("*.svg")) if path not in pages]
     if "--check" in words:
@@ -50,7 +239,10 @@ def written() -> dict[str, str]:
     """Text of every generated file by its name below the documentation."""
     stored = [(artefact, committed(artefact, results_folder())) for artefact in artefacts().values()]
     papers = dict.fromkeys(artefact.paper for artefact, _ in stored)
-    pages = {"outcomes.md": _overview(stored)}
+    findings, short = _findings(stored)
+    pages = {"outcomes.md": _overview(stored), "findings.md": findings}
+    for front in (Path("index.md"), Path("..") / "README.md"):
+        pages[str(front)] = _filled((DOCS / front).read_text("utf8"), short)
     for paper in papers:
         own = [(artefact, result) for artefact, result in stored if artefact.paper == paper]
         pages[f"outcomes-{paper}.md"] = _details(paper, own)
@@ -136,7 +328,8 @@ def _confusions(stored: list[tuple[Artefact, Result | None]]) -> list[str]:
         "## Power of the rule for published cells",
         "",
         "Our runs of *another* model of the same row, which the paper itself tells apart, are judged against each "
-        "published cell: these should not agree. Right models are runs drawn from the published mean ± SD, as many as "
+        "published cell: these should not agree. Right models are runs drawn from the published mean ± SD, as "
+        "many as "
         "ours: these should.",
         "",
         "| table | wrong models that agree | right models that would agree |",

@@ -8,10 +8,10 @@ import torch
 import unseam
 from unseam.data import place
 from unseam.papers import Workplace
-from unseam.papers.bhowal2024 import measures
-from unseam.papers.bhowal2024.measures import nearest
-from unseam.papers.bhowal2024.runs import train_cell
-from unseam.papers.bhowal2024.setups import SHAPES, SPRITES, Cell, smoke
+from unseam.papers.bhowal2024 import _measures as measures
+from unseam.papers.bhowal2024._measures import nearest
+from unseam.papers.bhowal2024._runs import train_cell
+from unseam.papers.bhowal2024._setups import SHAPES, SPRITES, Cell, smoke
 
 LOOSE = ("dci", "disent", "shared", "active", "dto", "dto_active")
 """Of members: decided by ties and thresholds."""

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unseam.models import Encoding
-from unseam.papers.bhowal2024.measures import closeness, nearest
+from unseam.papers.bhowal2024._measures import closeness, nearest
 
 
 def normal(*shape, seed=0):

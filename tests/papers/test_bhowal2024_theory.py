@@ -9,7 +9,7 @@ from unseam import geometry
 from unseam.data import load
 from unseam.models import Encoding
 from unseam.papers.bhowal2024 import figure5, lemma5
-from unseam.papers.bhowal2024.audit import ADDED, known_fits, known_matrices, summarise_fits
+from unseam.papers.bhowal2024.audit import ADDED, known_fits, known_matrices
 from unseam.papers.bhowal2024.released import (
     PASSES,
     SIGNS,
@@ -183,7 +183,7 @@ def test_printed_numbers_add_up_but_not_in_the_order_of_variance():
 
 
 def test_known_decoders_score_in_the_order_of_the_factors_after_twenty_steps():
-    found = summarise_fits(known_fits(starts=8, pixels=150, latent=4))
+    found = known_fits(starts=8, pixels=150, latent=4)
     last = found[found["passes"] == PASSES[-1]]
     assert set(last["ordered"]) == {1.0} and last["apart"].min() > 0.1
     assert last.groupby("collapsed")["mean"].apply(lambda means: means.is_monotonic_increasing).all()

@@ -12,7 +12,7 @@ import unseam
 from unseam.papers import Workplace, artefacts
 from unseam.papers.artefact import as_stored
 from unseam.papers.rolinek2019 import definition1, figure1, figure2, pca
-from unseam.papers.rolinek2019._draws import orthogonal
+from unseam.papers.rolinek2019._draws import cayley, orthogonal
 from unseam.papers.rolinek2019.linear_models import CONVERGED, axis_angle, decoders, encoders, linear_models
 from unseam.papers.rolinek2019.setups import smoke
 from unseam.theory import linear_vae, rotated
@@ -32,6 +32,10 @@ def said(findings, *words):
     """The one finding whose quantity holds all words."""
     (found,) = [one for one in findings if all(word in one.quantity for word in words)]
     return found
+
+
+def outcome(findings, *words):
+    return said(findings, *words).outcome
 
 
 # Angles
@@ -60,19 +64,19 @@ def test_matrices_are_those_of_the_trained_models(column, tmp_path):
     where = Workplace(torch.device("cpu"), shared=tmp_path)
     found = linear_models(setup, column, where)
     world = setup.load()
-    ensemble = unseam.train(setup.trials(column, world), world=world, device="cpu")
+    ensemble = unseam.train(setup.trials(column), world=world, device="cpu")
     z = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
     x = world.images(torch.arange(5))
     for apply, points, matrices in (
-        (lambda x: ensemble.encode(x).mean, x, encoders(found.models)),
-        (ensemble.decode, z, decoders(found.models)),
+        (lambda x: ensemble.encode(x).mean, x, encoders(found["models"])),
+        (ensemble.decode, z, decoders(found["models"])),
     ):
         images = apply(points).double().detach().numpy()
         expected = (points[1:] - points[:1]).double().numpy() @ matrices.transpose(0, 2, 1)
         np.testing.assert_allclose(images[:, 1:] - images[:, :1], expected, atol=1e-4)
     again = linear_models(setup, column, where)
-    pd.testing.assert_frame_equal(again.models, found.models)
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".csv", ".json"]
+    pd.testing.assert_frame_equal(again["models"], found["models"])
+    assert len(list(tmp_path.glob("*.json"))) == 1, "stored once"
 
 
 # Figures 1 and 2 from exact optima: one row per model
@@ -103,19 +107,31 @@ def linear_tables(beta_vae=0.0):
 
 
 def test_figure1_of_exact_optima():
-    found = figure1.judge(linear_tables()).findings
+    found = figure1.FIGURE1.judge(linear_tables())
     for words in (("β-VAE:", "(i),"), ("β-VAE:", "(ii),"), ("full", "(i),"), ("full", "(ii),")):
         assert said(found, words[0], f"step {words[1]}").measured < 2
-    assert said(found, "full covariance:", "step (iii)").verdict == "reproduced"
-    assert said(found, "autoencoder", "step (ii)").verdict == "not reproduced"
-    assert said(found, "less full covariance").verdict == "reproduced"
+    assert outcome(found, "β-VAE:", "step (iii)") == "agrees"
+    assert outcome(found, "full covariance:", "step (iii)") == "agrees"
+    assert outcome(found, "autoencoder", "step (ii)") == "differs"
+    assert outcome(found, "less full covariance") == "agrees"
 
 
 def test_figure1_refuses_rotated_beta_vaes():
-    found = figure1.judge(linear_tables(beta_vae=20.0)).findings
-    assert said(found, "β-VAE:", "step (iii)").verdict == "not reproduced"
-    assert said(found, "β-VAE:", "decoder's columns").verdict == "not reproduced"
-    assert said(found, "β-VAE:", "step (ii)").verdict == "reproduced", "a rotation leaves steps (i) and (ii)"
+    found = figure1.FIGURE1.judge(linear_tables(beta_vae=20.0))
+    assert outcome(found, "β-VAE:", "step (iii)") == "differs"
+    assert outcome(found, "β-VAE:", "decoder's columns") == "differs"
+    assert outcome(found, "β-VAE:", "step (ii)") == "agrees", "a rotation leaves steps (i) and (ii)"
+
+
+def test_figure1_refuses_full_covariances_that_are_aligned():
+    tables = linear_tables()
+    models = tables["models"].copy()
+    entries = [name for name in models if name[0] in "de" and name[1:].isdigit()]
+    aligned, rotated_ones = (models["column"] == column for column in ("β-VAE", "β-VAE_Σ"))
+    models.loc[rotated_ones, entries] = models.loc[aligned, entries].to_numpy()
+    found = figure1.FIGURE1.judge(tables | {"models": models})
+    assert outcome(found, "full covariance:", "step (iii)") == "differs"
+    assert outcome(found, "less full covariance") == "cannot tell"
 
 
 def test_figure1_decoder_in_reverse_order():
@@ -126,12 +142,19 @@ def test_figure1_decoder_in_reverse_order():
     np.testing.assert_allclose(axis_angle(steps["(iii)"]), axis_angle(np.linalg.svd(decoders(own))[2]))
 
 
+def about_models(tables):
+    return [one for claim in figure2.FIGURE2.claims[1:3] for one in claim.judge(tables)]
+
+
 def test_figure2_of_exact_optima():
-    found = figure2._about_models(linear_tables()["models"])
-    assert said(found, "mean volume").measured == pytest.approx(1)
-    assert [one.verdict for one in found] == ["reproduced"] * 4
-    rotated_too = figure2._about_models(linear_tables(beta_vae=20.0)["models"])
-    assert said(rotated_too, "α in").verdict == "not reproduced"
+    found = about_models(linear_tables())
+    assert said(found, "volume of β-VAEs").measured == pytest.approx(1)
+    assert [one.outcome for one in found] == ["agrees"] * 4
+    assert outcome(about_models(linear_tables(beta_vae=20.0)), "perpendicular") == "differs"
+    longer = linear_tables()
+    entries = [f"d{i}{j}" for i in (1, 2, 3) for j in (1, 2)]
+    longer["models"].loc[longer["models"]["column"] == "β-VAE", entries] *= 1.1
+    assert outcome(about_models(longer), "volume of β-VAEs") == "differs"
 
 
 def test_figure2_volume_and_product():
@@ -139,7 +162,7 @@ def test_figure2_volume_and_product():
     np.testing.assert_allclose(figure2._log_volume(matrix), math.log(6))
     np.testing.assert_allclose(figure2._log_product(matrix), math.log(6))
     step = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    moved = figure2._cayley(torch.eye(3, dtype=torch.float64).expand(4, 3, 3), step, unit=0.5)
+    moved = cayley(0.5 * step, 3)
     np.testing.assert_allclose(moved @ moved.mT, torch.eye(3).expand(4, 3, 3), atol=1e-12)
     assert (figure2._log_product(matrix @ moved) > math.log(6) + 1e-3).all()
 
@@ -149,7 +172,7 @@ def test_figure2_refuses_a_volume_that_changes():
     random = torch.Generator().manual_seed(0)
     rows = [figure2._rotated(2, kind, settings, random, HERE) for kind in ("distinct", "equal")]
     tables = linear_tables() | {"matrices": pd.DataFrame(rows)}
-    assert all(one.verdict == "reproduced" for one in figure2.judge(as_stored(tables)).findings)
+    assert {one.outcome for one in figure2.FIGURE2.judge(as_stored(tables))} == {"holds", "agrees"}
     for column, words in (
         ("spread of volume", "volume of M Vᵀ"),
         ("descended, largest cosine", "largest cosine"),
@@ -157,7 +180,7 @@ def test_figure2_refuses_a_volume_that_changes():
         ("spread of product", "equal singular values"),
     ):
         changed = tables | {"matrices": tables["matrices"].assign(**{column: 0.01})}
-        assert said(figure2.judge(changed).findings, words).verdict == "not reproduced"
+        assert outcome(figure2.FIGURE2.judge(changed), words) == "false as printed"
 
 
 # Suppl. 9.2
@@ -206,25 +229,26 @@ def test_four_points_have_the_covariance_of_the_square():
     np.testing.assert_allclose(points.mT @ points / 4, pca._exact(1.2))
 
 
-def test_pca_verdicts_can_fail():
+def test_pca_claims_can_fail():
     artefact = artefacts()["rolinek2019.pca"]
-    tables = as_stored(artefact.measure(artefact.presets["smoke"], HERE))
+    settings = artefact.presets["smoke"]
+    settings = dataclasses.replace(settings, setup=settings.setup.replace(seeds=3))
+    tables = as_stored(artefact.measure(settings, HERE))
     models = tables["models"].assign(**{"angle to PCA": 3.0, "m1": 0.0, "m2": 0.0, "s1": 1.0, "s2": 1.05})
     models["singular ratio"] = models["closed form"]
-    good = artefact.judge(tables | {"models": models}).findings
-    assert said(good, "ratio 1.2, trained", "angle").verdict == "reproduced"
-    assert said(good, "latent's mean").verdict == "reproduced"
-    assert said(good, "ratio 1.5", "singular values").verdict == "reproduced"
+    good = artefact.judge(tables | {"models": models})
+    assert outcome(good, "ratio 1.2, trained", "angle") == "agrees"
+    assert outcome(good, "latent's mean") == "agrees"
+    assert outcome(good, "ratio 1.5", "singular values") == "agrees"
     bad = models.assign(**{"angle to PCA": 8.0, "s1": 0.8, "singular ratio": 1.0})
-    found = artefact.judge(tables | {"models": bad}).findings
-    assert said(found, "ratio 1.2, trained", "angle").verdict == "not reproduced"
-    assert said(found, "latent's mean").verdict == "not reproduced"
-    assert said(found, "ratio 1.5", "singular values").verdict == "not reproduced"
+    found = artefact.judge(tables | {"models": bad})
+    assert outcome(found, "ratio 1.2, trained", "angle") == "differs"
+    assert outcome(found, "latent's mean") == "differs"
+    assert outcome(found, "ratio 1.5", "singular values") == "differs"
     tilted = tables["alignments"].assign(cases=1000, tilted=500)
-    found = artefact.judge(tables | {"alignments": tilted}).findings
-    assert said(found, "more than 22.5°").verdict == "reproduced"
-    found = artefact.judge(tables | {"alignments": tilted.assign(tilted=641)}).findings
-    assert said(found, "more than 22.5°").verdict == "not reproduced"
+    assert outcome(artefact.judge(tables | {"alignments": tilted}), "more than 22.5°") == "agrees"
+    tilted = tilted.assign(tilted=641)
+    assert outcome(artefact.judge(tables | {"alignments": tilted}), "more than 22.5°") == "differs"
 
 
 # Definition 1
@@ -261,7 +285,7 @@ def test_definition1_of_a_known_decoder(leak):
 
 
 def polarised(**changes):
-    """Tables of ten models with two active and two passive latents each."""
+    """Tables of twenty models with two active and two passive latents each; ``changes`` of the passive ones."""
     active = {"active": True, "kl": 3.0, "variance": 0.01, "log_variance": -4.6, "part_a": 0.0, "part_b": 1.0}
     passive = {
         "active": False,
@@ -280,10 +304,10 @@ def polarised(**changes):
             "column": 1.0 if latent < 2 else 0.001,
         }
         | (active if latent < 2 else passive | changes)
-        for seed in range(10)
+        for seed in range(20)
         for latent in range(4)
     ]
-    models = [{"data": "Synth. Lin.", "beta": 3e-4, "seed": seed, "changed": 1e-3} for seed in range(10)]
+    models = [{"data": "Synth. Lin.", "beta": 3e-4, "seed": seed, "changed": 1e-3} for seed in range(20)]
     return {"latents": pd.DataFrame(rows), "models": pd.DataFrame(models)}
 
 
@@ -291,30 +315,37 @@ def polarised(**changes):
     ("changes", "failing"),
     [
         ({}, []),
-        ({"part_a": 0.9}, ["(a)"]),
-        ({"column": 0.02}, ["(c)"]),
-        ({"kl": 0.2}, ["Eq. 10: share"]),
+        ({"part_a": 0.9}, ["passive latents, μ² ≪ 1 and σ² ≈ 1"]),
+        ({"column": 0.02}, ["column of the Jacobian"]),
+        ({"kl": 0.2}, ["share of the KL term"]),
     ],
 )
 def test_definition1_parts_fail_one_by_one(changes, failing):
-    found = definition1.judge(polarised(**changes)).findings
+    found = definition1.DEFINITION1[0].judge(polarised(**changes))
     assert len(found) == 6
     for one in found:
-        expected = any(f", {words}" in one.quantity for words in failing) and "redrawn" not in one.quantity
-        assert (one.verdict == "not reproduced") == expected, one
+        expected = any(words in one.quantity for words in failing)
+        assert one.outcome == ("differs" if expected else "agrees"), one
+
+
+def test_definition1_of_decoders_that_use_passive_latents():
+    tables = polarised()
+    found = definition1.DEFINITION1[0].judge(tables | {"models": tables["models"].assign(changed=0.02)})
+    assert [one.quantity.split(": ")[1][:6] for one in found if one.outcome == "differs"] == ["change"]
 
 
 def test_definition1_control_must_not_be_polarised():
     tables = polarised()
     control = tables["latents"].assign(beta=definition1.CONTROL)
     both = tables | {"latents": pd.concat([tables["latents"], control])}
-    assert said(definition1.judge(both).findings, "control").verdict == "not reproduced"
+    words = f"β = {definition1.CONTROL:g}: share of models"
+    assert outcome(definition1.DEFINITION1[0].judge(both), words) == "differs"
     second = control["latent"] == 1
     between = control.assign(
         part_b=control["part_b"].where(~second, 0.0), variance=control["variance"].where(~second, 0.37)
     )
     both = tables | {"latents": pd.concat([tables["latents"], between])}
-    assert said(definition1.judge(both).findings, "control").verdict == "reproduced"
+    assert outcome(definition1.DEFINITION1[0].judge(both), words) == "agrees"
 
 
 def test_definition1_without_the_published_file(tmp_path, monkeypatch):
@@ -324,7 +355,7 @@ def test_definition1_without_the_published_file(tmp_path, monkeypatch):
     artefact = artefacts()["rolinek2019.definition1_sprites"]
     tables = as_stored(artefact.measure(on_world(artefact.presets["smoke"], "dsprites"), HERE))
     assert list(tables) == ["missing"]
-    (finding,) = artefact.judge(tables).findings
-    assert (finding.quantity, finding.verdict) == ("dSprites", "cannot be run here")
+    (finding,) = artefact.judge(tables)
+    assert (finding.quantity, finding.outcome) == ("dSprites", "not run")
     assert "world 'dsprites' needs the file" in finding.note
-    artefact.draw(tables)
+    artefact.plot(tables)

@@ -60,7 +60,7 @@ def install(tmp_path, monkeypatch):
 def compared(settings=TINY, world=None):
     artefact = dataclasses.replace(artefacts()["ours.twins"], presets={"smoke": settings})
     result = reproduce(artefact, "smoke", device="cpu", world=world)
-    artefact.draw(result.outcome.tables)
+    artefact.plot(result.tables)
     return result
 
 
@@ -68,8 +68,9 @@ def test_files_that_hold_the_twins_own_images(install):
     for write in install.values():
         write()
     result = compared()
-    assert result.verdict == "reproduced"
-    tables = result.outcome.tables
+    assert {one.outcome for one in result.findings} == {"holds", "agrees"}
+    assert all(one.ours for one in result.findings)
+    tables = result.tables
     assert set(tables["agreement"]["equal"]) == {1.0}
     assert tables["summary"]["overlap"].to_numpy() == pytest.approx(1)
     assert set(tables["summary"]["correlation"].round(6)) == {1.0}
@@ -78,32 +79,32 @@ def test_files_that_hold_the_twins_own_images(install):
             own[own["source"] == source].drop(columns="source") for source in ("twin", "published")
         )
         np.testing.assert_allclose(ours.iloc[:, 1:], theirs.iloc[:, 1:], rtol=1e-5)
-    assert len(result.outcome.findings) == 22
+    assert len(result.findings) == 22
 
 
 def test_files_that_hold_something_else(install):
     install["dsprites"](lambda images: np.roll(images, 4, axis=2))
     install["shapes3d"](lambda images: images // 2)
-    found = {one.quantity: one for one in compared().outcome.findings}
-    moved = found["sprites for dSprites: difference of the same item, as a share of that of two items"]
-    assert moved.verdict == "not reproduced"
+    found = {one.quantity: one for one in compared().findings}
+    moved = found["sprites for dSprites: mean absolute difference of the same item, over that of two items"]
+    assert moved.outcome == "false as printed"
     variances = found[
         "sprites for dSprites: largest relative difference of the leading 10 variances of the data"
     ]
     assert variances.measured < 1e-5, "a translation of all images leaves their spectrum"
     subspaces = found["sprites for dSprites: overlap of the leading principal subspaces"]
-    assert subspaces.verdict == "not reproduced"
+    assert subspaces.outcome == "false as printed"
     darker = found["shapes for 3D Shapes: mean distance between items, over the published one"]
     assert darker.measured == pytest.approx(2, rel=0.02)
-    assert darker.verdict == "not reproduced"
-    assert found["shapes for 3D Shapes: correlation of distances between items"].verdict == "reproduced"
+    assert darker.outcome == "false as printed"
+    assert found["shapes for 3D Shapes: correlation of distances between items"].outcome == "holds"
 
 
 def test_one_of_two_files_is_missing(install):
     install["shapes3d"]()
     result = compared()
-    assert result.verdict == "partly"
-    missing = [one for one in result.outcome.findings if one.verdict == "cannot be run here"]
+    missing = [one for one in result.findings if one.outcome == "not run"]
+    assert len(result.findings) == 12
     assert [one.quantity for one in missing] == ["dSprites"]
     assert "unseam data fetch dsprites" in missing[0].note
 
@@ -113,7 +114,7 @@ def test_one_pair_alone(install):
     (pair,) = on_world(TINY, "dsprites").pairs
     assert (pair.world, pair.published, pair.side) == ("dsprites", "dsprites", 8)
     settings = dataclasses.replace(TINY, pairs=(dataclasses.replace(PAIRS[0], world="dsprites"),))
-    assert {one.quantity.split(":")[0].split(",")[0] for one in compared(settings).outcome.findings} == {
+    assert {one.quantity.split(":")[0].split(",")[0] for one in compared(settings).findings} == {
         "sprites for dSprites"
     }
 

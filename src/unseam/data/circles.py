@@ -26,10 +26,9 @@ def circles(
 
     x = R (cos φ_j, sin φ_j) + r (cos θ, sin θ) + η with φ_j = 2π j / m, circle j and angle θ uniform and η
     ~ N(0, noise² I): the data of allen2024 Fig. 2, after Rezende & Viola (2018). The figure's sizes are not
-    given. The defaults put its β = 0.55, 2.2, 3.8 and 60 into their regimes for a likelihood of unit
-    variance: the variance within a circle, r²/2 = 4.5, is above 3.8, and that of the whole, (R² + r²)/2 =
-    54.5, below 60. Factors are the circle j (discrete) and the angle θ in [0, 2π) (continuous); angles are
-    measured from the horizontal axis.
+    given. By default the variance within a circle, r²/2 = 4.5, is above its β = 3.8, and that of the whole,
+    (R² + r²)/2 = 54.5, below its β = 60. Factors are the circle j (discrete) and the angle θ in [0, 2π)
+    (continuous); angles are measured from the horizontal axis.
 
     Args:
         size: number of points.

@@ -663,8 +663,8 @@ class Correlations(Claim):
         """How an outcome is decided, in words."""
         return (
             "Spearman's ρ agrees where its 95 % bootstrap interval over runs excludes zero on the stated side and the "
-            "share of resamples on the other side, taken as p, is below 0.05 after Holm's correction within this claim; "
-            "it differs where the same holds with the sides exchanged; otherwise it cannot be told."
+            "share of resamples on the other side, taken as p, is below 0.05 after Holm's correction within this "
+            "claim; it differs where the same holds with the sides exchanged; otherwise it cannot be told."
         )
 
     def findings(self, cases: Sequence[Correlation]) -> Iterator[Finding]:

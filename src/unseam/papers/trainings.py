@@ -54,6 +54,14 @@ def follow(
 
     Returns:
         The tables of ``finish``, and ``trainings``: one row on where the training came from.
+
+    >>> import pandas as pd
+    >>> from unseam.data import load
+    >>> trials = [Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)]
+    >>> place, world = Workplace(torch.device("cpu")), load("linear", size=20)
+    >>> finish = lambda ensemble: {"members": pd.DataFrame({"seed": [0]})}
+    >>> sorted(follow(trials, place, world=world, measured=None, finish=finish))
+    ['members', 'trainings']
     """
     name = training_name(trials, measured)
     folder = place.shared

@@ -12,7 +12,13 @@ __all__ = ["artefact_sections", "finding_row", "measured"]
 
 
 def artefact_sections(results: Sequence[Result]) -> list[Section]:
-    """One section per artefact: its claims, their outcomes and rules, and its figure."""
+    """One section per artefact: its claims, their outcomes and rules, and its figure.
+
+    >>> from unseam.papers import artefacts, reproduce
+    >>> result = reproduce(artefacts()["rolinek2019.worked_example"], "smoke", device="cpu")
+    >>> len(artefact_sections([result])[0].table) == len(result.findings)
+    True
+    """
     return [_section(result) for result in results]
 
 

@@ -32,7 +32,6 @@ READINGS = {
     "mixed": "(ii) the density is some product over latents: mean square of ∂² log √det JᵀJ / ∂z₁∂z₂",
 }
 STRETCH = 2.0
-COUNTEREXAMPLES = ("sphere", "stretched sphere")
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024.rows import groups_of, where_measured
-from unseam.papers.bhowal2024.runs import select, train_setups
+from unseam.papers.bhowal2024._rows import groups_of, where_measured
+from unseam.papers.bhowal2024._runs import select, train_setups
+from unseam.papers.bhowal2024._setups import LAPTOP, MANY_SPRITES, SHAPES, SMOKE, SPRITES, Settings
 from unseam.papers.bhowal2024.scores import with_od
-from unseam.papers.bhowal2024.setups import LAPTOP, MANY_SPRITES, SHAPES, SMOKE, SPRITES, Settings
 from unseam.papers.claims import Correlation, Correlations
 
 if TYPE_CHECKING:
@@ -42,10 +42,24 @@ def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     if "members" in tables:
         points = tables["points"]
         tables["members"] = with_od(tables["members"], points, compared=("world", "steps"))
-    return select(tables, members=("steps", *MEASURES, *SCORED))
+    found = select(tables, members=("steps", *MEASURES, *SCORED))
+    return found | ({"correlations": correlations(found)} if "members" in found else {})
 
 
-def _correlations(
+def correlations(tables: Tables) -> pd.DataFrame:
+    """Every measure against every score, over all models of a group and among restarts, with 95 % intervals."""
+    import pandas as pd
+
+    rows = []
+    for group, part in groups_of(tables["members"]):
+        for scope in SCOPES:
+            found = Correlations("", _cases(scope, tuple(MEASURES), tuple(SCORED))).judge({"members": part})
+            for (name, score), one in zip(itertools.product(MEASURES, SCORED), found, strict=True):
+                rows.append((group, scope, name, score, one.measured, one.lower, one.upper))
+    return pd.DataFrame(rows, columns=["group", "scope", "measure", "score", "rho", "lower", "upper"])
+
+
+def _cases(
     scope: str, measures: Sequence[str], scores: Sequence[str]
 ) -> Callable[[Tables], Iterator[Correlation]]:
     def cases(tables: Tables) -> Iterator[Correlation]:
@@ -69,12 +83,17 @@ def _within(part: pd.DataFrame, column: str, scope: str) -> pd.Series[float]:
 @where_measured
 def plot(tables: Tables) -> Figure:
     """Correlations with their intervals: one row of panels per group, one panel per score, one colour per scope."""
-    groups = list(groups_of(tables["members"]))
-    titles = [f"{words}\n{group.replace(', ', chr(10))}" for group, _ in groups for words in SCORED.values()]
+    groups = list(tables["correlations"].groupby("group", sort=False))
+    titles = [
+        f"{words}\n{str(group).replace(', ', chr(10))}" for group, _ in groups for words in SCORED.values()
+    ]
     figure, axes = panels(titles, rows=len(groups), width=2.9, height=2.8)
     for panel, ((_, part), score) in zip(axes, itertools.product(groups, SCORED), strict=True):
         for (scope, words), colour, offset in zip(SCOPES.items(), COLOURS, (-0.12, 0.12), strict=False):
-            _draw(panel, {"members": part}, scope, score, offset, color=colour, label=words)
+            own = part[(part["scope"] == scope) & (part["score"] == score)]
+            height = [place + offset for place in range(len(own))]
+            panel.hlines(height, own["lower"], own["upper"], color=colour, linewidth=1.3)
+            panel.plot(own["rho"], height, "o", color=colour, markersize=4, label=words)
         panel.set_yticks(range(len(MEASURES)), MEASURES.values() if score == next(iter(SCORED)) else [])
         panel.invert_yaxis()
         panel.set_xlim(-1.05, 1.05)
@@ -85,21 +104,13 @@ def plot(tables: Tables) -> Figure:
     return figure
 
 
-def _draw(panel: Any, tables: Tables, scope: str, score: str, offset: float, **look: Any) -> None:
-    found = Correlations("", _correlations(scope, tuple(MEASURES), (score,))).judge(tables)
-    height = [place + offset for place in range(len(found))]
-    ends = ([one.lower for one in found], [one.upper for one in found])
-    panel.hlines(height, *ends, color=look["color"], linewidth=1.3)
-    panel.plot([one.measured for one in found], height, "o", markersize=4, **look)
-
-
 BEYOND = Artefact(
     key="bhowal2024.beyond",
     title="Beyond the paper: DtO, cosine, Hadamard gap and OD-Score against four scores",
     claims=tuple(
         Correlations(
             f"The more orthogonal a decoder, the more disentangled its codes, {words}",
-            _correlations(scope, *JUDGED),
+            _cases(scope, *JUDGED),
             ours=True,
         )
         for scope, words in SCOPES.items()

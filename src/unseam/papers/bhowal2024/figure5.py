@@ -14,7 +14,7 @@ from torch import Tensor
 from unseam.data import World, load, place
 from unseam.drawing import panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024.setups import NAMES
+from unseam.papers.bhowal2024._setups import NAMES
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024.rows import (
+from unseam.papers.bhowal2024._rows import (
     PRINTED,
     dots,
     published_cell,
@@ -17,9 +17,8 @@ from unseam.papers.bhowal2024.rows import (
     unconverged,
     where_measured,
 )
-from unseam.papers.bhowal2024.runs import cells_of, select, train_setups, worlds
-from unseam.papers.bhowal2024.scores import TABLES
-from unseam.papers.bhowal2024.setups import (
+from unseam.papers.bhowal2024._runs import cells_of, select, train_setups, worlds
+from unseam.papers.bhowal2024._setups import (
     CELLS,
     LAPTOP,
     MANY_SPRITES,
@@ -30,6 +29,7 @@ from unseam.papers.bhowal2024.setups import (
     smoke,
     vary,
 )
+from unseam.papers.bhowal2024.scores import TABLES
 from unseam.papers.claims import Row, Values
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ __all__ = [
     "released_distances",
     "released_errors",
     "released_fit",
+    "released_score",
+    "signed_fits",
 ]
-__all__ += ["released_score", "signed_fits"]
 
 SIGNS = (1.0, 0.0, -0.7, -1.4)
 """Factors of the penalty, for β-TCVAE, none (0), β-VAE and VAE: ``load_loss`` goes by the order of models."""
@@ -44,20 +45,6 @@ class Fit(NamedTuple):
 
     matrix: Tensor
     bias: Tensor
-    start: Tensor
-
-
-class _Noises(NamedTuple):
-    """Displacements ε (point, noise, latent), and what the decoder makes of them (point, noise, data)."""
-
-    shifts: Tensor
-    targets: Tensor
-
-
-class _Problem(NamedTuple):
-    """Noises that are fitted, and weights (point, data, latent + 1) to start from: drawn once for all fits."""
-
-    noises: _Noises
     start: Tensor
 
 
@@ -168,36 +155,38 @@ def _nearest(matrices: Tensor) -> Tensor:
     return matrices @ inverse.clamp(min=0).sqrt()
 
 
-def _problem(decoder: Decoder, code: Encoding) -> _Problem:
-    noises = _noises(decoder, code, seed=0)
-    points, latent, data = len(code.mean), code.mean.shape[1], noises.targets.shape[-1]
+def _problem(decoder: Decoder, code: Encoding) -> tuple[Tensor, Tensor, Tensor]:
+    """Noises that are fitted, and weights (point, data, latent + 1) to start from: drawn once for all fits."""
+    shifts, targets = _noises(decoder, code, seed=0)
+    points, latent, data = len(code.mean), code.mean.shape[1], targets.shape[-1]
     drawn = torch.rand(points, data, latent + 1, generator=torch.Generator().manual_seed(1))
-    return _Problem(noises, (2 * drawn.to(code.mean) - 1) * latent**-0.5)
+    return shifts, targets, (2 * drawn.to(code.mean) - 1) * latent**-0.5
 
 
-def _fitted(problem: _Problem, form: str, sign: float = 0.0, passes: int = 1) -> Fit:
-    (noises, start), rate = problem, RATES[form]
+def _fitted(problem: tuple[Tensor, Tensor, Tensor], form: str, sign: float = 0.0, passes: int = 1) -> Fit:
+    (shifts, targets, start), rate = problem, RATES[form]
     weights, velocity = start.clone(), torch.zeros_like(start)
     for _ in range(passes if rate else 0):
         moving = weights.detach().requires_grad_()
         with torch.enable_grad():
-            output = _affine(moving, noises.shifts)
-            total = (_bent(output, form) - noises.targets).square().mean((1, 2)).sum()
+            output = _affine(moving, shifts)
+            total = (_bent(output, form) - targets).square().mean((1, 2)).sum()
             if sign:
-                total = total + sign * _penalty(moving[..., :-1], output, noises.shifts).sum()
+                total = total + sign * _penalty(moving[..., :-1], output, shifts).sum()
             (slope,) = torch.autograd.grad(total, moving)
         velocity = MOMENTUM * velocity + slope
         weights = weights - rate * velocity
     return Fit(weights[..., :-1], weights[..., -1], start[..., :-1])
 
 
-def _noises(decoder: Decoder, code: Encoding, *, seed: int) -> _Noises:
+def _noises(decoder: Decoder, code: Encoding, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Displacements ε (point, noise, latent), and what the decoder makes of them (point, noise, data)."""
     shape = (NOISES, *code.mean.shape)
     noise = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(code.mean)
     shifts = noise * code.variance.sqrt()
     centre = decoder(code.mean)
     targets = [(decoder(code.mean + shift) - centre).flatten(1) for shift in shifts]
-    return _Noises(shifts.transpose(0, 1), torch.stack(targets, 1))
+    return shifts.transpose(0, 1), torch.stack(targets, 1)
 
 
 def _affine(weights: Tensor, shifts: Tensor) -> Tensor:

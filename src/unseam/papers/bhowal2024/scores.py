@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024.rows import (
+from unseam.papers.bhowal2024._rows import (
     Published,
     by_row,
     doubt_of,
@@ -18,8 +18,8 @@ from unseam.papers.bhowal2024.rows import (
     unconverged,
     where_measured,
 )
-from unseam.papers.bhowal2024.runs import cells_of, select, train_setups, worlds
-from unseam.papers.bhowal2024.setups import FAMILIES, NAMES, PRESETS, SHAPES, SMOKE, Settings, smoke
+from unseam.papers.bhowal2024._runs import cells_of, select, train_setups, worlds
+from unseam.papers.bhowal2024._setups import FAMILIES, NAMES, PRESETS, SHAPES, SMOKE, Settings, smoke
 from unseam.papers.claims import Cell, Correlation, Correlations, Orders, Values, mean_interval
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024.rows import PRINTED, by_row, where_measured
-from unseam.papers.bhowal2024.runs import cells_of, select, train_setups, worlds
-from unseam.papers.bhowal2024.setups import NAMES, PRESETS, Settings
+from unseam.papers.bhowal2024._rows import PRINTED, by_row, where_measured
+from unseam.papers.bhowal2024._runs import cells_of, select, train_setups, worlds
+from unseam.papers.bhowal2024._setups import NAMES, PRESETS, Settings
 from unseam.papers.claims import Cell, Order, Orders, Row, Values
 
 if TYPE_CHECKING:

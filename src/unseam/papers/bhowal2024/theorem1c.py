@@ -9,9 +9,9 @@ import numpy as np
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024.rows import where_measured
-from unseam.papers.bhowal2024.runs import cells_of, select, train_setups, worlds
-from unseam.papers.bhowal2024.setups import NAMES, PRESETS, Settings
+from unseam.papers.bhowal2024._rows import where_measured
+from unseam.papers.bhowal2024._runs import cells_of, select, train_setups, worlds
+from unseam.papers.bhowal2024._setups import NAMES, PRESETS, Settings
 from unseam.papers.claims import Bound, Bounds
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024.measures import NEIGHBOURS
-from unseam.papers.bhowal2024.rows import groups_of, where_measured
-from unseam.papers.bhowal2024.runs import select, train_setups
-from unseam.papers.bhowal2024.setups import (
+from unseam.papers.bhowal2024._measures import NEIGHBOURS
+from unseam.papers.bhowal2024._rows import groups_of, where_measured
+from unseam.papers.bhowal2024._runs import select, train_setups
+from unseam.papers.bhowal2024._setups import (
     CELLS,
     LAPTOP,
     MANY_SPRITES,

@@ -11,7 +11,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["largest_cosine", "normal", "orthogonal", "plane_rotations", "table_of"]
+__all__ = ["cayley", "largest_cosine", "normal", "orthogonal", "plane_rotations", "table_of"]
 
 
 def normal(*shape: int, generator: torch.Generator) -> Tensor:
@@ -29,6 +29,15 @@ def plane_rotations(angle: Tensor) -> Tensor:
     """Rotations (..., 2, 2) by angles (...) in radians."""
     rows = [angle.cos(), -angle.sin(), angle.sin(), angle.cos()]
     return torch.stack(rows, -1).unflatten(-1, (2, 2))
+
+
+def cayley(angles: Tensor, latent: int) -> Tensor:
+    """Rotations (..., latent, latent): Cayley's transform of the skew matrix with these entries (..., pair)."""
+    identity = torch.eye(latent, dtype=angles.dtype, device=angles.device)
+    rows, columns = torch.triu_indices(latent, latent, 1, device=angles.device)
+    upper = identity[rows, :, None] * identity[columns, None, :]
+    skew = torch.einsum("...p,pij->...ij", angles, upper - upper.mT)
+    return torch.linalg.solve_ex(identity + skew, identity - skew).result
 
 
 def largest_cosine(columns: Tensor) -> Tensor:

@@ -24,8 +24,6 @@ from unseam.papers.rolinek2019.linear_models import (
 from unseam.papers.rolinek2019.setups import Setup, smoke
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
     from matplotlib.figure import Figure
 

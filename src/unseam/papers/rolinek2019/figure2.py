@@ -16,10 +16,10 @@ from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
 from unseam.papers.rolinek2019._descent import Descent, descend
-from unseam.papers.rolinek2019._draws import orthogonal
+from unseam.papers.rolinek2019._draws import cayley, largest_cosine, orthogonal, plane_rotations
 from unseam.papers.rolinek2019.figure1 import LINEAR_PRESETS, trained
 from unseam.papers.rolinek2019.figure1 import Settings as Models
-from unseam.papers.rolinek2019.linear_models import ALIGNED, decoders, rotation
+from unseam.papers.rolinek2019.linear_models import ALIGNED, decoders
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +83,7 @@ def _rotated(
             lambda at: _log_product(own @ at.mT),
             done.place,
             iterations=settings.iterations,
-            move=partial(_cayley, unit=unit),
+            move=partial(_move, unit=unit),
             dimension=latent * (latent - 1) // 2,
         )
     end = own @ done.place.mT
@@ -101,9 +101,14 @@ def _rotated(
         "spread of product": spread(log_product),
         "least product over volume less 1": float((log_product - log_volume).expm1().min()),
         "descended, largest product over volume less 1": float((done.value - _log_volume(end)).expm1().max()),
-        "descended, largest cosine": _largest_cosine(end),
+        "descended, largest cosine": float(largest_cosine(end).max()),
         "descended, largest slope": float(done.slope.max()),
     }
+
+
+def _move(place: Tensor, step: Tensor, *, unit: float) -> Tensor:
+    """Rotations (member, latent, latent), each rotated further by a step in these units of a radian."""
+    return cayley(unit * step, place.shape[-1]) @ place
 
 
 def _log_product(matrix: Tensor) -> Tensor:
@@ -114,21 +119,6 @@ def _log_product(matrix: Tensor) -> Tensor:
 def _log_volume(matrix: Tensor) -> Tensor:
     """½ log det MᵀM (...): volume of the image of the unit cube (Eq. 28)."""
     return torch.logdet(matrix.mT @ matrix) / 2
-
-
-def _largest_cosine(matrix: Tensor) -> float:
-    unit = torch.nn.functional.normalize(matrix, dim=-2)
-    return float((unit.mT @ unit).tril(-1).abs().max())
-
-
-def _cayley(place: Tensor, step: Tensor, *, unit: float) -> Tensor:
-    """Rotations (member, latent, latent), each rotated further by Cayley's transform of a skew matrix."""
-    latent = place.shape[-1]
-    identity = torch.eye(latent, dtype=place.dtype, device=place.device)
-    rows, columns = torch.triu_indices(latent, latent, 1, device=place.device)
-    upper = identity[rows, :, None] * identity[columns, None, :]
-    skew = torch.einsum("mp,pij->mij", unit * step, upper - upper.mT)
-    return torch.linalg.solve_ex(identity + skew, identity - skew).result @ place
 
 
 def _matrix_cases(tables: Tables) -> Iterator[Identity]:
@@ -189,7 +179,7 @@ def plot(tables: Tables) -> Figure:
     own = decoders(models[models["column"] == "β-VAE_Σ"])[0]
     _, scale, _ = np.linalg.svd(own)
     degrees = np.linspace(0, 90, 91)
-    rotated = np.diag(scale) @ rotation(torch.tensor(degrees)).numpy()
+    rotated = np.diag(scale) @ plane_rotations(torch.tensor(np.radians(degrees))).numpy()
     product = np.linalg.norm(rotated, axis=1).prod(1)
     _draw_columns(axes[0], rotated, degrees)
     axes[1].plot(degrees, product, color=COLOURS[0], label="‖w₁‖‖w₂‖")

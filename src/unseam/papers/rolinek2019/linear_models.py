@@ -26,7 +26,6 @@ __all__ = [
     "decoders",
     "encoders",
     "linear_models",
-    "rotation",
 ]
 
 ALIGNED = 5.0
@@ -76,13 +75,6 @@ def axis_angle(images: NDArray[np.float64]) -> NDArray[np.float64]:
     straight = np.maximum(along_first[..., 0], 90 - along_first[..., 1])
     exchanged = np.maximum(90 - along_first[..., 0], along_first[..., 1])
     return np.minimum(straight, exchanged)
-
-
-def rotation(degrees: Tensor) -> Tensor:
-    """Rotations (..., 2, 2) of the plane by angles (...)."""
-    angle = torch.deg2rad(degrees)
-    rows = [angle.cos(), -angle.sin(), angle.sin(), angle.cos()]
-    return torch.stack(rows, -1).unflatten(-1, (2, 2))
 
 
 def _matrices(models: pd.DataFrame, letter: str, rows: int, columns: int) -> NDArray[np.float64]:

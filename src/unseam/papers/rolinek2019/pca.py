@@ -17,14 +17,13 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import hadamard_gap
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
-from unseam.papers.rolinek2019._draws import orthogonal
+from unseam.papers.rolinek2019._draws import orthogonal, plane_rotations
 from unseam.papers.rolinek2019.linear_models import (
     ALIGNED,
     CONVERGED,
     axis_angle,
     decoders,
     linear_models,
-    rotation,
 )
 from unseam.papers.rolinek2019.setups import Column, Setup, smoke
 from unseam.theory import linear_vae, ppca_em
@@ -137,12 +136,13 @@ def _projections(ratio: float, world: World, settings: Settings) -> pd.DataFrame
     import pandas as pd
 
     angle = torch.linspace(0, 90, settings.angles, dtype=torch.float64)
-    line = rotation(angle)[..., 0] @ _axes(ratio).mT
+    rotations = plane_rotations(torch.deg2rad(angle))
+    line = rotations[..., 0] @ _axes(ratio).mT
     x = world.images(torch.arange(len(world))).double()
     weights = linear_vae(_exact(ratio), 2, noise=settings.noise).weights
     # seen from the factors' axes, so that the angle is that to the square where all are equally good
     straight = _axes(ratio) @ (_axes(ratio).mT @ weights @ weights.mT @ _axes(ratio)).diagonal().sqrt().diag()
-    rotated = straight @ rotation(angle)
+    rotated = straight @ rotations
     cost = hadamard_gap(torch.eye(2, dtype=torch.float64) + rotated.mT @ rotated / settings.noise)
     variance = ((line @ _exact(ratio)) * line).sum(1)
     return pd.DataFrame(
@@ -267,8 +267,8 @@ def _equal(tables: Tables, source: str) -> pd.DataFrame:
 
 
 def _preference_cases(tables: Tables) -> Iterator[Bound]:
-    own = _equal(tables, SAMPLES)
-    own = own[own["implementation"] == "eigenvectors"].iloc[0]
+    alignments = _equal(tables, SAMPLES)
+    own = alignments[alignments["implementation"] == "eigenvectors"].iloc[0]
     note = f"fourth moments of a uniform square predict {PREFERRED:.3f}: diagonals are preferred"
     counts = (int(own["tilted"]), int(own["cases"]))
     words = "PCA of samples: share that is rotated by more than 22.5°"
@@ -296,8 +296,8 @@ def _unequal_cases(tables: Tables) -> Iterator[Bound]:
         (tables["em"][tables["em"]["diagonal"]], "angle", "linear VAE by EM: median angle to the square"),
         (_trained(tables), "angle to PCA", "trained β-VAEs: median angle to PCA of the same data"),
     ):
-        for ratio, own in table[table["ratio"] > 1].groupby("ratio"):
-            yield Bound(f"ratio {ratio:g}, {words}, degrees", "0", own[column], most=ALIGNED)
+        for ratio, angles in table[table["ratio"] > 1].groupby("ratio")[column]:
+            yield Bound(f"ratio {ratio:g}, {words}, degrees", "0", angles, most=ALIGNED)
 
 
 def _random_cases(tables: Tables) -> Iterator[Bound]:

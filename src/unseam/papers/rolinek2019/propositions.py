@@ -110,9 +110,9 @@ def _exact(*rows: tuple[str, str, float]) -> Callable[[Tables], Iterator[Identit
     """Largest deviations over random cases: a row of ``cases``, the quantity, and the tolerance."""
 
     def cases(tables: Tables) -> Iterator[Identity]:
-        table = tables["cases"].set_index("quantity")
+        table = tables["cases"].set_index("quantity").to_dict("index")
         for name, words, tolerance in rows:
-            own = table.loc[name]
+            own = table[name]
             yield Identity(words, "0", float(own["largest"]), tolerance, n=int(own["cases"]))
 
     return cases
@@ -124,9 +124,9 @@ def _positive(*rows: tuple[str, str, str]) -> Callable[[Tables], Iterator[Bound]
     def cases(tables: Tables) -> Iterator[Bound]:
         from scipy import stats
 
-        table = tables["cases"].set_index("quantity")
+        table = tables["cases"].set_index("quantity").to_dict("index")
         for name, words, note in rows:
-            own = table.loc[name]
+            own = table[name]
             mean, count = float(own["mean"]), int(own["cases"])
             reach = float(stats.t.ppf(0.975, count - 1) * own["std"]) / math.sqrt(count)
             estimate = (mean, mean - reach, mean + reach)

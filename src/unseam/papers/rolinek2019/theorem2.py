@@ -15,7 +15,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.rolinek2019._descent import descend
-from unseam.papers.rolinek2019._draws import largest_cosine, normal, orthogonal, table_of
+from unseam.papers.rolinek2019._draws import cayley, largest_cosine, normal, orthogonal, table_of
 from unseam.theory import precision_optimum
 
 if TYPE_CHECKING:
@@ -140,11 +140,7 @@ class Problems(NamedTuple):
         """V_i rotated by Cayley's transform of a skew matrix, log σ_i² shifted."""
         latent = place.shape[-1]
         each = step.unflatten(-1, (place.shape[-3], -1))
-        identity = torch.eye(latent, dtype=place.dtype, device=place.device)
-        rows, columns = torch.triu_indices(latent, latent, 1, device=place.device)
-        upper = identity[rows, :, None] * identity[columns, None, :]
-        skew = torch.einsum("...p,pij->...ij", each[..., :-latent], upper - upper.mT)
-        rotation = torch.linalg.solve_ex(identity + skew, identity - skew).result
+        rotation = cayley(each[..., :-latent], latent)
         free = place[..., -1:, :] + each[..., None, -latent:]
         return torch.cat([place[..., :-1, :] @ rotation, free], -2)
 
