@@ -9,6 +9,7 @@ from unseam.papers.bhowal2024.losses import LOSSES
 from unseam.papers.bhowal2024.scores import TABLE4, TABLE5
 from unseam.papers.bhowal2024.table6 import FIGURE4, TABLE6
 from unseam.papers.bhowal2024.table12 import TABLE1, TABLE2
+from unseam.papers.bhowal2024.theorem1 import THEOREM1
 from unseam.papers.bhowal2024.theorem1c import THEOREM1C
 from unseam.papers.bhowal2024.theorem2 import THEOREM2
 
@@ -22,6 +23,7 @@ ARTEFACTS: tuple[Artefact, ...] = (
     TABLE6,
     FIGURE4,
     FIGURE5_TABLE7,
+    THEOREM1,
     THEOREM1C,
     THEOREM2,
     LEMMA5,

@@ -1,0 +1,590 @@
+"""Theorem 1 of bhowal2024 with a non-linear f_D: minima of the stochastic loss over rotations and variances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseam.drawing import COLOURS, panels
+from unseam.papers.artefact import Artefact, Finding, Judgement, Workplace
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from unseam.papers.artefact import Tables
+
+__all__ = ["FORMS", "THEOREM1", "Form", "Minimum", "largest_cosine", "minimise"]
+
+REACHED = 1e-6
+"""Length of the Newton step, in radians and log variances, below which a point of positive curvature is a minimum."""
+SAME = 1e-6
+"""Up to which the log losses of two minima are the same."""
+CLOSE = 0.01
+"""Largest |cosine| of two columns that count as orthogonal, and largest |log σ²‖c‖² − its mean| for part (c)."""
+NODES = 24
+LEAK = 0.1
+SMALL = 0.1
+"""Size of Mε up to which it counts as Mε ≪ 1."""
+ANGLES = 91
+LONGEST = 0.5
+"""Longest step of the search, in radians and log variances."""
+PALETTE = (*COLOURS, "#56B4E9")
+
+
+class Form(NamedTuple):
+    """A local decoder f_D(Mε) = g(a + Mε) − g(a), element by element, with a = Mμ or 0.
+
+    Attributes:
+        words: what it is called.
+        energy: E[(g(a + x) − g(a))²] over x ~ N(0, v), of a and v (row,).
+        slope: g'(a).
+        own: whether each row has its own a = (Mμ)_j, as Proposition 4 has it; otherwise a = 0 and f_D is one function.
+    """
+
+    words: str
+    energy: Callable[[Tensor, Tensor], Tensor]
+    slope: Callable[[Tensor], Tensor]
+    own: bool = False
+
+
+def _sigmoid_energy(offset: Tensor, variance: Tensor) -> Tensor:
+    """Of g(x) = erf(x √π / 2) = 2Φ(x √(π/2)) − 1, whose slope at 0 is 1.
+
+    E Φ(m + s n)² = Φ(h) − 2 T(h, 1/√(1 + 2s²)) with h = m/√(1 + s²) and Owen's function T.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    node, weight = (torch.as_tensor(part).to(variance) for part in ((nodes + 1) / 2, weights / 2))
+    mean, spread = math.sqrt(math.pi / 2) * offset, math.pi / 2 * variance
+    upper = (1 + 2 * spread).rsqrt()
+    scaled = mean * (1 + spread).rsqrt()
+    inner = 1 + (upper.unsqueeze(-1) * node).square()
+    owen = upper * ((-scaled.square().unsqueeze(-1) * inner / 2).exp() / inner @ weight) / (2 * math.pi)
+    there, here = torch.special.ndtr(scaled), torch.special.ndtr(mean)
+    return 4 * (there - 2 * owen - 2 * here * there + here.square())
+
+
+def _sigmoid_energy_at_zero(offset: Tensor, variance: Tensor) -> Tensor:
+    """The same for a = 0, where it is an arcsine (Williams 1998, Eq. 11), without its cancellation."""
+    spread = math.pi * variance
+    return 4 / math.pi * (spread / (1 + (1 + spread).sqrt()).square()).atan()
+
+
+def _relu_energy(offset: Tensor, variance: Tensor) -> Tensor:
+    """Of g(x) = max(x, LEAK x): with r the change of max(x, 0), E(LEAK x + (1 − LEAK) r)², where E x r = v Φ(a/√v)."""
+    ratio = offset * variance.rsqrt()
+    density = (-ratio.square() / 2).exp() / math.sqrt(2 * math.pi)
+    above = torch.special.ndtr(ratio)
+    active = variance * (above - ratio * density) + offset.square() * torch.special.ndtr(-ratio)
+    inactive = (offset.square() + variance) * above + offset * variance.sqrt() * density
+    change = torch.where(offset > 0, active, inactive)
+    return LEAK**2 * variance + 2 * LEAK * (1 - LEAK) * variance * above + (1 - LEAK) ** 2 * change
+
+
+FORMS = {
+    "second_order": Form("Eq. 50, second order", lambda offset, variance: variance, torch.ones_like),
+    "quadratic": Form(
+        "x + x²/2", lambda offset, variance: variance + 0.75 * variance.square(), torch.ones_like
+    ),
+    "sigmoid": Form("sigmoid (erf)", _sigmoid_energy_at_zero, torch.ones_like),
+    "sine": Form("sine", lambda offset, variance: -(-2 * variance).expm1() / 2, torch.ones_like),
+    "sigmoid_own": Form(
+        "sigmoid (erf) around Mμ",
+        _sigmoid_energy,
+        lambda offset: (-math.pi / 4 * offset.square()).exp(),
+        own=True,
+    ),
+    "relu_own": Form(
+        f"leaky ReLU ({LEAK:g}) around Mμ",
+        _relu_energy,
+        lambda offset: torch.where(offset > 0, 1.0, LEAK).to(offset),
+        own=True,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Random local decoders M = UΣVᵀ, of which V and the variances are free, and the searches for their minima."""
+
+    matrices: int = 40
+    data: tuple[int, ...] = (6, 16)
+    latents: tuple[int, ...] = (2, 3)
+    sizes: tuple[float, ...] = (0.001, 0.01, 0.1, 0.5, 1.0, 2.0)
+    """Root mean square of Mε over data dimensions where columns are orthogonal, which sets C_KL."""
+    starts: int = 8
+    steps: int = 80
+    moved: tuple[float, ...] = (0.0, 5.0, 10.0, 20.0, 40.0)
+    """Nats of −Σ log σ² that one of two data points takes from the other."""
+    worked_starts: int = 64
+
+
+class Minimum(NamedTuple):
+    """Where searches ended; ``certain`` (problem,) where that is a strict local minimum.
+
+    Shapes: ``loss`` (problem,), the log of the stochastic loss; ``matrix`` M (problem, data, latent); ``log_variance``
+    (problem, latent).
+    """
+
+    loss: Tensor
+    matrix: Tensor
+    log_variance: Tensor
+    certain: Tensor
+
+
+def minimise(
+    energy: Callable[[Tensor, Tensor], Tensor],
+    base: Tensor,
+    offset: Tensor,
+    right: Tensor,
+    log_variance: Tensor,
+    *,
+    steps: int,
+    rotate: bool = True,
+) -> Minimum:
+    r"""Local minima of log E‖f_D(Mε)‖² over rotations V and variances of a given Σ log σ² (Eq. 10 for one data point).
+
+    :math:`L = \sum_j h_j\bigl(\sum_k M_{jk}^2 \sigma_k^2\bigr)`, with M = UΣVᵀ and h the energy of a row. Damped Newton
+    steps along geodesics of the orthogonal group, with eigenvalues of the Hessian made positive, so that saddle points
+    are left.
+
+    Args:
+        energy: of a :class:`Form`.
+        base: UΣ (problem, data, latent).
+        offset: a (problem, data).
+        right: V to start from (problem, latent, latent).
+        log_variance: log σ² to start from (problem, latent); their sum stays as it is.
+        steps: at most.
+        rotate: whether V is free.
+
+    >>> base = torch.diag(torch.tensor([3.0, 1.0])).double()[None]
+    >>> turned = torch.tensor([[[0.8, -0.6], [0.6, 0.8]]]).double()
+    >>> nothing = torch.zeros(1, 2).double()
+    >>> found = minimise(FORMS["second_order"].energy, base, nothing, turned, nothing, steps=30)
+    >>> round(float(found.loss.exp()), 6), bool(found.certain)
+    (6.0, True)
+    """
+    turns, balance = _tangents(base, rotate=rotate)
+    count = len(turns)
+
+    def log_loss(free: Tensor, base: Tensor, offset: Tensor, right: Tensor, log_variance: Tensor) -> Tensor:
+        turn = torch.einsum("k,kij->ij", free[:count], turns)
+        matrix = base @ (right + right @ (turn + turn @ turn / 2)).mT
+        variance = (log_variance + balance @ free[count:]).exp()
+        return energy(offset, matrix.square() @ variance).sum().log()
+
+    value, gradient, hessian = (
+        torch.func.vmap(part) for part in (log_loss, torch.func.grad(log_loss), torch.func.hessian(log_loss))
+    )
+    right, log_variance = right.clone(), log_variance.clone()
+    still = base.new_zeros(len(base), count + base.shape[-1] - 1)
+    loss = value(still, base, offset, right, log_variance)
+    damping, certain = torch.full_like(loss, 1e-3), torch.zeros_like(loss, dtype=torch.bool)
+    going = torch.arange(len(base), device=base.device)
+    for _ in range(steps):
+        given = [part[going] for part in (still, base, offset, right, log_variance)]
+        slope, curvature = gradient(*given), hessian(*given)
+        known = slope.isfinite().all(1) & curvature.isfinite().all(2).all(1)
+        going, slope, curvature, *given = (part[known] for part in (going, slope, curvature, *given))
+        values, vectors = torch.linalg.eigh(curvature)
+        slope = torch.einsum("bij,bi->bj", vectors, slope)
+        certain[going] = (values[:, 0] > 0) & ((slope / values).norm(dim=1) < REACHED)
+        move = -torch.einsum("bij,bj->bi", vectors, slope / (values.abs() + damping[going, None]))
+        move = move * LONGEST / move.norm(dim=1, keepdim=True).clamp(min=LONGEST)
+        turned = given[3] @ torch.linalg.matrix_exp(torch.einsum("bk,kij->bij", move[:, :count], turns))
+        changed = given[4] + move[:, count:] @ balance.mT
+        new = value(given[0], given[1], given[2], turned, changed)
+        better = (new <= loss[going]) | certain[going]
+        kept = going[better]
+        right[kept], log_variance[kept], loss[kept] = turned[better], changed[better], new[better]
+        damping[going] = torch.where(better, damping[going] / 10, damping[going] * 10).clamp(1e-12, 1e6)
+        going = going[~certain[going]]
+        if not len(going):
+            break
+    return Minimum(loss, base @ right.mT, log_variance, certain)
+
+
+def _tangents(base: Tensor, *, rotate: bool) -> tuple[Tensor, Tensor]:
+    """Skew-symmetric matrices (turn, latent, latent), and an orthonormal basis (latent, latent − 1) of zero sums."""
+    latent = base.shape[-1]
+    row, column = torch.triu_indices(latent, latent, 1, device=base.device)
+    turns = base.new_zeros(len(row) if rotate else 0, latent, latent)
+    if rotate:
+        each = torch.arange(len(row), device=base.device)
+        turns[each, row, column], turns[each, column, row] = 1.0, -1.0
+    centred = torch.eye(latent, dtype=base.dtype, device=base.device) - 1 / latent
+    return turns, torch.linalg.svd(centred).U[:, : latent - 1]
+
+
+def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
+    """Minima of random decoders under every form, a shared budget, and two decoders worked out."""
+    import pandas as pd
+
+    optima = [
+        row
+        for data in settings.data
+        for latent in settings.latents
+        for row in _optima(settings, data, latent, place.device)
+    ]
+    return {
+        "optima": pd.DataFrame(optima),
+        "budget": pd.DataFrame(_shared_budget(settings, place.device)),
+        "worked": pd.DataFrame(_worked(settings, place.device)),
+        "profiles": pd.DataFrame(_profiles(settings, place.device)),
+    }
+
+
+class Problem(NamedTuple):
+    """``base`` = UΣ (case, data, latent), ``offset`` a (case, data) and ``budget`` −Σ log σ² (case,)."""
+
+    base: Tensor
+    offset: Tensor
+    budget: Tensor
+
+
+def _random(settings: Settings, data: int, latent: int, sizes: Sequence[float]) -> Problem:
+    """The same decoders at every size, sizes first; offsets are Mμ."""
+    draw = torch.Generator().manual_seed(0)
+    shape = (settings.matrices, data, latent)
+    left = torch.linalg.qr(torch.randn(shape, generator=draw, dtype=torch.float64)).Q
+    base = left * (0.3 + 2.7 * torch.rand(shape[0], 1, latent, generator=draw, dtype=torch.float64))
+    offset = (base @ torch.randn(shape[0], latent, 1, generator=draw, dtype=torch.float64)).squeeze(-1)
+    budget = torch.cat([_budget(base, size) for size in sizes])
+    return Problem(base.repeat(len(sizes), 1, 1), offset.repeat(len(sizes), 1), budget)
+
+
+def _budget(base: Tensor, size: float) -> Tensor:
+    """−Σ log σ² (case,) at which orthogonal columns, each with its best σ, make Mε of this size."""
+    data, latent = base.shape[-2:]
+    return torch.linalg.slogdet(base.mT @ base).logabsdet - latent * math.log(size**2 * data / latent)
+
+
+def _under(form: Form, problem: Problem) -> Problem:
+    return problem if form.own else problem._replace(offset=torch.zeros_like(problem.offset))
+
+
+def _search(form: Form, problem: Problem, starts: int, steps: int, device: torch.device) -> Minimum:
+    """Where random starts of every case ended; axes are (case, start, ...)."""
+    base, offset, budget = (part.repeat_interleave(starts, 0) for part in problem)
+    draw = torch.Generator().manual_seed(1)
+    latent = base.shape[-1]
+    right = torch.linalg.qr(torch.randn(len(base), latent, latent, generator=draw, dtype=torch.float64)).Q
+    free = torch.randn(len(base), latent, generator=draw, dtype=torch.float64)
+    log_variance = free - free.mean(1, keepdim=True) - budget[:, None] / latent
+    given = (part.to(device) for part in (base, offset, right, log_variance))
+    found = minimise(form.energy, *given, steps=steps)
+    return Minimum(*(part.cpu().unflatten(0, (-1, starts)) for part in found))
+
+
+def _optima(settings: Settings, data: int, latent: int, device: torch.device) -> Iterator[dict[str, Any]]:
+    """One row per form and size: in how many cases each part of the theorem holds, and by how much it fails."""
+    problem = _random(settings, data, latent, settings.sizes)
+    for name, form in FORMS.items():
+        own = _under(form, problem)
+        found = _search(form, own, settings.starts, settings.steps, device)
+        each = {key: values.split(settings.matrices) for key, values in _cases(form, own, found).items()}
+        for place, size in enumerate(settings.sizes):
+            named = {"form": name, "data": data, "latents": latent, "size": size, "cases": settings.matrices}
+            yield named | _summary({key: values[place] for key, values in each.items()})
+
+
+def _cases(form: Form, problem: Problem, found: Minimum) -> dict[str, Tensor]:
+    """Of every case (case,), at its lowest minimum, what :func:`_summary` counts."""
+    lowest, place = torch.where(found.certain, found.loss, torch.inf).min(1)
+    highest = torch.where(found.certain, found.loss, -torch.inf).amax(1)
+    case = torch.arange(len(lowest))
+    matrix, log_variance = found.matrix[case, place], found.log_variance[case, place]
+    jacobian = form.slope(problem.offset).unsqueeze(-1) * matrix
+    return {
+        "converged": found.certain.double().mean(1),
+        "apart": highest - lowest,
+        "cosine": largest_cosine(matrix),
+        "jacobian_cosine": largest_cosine(jacobian),
+        "law": _off_the_law(log_variance, matrix),
+        "jacobian_law": _off_the_law(log_variance, jacobian),
+        "bound_off": (lowest - _bound(problem)).abs(),
+    }
+
+
+def _summary(cases: dict[str, Tensor]) -> dict[str, Any]:
+    """Counts, medians and extremes over cases that have a minimum."""
+    has = cases["converged"] > 0
+    own = {key: values[has].numpy() for key, values in cases.items()}
+    single = {"single": int((own["apart"] < SAME).sum())}
+    names = ("cosine", "jacobian_cosine", "law", "jacobian_law")
+    counts = {f"{name}_close": int((own[name] < CLOSE).sum()) for name in names}
+    medians = {name: float(np.median(own[name])) if has.any() else math.nan for name in names}
+    most = {name: float(own[name].max(initial=0.0)) for name in ("apart", "bound_off")}
+    return (
+        {"found": int(has.sum()), "converged": float(cases["converged"].mean())}
+        | single
+        | counts
+        | medians
+        | most
+    )
+
+
+def largest_cosine(matrix: Tensor) -> Tensor:
+    """Largest |cosine| (case,) between two columns of a matrix (case, data, latent).
+
+    >>> largest_cosine(torch.tensor([[[1.0, 1.0], [0.0, 1.0]]])).square()
+    tensor([0.5000])
+    """
+    unit = torch.nn.functional.normalize(matrix, dim=-2)
+    return (unit.mT @ unit).triu(1).abs().amax((-2, -1))
+
+
+def _off_the_law(log_variance: Tensor, matrix: Tensor) -> Tensor:
+    """Largest distance (case,) of log σ²‖c‖² from its mean over latents: 0 by part (c)."""
+    product = log_variance + matrix.square().sum(-2).log()
+    return (product - product.mean(-1, keepdim=True)).abs().amax(-1)
+
+
+def _bound(problem: Problem) -> Tensor:
+    """Right side of (53) for one data point and a slope of 1."""
+    gram, latent = problem.base.mT @ problem.base, problem.base.shape[-1]
+    return math.log(latent) + (torch.linalg.slogdet(gram).logabsdet - problem.budget) / latent
+
+
+def _shared_budget(settings: Settings, device: torch.device) -> Iterator[dict[str, Any]]:
+    """The objective of (10) for two data points of one decoder, of which one takes budget from the other."""
+    nats = torch.tensor([*settings.moved, *(-moved for moved in settings.moved)], dtype=torch.float64)
+    problem = _random(settings, settings.data[0], settings.latents[0], [SMALL] * len(nats))
+    problem = problem._replace(budget=problem.budget + nats.repeat_interleave(settings.matrices))
+    for name in ("second_order", "sigmoid"):
+        own = _under(FORMS[name], problem)
+        loss = _search(FORMS[name], own, settings.starts, settings.steps, device).loss.amin(1)
+        total = loss.reshape(2, len(settings.moved), -1).sum(0)
+        for moved, change in zip(settings.moved, total - total[:1], strict=True):
+            ends = {"change_least": float(change.min()), "change_most": float(change.max())}
+            yield {"form": name, "moved": moved, "change": float(change.median())} | ends
+
+
+class Worked(NamedTuple):
+    """A decoder of two latents with small numbers: UΣ, μ, its form, and the size of Mε."""
+
+    base: tuple[tuple[int, int], ...]
+    mean: tuple[int, int]
+    form: str
+    size: float
+
+    @property
+    def problem(self) -> Problem:
+        """With V = I as one case."""
+        base = torch.tensor([self.base], dtype=torch.float64)
+        offset = base @ torch.tensor(self.mean, dtype=torch.float64)
+        return _under(FORMS[self.form], Problem(base, offset, _budget(base, self.size)))
+
+
+WORKED = {
+    "relu": Worked(((2, 1), (2, -1), (1, 0), (0, 2)), (1, 4), "relu_own", 0.01),
+    "sine": Worked(((0, 1), (1, -3), (3, 3), (3, 3)), (0, 0), "sine", 0.75),
+}
+"""Columns of the first are orthogonal, and Mμ = (6, −2, 1, 8), so that the slope of its second row is the leak. Without
+any leak the Jacobian's Gram matrix is (5, 2; 2, 5), which a rotation by 45° makes diagonal, and M's is (9, 0; 0, 6),
+which it makes (7.5, 1.5; 1.5, 7.5), with a cosine of 1/5."""
+
+
+def _worked(settings: Settings, device: torch.device) -> Iterator[dict[str, Any]]:
+    """One row per minimum of the two decoders, those of the same loss once."""
+    for name, worked in WORKED.items():
+        form, problem = FORMS[worked.form], worked.problem
+        found = _search(form, problem, settings.worked_starts, settings.steps, device)
+        loss, matrix, log_variance = (part[0][found.certain[0]] for part in found[:3])
+        seen: list[float] = []
+        for start in loss.argsort():
+            if seen and float(loss[start]) - seen[-1] < SAME:
+                continue
+            seen.append(float(loss[start]))
+            jacobian = form.slope(problem.offset).unsqueeze(-1) * matrix[start]
+            variances = log_variance[start].exp().sort(descending=True).values.tolist()
+            yield {
+                "decoder": name,
+                "log_loss": seen[-1],
+                "cosine": float(largest_cosine(matrix[start][None])),
+                "jacobian_cosine": float(largest_cosine(jacobian)),
+            } | {f"variance_{place}": variance for place, variance in enumerate(variances, 1)}
+
+
+def _profiles(settings: Settings, device: torch.device) -> Iterator[dict[str, Any]]:
+    """Least log loss of the worked decoders over variances alone, at every angle of V from 0 to 90 degrees."""
+    angle = torch.linspace(0, 90, ANGLES, dtype=torch.float64).deg2rad()
+    right = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1).unflatten(-1, (2, 2))
+    ratio = torch.tensor([-2.0, 0.0, 2.0], dtype=torch.float64).repeat_interleave(ANGLES)
+    for name, worked in WORKED.items():
+        base, offset, budget = (part.expand(3 * ANGLES, *part.shape[1:]) for part in worked.problem)
+        log_variance = torch.stack([ratio, -ratio], 1) - budget[:, None] / 2
+        given = (part.to(device) for part in (base, offset, right.repeat(3, 1, 1), log_variance))
+        found = minimise(FORMS[worked.form].energy, *given, steps=settings.steps, rotate=False)
+        lowest = found.loss.cpu().reshape(3, ANGLES).amin(0)
+        for where, loss in zip(angle.rad2deg().tolist(), lowest.tolist(), strict=True):
+            yield {"decoder": name, "degrees": where, "log_loss": loss}
+
+
+def judge(tables: Tables) -> Judgement:
+    """Each part of the theorem under each form of f_D, the shared budget, and the two decoders worked out."""
+    return Judgement(tuple(_findings(tables)), NOTE)
+
+
+def _findings(tables: Tables) -> Iterator[Finding]:
+    optima = tables["optima"]
+    smallest = optima["size"].min()
+    off = float(optima[optima["form"] == "second_order"]["bound_off"].max())
+    words = "Eq. 53: largest difference of the least log loss at second order and the right side"
+    yield _finding(words, "0", off, off < SAME)
+    for name, form in FORMS.items():
+        own = optima[optima["form"] == name]
+        limit, beyond = own[own["size"] == smallest], own[own["size"] >= SMALL]
+        yield _share(f"(a), {form.words}: cases whose local minima have one loss", own, "single", _apart(own))
+        for prefix, columns in (("", "M_D"), ("jacobian_", "the Jacobian"))[: 1 + form.own]:
+            where = f"{form.words}, Mε of {smallest:g}"
+            words = f"(b), {where}: cases with orthogonal columns of {columns} at the minimum"
+            yield _share(words, limit, f"{prefix}cosine_close", _medians(limit, f"{prefix}cosine"))
+            words = f"(c), {where}: cases with σ² ∝ 1/‖c‖², columns of {columns}"
+            yield _share(words, limit, f"{prefix}law_close")
+        words = f"(b), {form.words}, Mε of {SMALL:g} and more: cases with orthogonal columns of M_D at the minimum"
+        yield _share(words, beyond, "cosine_close", _medians(beyond, "cosine"))
+    yield from _moved_budget(tables["budget"])
+    yield from _decoders(tables["worked"])
+
+
+def _finding(quantity: str, published: str, measured: float | None, holds: bool, note: str = "") -> Finding:
+    return Finding(
+        quantity, published, measured, None, None, "reproduced" if holds else "not reproduced", note
+    )
+
+
+def _share(quantity: str, rows: pd.DataFrame, name: str, note: str = "") -> Finding:
+    """Whether a part holds in all cases that have a minimum."""
+    found, holds, cases = (int(rows[column].sum()) for column in ("found", name, "cases"))
+    missing = f"no minimum was found in {cases - found} of {cases} cases"
+    notes = "; ".join(part for part in (note, missing if found < cases else "") if part)
+    return _finding(quantity, "all", holds / found if found else None, 0 < found == holds, notes)
+
+
+def _apart(own: pd.DataFrame) -> str:
+    """From which size on minima have several losses, and by how much these differ."""
+    several = own[own["single"] < own["found"]]
+    if several.empty:
+        return ""
+    size, most = several["size"].min(), several["apart"].max()
+    return f"not all from a size of {size:g} on; log losses differ by up to {most:.2f}"
+
+
+def _medians(rows: pd.DataFrame, name: str) -> str:
+    parts = [f"{part[name].median():.2g} at {size:g}" for size, part in rows.groupby("size")]
+    return "median of the largest cosine " + ", ".join(parts)
+
+
+def _moved_budget(budget: pd.DataFrame) -> Iterator[Finding]:
+    for name, own in budget.groupby("form", sort=False):
+        last = own.sort_values("moved").iloc[-1]
+        words = (
+            f"Eq. 10, {FORMS[str(name)].words}: two data points, change of Σ log L when one takes {last['moved']:g} "
+            "nats of the budget from the other"
+        )
+        note = "medians " + ", ".join(f"{row.change:.3g} at {row.moved:g}" for row in own.itertuples())
+        holds = bool(own["change_least"].min() > -SAME)
+        yield _finding(words, "≥ 0, if equal shares are a minimum", float(last["change"]), holds, note)
+
+
+def _decoders(worked: pd.DataFrame) -> Iterator[Finding]:
+    relu, sine = (worked[worked["decoder"] == name] for name in WORKED)
+    words = f"worked leaky ReLU decoder, M = {_printed('relu')}, μ = {WORKED['relu'].mean}: cosine of M_D's columns"
+    cosine, jacobian = (float(relu[name].iloc[0]) for name in ("cosine", "jacobian_cosine"))
+    yield _finding(
+        f"{words} at the minimum", "0", cosine, cosine < CLOSE, f"of the Jacobian's {jacobian:.2g}"
+    )
+    apart = float(sine["log_loss"].max() - sine["log_loss"].min())
+    note = "; ".join(f"σ² = {row.variance_1:.2g}, {row.variance_2:.2g}" for row in sine.itertuples())
+    words = f"worked sine decoder, M = {_printed('sine')}: difference of the log losses of its minima"
+    yield _finding(words, "0", apart, apart < SAME, f"minima with {note}")
+
+
+def _printed(name: str) -> str:
+    return ", ".join(f"({row[0]}, {row[1]})" for row in WORKED[name].base)
+
+
+NOTE = (
+    "U, Σ and f_D are fixed, V and the variances are free under a fixed Σ log σ², as in (10); Mμ does not change with "
+    "V, since μ rotates with it. The loss is exact, a sum over rows of closed forms (24 nodes of quadrature for the "
+    "sigmoid). The proof replaces it by its second order and takes f_D'(0) out of the sum over rows (49, 50). With "
+    "one f_D for all rows that is right in the limit Mε → 0: cosines at the minimum vanish with the square of its "
+    "size. But f_D(Mε) = g(Mμ + Mε) − g(Mμ) (Proposition 4) has its own slope g'((Mμ)_j) in every row, so that the "
+    "columns that become orthogonal, however small Mε is, are those of the Jacobian diag(g') M and not those of M_D; "
+    "with a ReLU except where a row's kink lies within the noise. A strict minimum is a point of positive "
+    "curvature with a Newton step below 1e-6; the lowest found from all starts is taken for the global one. With a "
+    "bounded f_D the shared budget of (10) has no minimum: log L of one data point is bounded, and that of the other "
+    "falls by 1/d per nat it is given."
+)
+
+
+def draw(tables: Tables) -> Figure:
+    """Cosines against the size of Mε, cases with one minimum, the shared budget, and both worked decoders."""
+    titles = (
+        "largest cosine at the minimum\ndashed: of the Jacobian's columns",
+        "cases whose minima have one loss\ndashed: in more data dimensions",
+        "budget moved between two data points",
+        "worked decoders, best variances",
+    )
+    figure, axes = panels(titles, width=3.3, height=2.8)
+    optima = tables["optima"]
+    few, many = optima["data"].min(), optima["data"].max()
+    for (name, form), colour in zip(FORMS.items(), PALETTE, strict=True):
+        own = optima[optima["form"] == name]
+        mean = own.groupby("size")[["cosine", "jacobian_cosine"]].median()
+        axes[0].plot(mean.index, mean["cosine"], "o-", color=colour, markersize=3, label=form.words)
+        if form.own:
+            axes[0].plot(mean.index, mean["jacobian_cosine"], "o--", color=colour, markersize=3)
+        for data, line in ((few, "-"), (many, "--")):
+            counts = own[own["data"] == data].groupby("size")[["single", "found"]].sum()
+            axes[1].plot(
+                counts.index, counts["single"] / counts["found"], f"o{line}", color=colour, markersize=3
+            )
+    axes[0].set(xscale="log", yscale="log", ylim=(1e-7, 1.5))
+    axes[1].set(xscale="log", ylim=(0, 1.05))
+    for panel in axes[:2]:
+        panel.set_xlabel("size of Mε", fontsize=8)
+    colours = dict(zip(FORMS, PALETTE, strict=True))
+    for moved, own in tables["budget"].groupby("form", sort=False):
+        axes[2].plot(own["moved"], own["change"], "o-", color=colours[str(moved)], markersize=3)
+    axes[2].set_xlabel("nats moved", fontsize=8)
+    axes[2].set_ylabel("change of Σ log L", fontsize=8)
+    for decoder, own in tables["profiles"].groupby("decoder", sort=False):
+        colour = colours[WORKED[str(decoder)].form]
+        axes[3].plot(own["degrees"], own["log_loss"] - own["log_loss"].min(), color=colour)
+    axes[3].set_xlabel("angle of V in degrees", fontsize=8)
+    axes[3].set_ylabel("log L less its minimum", fontsize=8)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), fontsize=7, frameon=False, ncols=6, loc="outside lower center"
+    )
+    return figure
+
+
+THEOREM1 = Artefact(
+    key="bhowal2024.theorem1",
+    title="Theorem 1: minima of the stochastic loss with a non-linear f_D",
+    claim="For fixed KL and deterministic loss, (a) every local minimum of the stochastic loss over V_D and the "
+    "variances is a global minimum, (b) there the columns of every M_D are orthogonal, (c) and variances are inverse "
+    "to their squared lengths; also for a non-linear f_D.",
+    criterion="Of random decoders whose exact loss is minimised numerically: (a) all strict local minima of a case "
+    f"have the same log loss to {SAME:g}; (b) the largest |cosine| of two columns of M_D at the lowest minimum is "
+    f"below {CLOSE:g}; (c) log σ²‖c‖² of no latent is further than {CLOSE:g} from its mean: in all cases, first where "
+    f"Mε is smallest, as the paper assumes Mε ≪ 1, then for Mε of {SMALL:g} and more. The same is asked of the "
+    "Jacobian's columns where f_D has its own slope in every row, as in Proposition 4.",
+    presets={
+        "smoke": Settings(
+            4, data=(4,), latents=(2,), sizes=(0.001, 0.5), starts=4, steps=40, moved=(0.0, 40.0)
+        ),
+        "full": Settings(),
+    },
+    measure=measure,
+    judge=judge,
+    draw=draw,
+)
