@@ -3,6 +3,7 @@
 from unseam.papers.artefact import Artefact
 from unseam.papers.bhowal2024.audit import AUDIT
 from unseam.papers.bhowal2024.beyond import BEYOND
+from unseam.papers.bhowal2024.figure1 import FIGURE1
 from unseam.papers.bhowal2024.figure5 import FIGURE5_TABLE7
 from unseam.papers.bhowal2024.lemma5 import LEMMA5
 from unseam.papers.bhowal2024.losses import LOSSES
@@ -16,6 +17,7 @@ from unseam.papers.bhowal2024.theorem2 import THEOREM2
 __all__ = ["ARTEFACTS"]
 
 ARTEFACTS: tuple[Artefact, ...] = (
+    FIGURE1,
     TABLE1,
     TABLE2,
     TABLE4,

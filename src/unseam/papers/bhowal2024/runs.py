@@ -105,9 +105,9 @@ def trained(
     where: Workplace,
     *,
     cells: Sequence[Cell] = CELLS,
-    follow: Callable[[Setup, Cell, Workplace], Followed | CodesScored] = followed,
+    follow: Callable[[Setup, Cell, Workplace], Any] = followed,
 ) -> dict[str, pd.DataFrame]:
-    """Tables of all cells of all setups whose data files exist, with a column ``world``.
+    """Tables of all cells of all setups whose data files exist, with a column ``world``; ``follow`` names its tables.
 
     A table ``missing`` has a row per data set whose file is missing: its ``world``, and what it takes to get it
     (``need``).
