@@ -1,4 +1,4 @@
-"""Theorem 2 of allen2024 on maps that meet its assumptions: the sphere is a counterexample under every reading."""
+"""Theorem 2 of allen2024 on maps that meet its assumptions: the sphere is a counterexample under both readings."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def plot(tables: Tables) -> Figure:
 
 THEOREM2 = Artefact(
     key="allen2024.theorem2",
-    title="Theorem 2 on maps with orthogonal columns: the sphere does not factorise under any reading",
+    title="Theorem 2 on maps with orthogonal columns: the sphere does not factorise under either reading",
     claims=(
         Identities(
             "Theorem 2, reading (i): if f is injective and its Jacobian's columns are orthogonal (A#1–A#3), "
