@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import zlib
 
 import pandas as pd
 import pytest
@@ -137,3 +138,16 @@ def test_a_damaged_result(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ValueError, match="is not the result of an artefact"):
         load_result(path, ARTEFACTS["sikka2019.figure1"])
+
+
+def test_committed_tables_are_used_and_small():
+    """What the wheel ships: every table named by a record, at most 1.2 MB compressed."""
+    records = sorted(results_folder().glob("*/*.json"))
+    named = {
+        path.parent / "tables" / file
+        for path in records
+        for file in json.loads(path.read_text())["tables"].values()
+    }
+    held = set(results_folder().glob("*/tables/*.csv"))
+    assert held == named
+    assert sum(len(zlib.compress(path.read_bytes())) for path in (*records, *held)) <= 1_200_000
