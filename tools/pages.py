@@ -42,7 +42,7 @@ class Found(NamedTuple):
 
 FOUND = (
     Found(
-        "A diagonal posterior makes the decoder's Jacobian column-orthogonal",
+        "A diagonal posterior brings the decoder's Jacobian closer to column-orthogonal",
         "On the twin of dSprites the distance to orthogonality of β-VAEs is {} below that of the same models "
         "with a full "
         "covariance, and {} below that of autoencoders.",
@@ -50,16 +50,17 @@ FOUND = (
             ("rolinek2019.table2_sprites", "DtO of β-VAE less that of β-VAE_Σ", "size"),
             ("rolinek2019.table2_sprites", "DtO of β-VAE less that of AE", "size"),
         ),
-        "DtO of the decoder's output over all latents, at the end of training. The claim is Rolínek et al. (2019). A "
+        "DtO of the decoder's output over all latents, at the end of training; 0 is orthogonal, and β-VAEs do "
+        "not reach it. The claim is Rolínek et al. (2019). A "
         "related measure, the Hadamard gap, is the local contrast C_IMA of independent mechanism analysis "
         "(Gresele et al. "
         "2021), which Reizinger et al. (2022) connect to the ELBO.",
     ),
     Found(
-        "For linear models this is exact, and only the diagonal does it",
+        "In linear models only the diagonal fixes the axes, as the closed form says",
         "Linear VAEs end {} (relative) from U(S − σ²I)^½ up to order and sign of latents; with a full covariance "
         "they are {} "
-        "away, though as close up to a rotation.",
+        "away, though {} up to a rotation.",
         (
             (
                 "allen2024.linear_vae",
@@ -67,6 +68,7 @@ FOUND = (
                 ".2g",
             ),
             ("allen2024.linear_vae", "linear VAE, full: distance from U(S − σ²I)^½ up to a signed", ".2g"),
+            ("allen2024.linear_vae", "linear VAE, full: distance from U(S − σ²I)^½ up to a rotation", ".2g"),
         ),
         "Frobenius distance over the norm of the optimum, mean over 100 starts. Closed form: Lucas et al. "
         "(2019), Allen (2024).",
@@ -80,9 +82,10 @@ FOUND = (
             ("allen2024.theorem2", "sphere, (ii)", ".3g"),
             ("allen2024.theorem2", "sphere, (i)", ".3g"),
         ),
-        "Under the weakest reading, that the density is a product of functions of single latents, in the version "
-        "of the "
-        "paper measured here; arXiv:2410.22559v7 states two conditions C1 and C2 in its abstract and may close "
+        "The mixed derivative is the weakest reading, that the density is a product of functions of single "
+        "latents; the "
+        "coupling is the proof's own. Both are of the version of the paper measured here; arXiv:2410.22559v7 "
+        "states two conditions C1 and C2 in its abstract and may close "
         "this gap.",
     ),
     Found(
@@ -96,7 +99,7 @@ FOUND = (
         ),
         "50 seeds on a stretched square whose true generator is column-orthogonal; all fit the data. A normal "
         "prior is "
-        "invariant to rotations, so nothing in a plain GAN prefers an axis.",
+        "invariant to rotations, so nothing in the objective of a plain GAN prefers an axis.",
     ),
     Found(
         "β is the likelihood's variance, for some likelihoods",
@@ -107,12 +110,11 @@ FOUND = (
             ("allen2024.theorem3", "linear, Gaussian: distance of reconstructions from the same seed", ".1g"),
             ("allen2024.theorem3_families", "Poisson, β = 0.4", ".2g"),
         ),
-        "Theorem 3 of Allen (2024) holds for continuous exponential dispersion families at every β, and for "
-        "counts and "
-        "categories only at β = 1/κ, where the likelihood is that of κ draws.",
+        "Theorem 3 of Allen (2024) holds for the four continuous families at all β tried, and for counts and "
+        "categories only at β = 1/κ, where the likelihood is that of κ draws (`allen2024.theorem3_families`).",
     ),
     Found(
-        "The spectrum of the data predicts which latents are active, before training",
+        "The spectrum of the data predicts how many latents are active, before training",
         "Of {} linear VAEs away from a threshold, the largest error of the predicted number of active latents is "
         "{}; on MNIST "
         "counted and predicted numbers have a rank correlation of {}.",
@@ -121,7 +123,8 @@ FOUND = (
             ("allen2024.collapse", "linear VAEs: active latents", ".0f"),
             ("allen2024.collapse", "mnist: active latents, counted and predicted", ".2f"),
         ),
-        "Thresholds are the eigenvalues of the weighted covariance; exact for linear decoders, a guide for others.",
+        "Thresholds are the eigenvalues of the weighted covariance; exact for linear decoders. For networks they "
+        "order the counts, but latents collapse at about 0.4 of the predicted β.",
     ),
     Found(
         "Whether a VAE disentangles depends on the data's own geometry",
@@ -171,7 +174,8 @@ FOUND = (
             ("bhowal2024.beyond", "12 000 steps, over all models: ρ of OD-Score as defined and MIG", ".2f"),
             ("bhowal2024.beyond", "12 000 steps, over all models: ρ of invariant OD-Score and MIG", ".2f"),
         ),
-        "Twin of dSprites; three objectives and several β, twelve seeds each. The relation of a contrast of "
+        "Twin of dSprites; three objectives and several β, twelve seeds each, after 12 000 steps. The first "
+        "cannot be told from zero; among restarts of one model both are negative. The relation of a contrast of "
         "orthogonality to "
         "disentanglement scores is the subject of Kumar & Poole (2020) and Bhowal et al. (2024).",
     ),

@@ -194,6 +194,25 @@ def test_slow_rises_add_up():
     assert outcome(Trends, Curve("x", "decreasing", curve)) == "false as printed"
 
 
+def test_undefined_values_and_flat_curves_show_no_trend():
+    rising = np.linspace(0, 1, 6)[:, None] + 0.005 * DRAW.normal(size=(6, 8))
+    holes = rising.copy()
+    holes[2, :3] = np.nan
+    assert outcome(Trends, Curve("x", "decreasing", holes)) == "differs", "the other five runs still say so"
+    assert outcome(Trends, Curve("x", "decreasing", np.full((6, 5), np.nan))) == "cannot tell"
+    assert outcome(Trends, Curve("x", "decreasing", np.ones((6, 5)))) == "cannot tell"
+    assert outcome(Trends, Curve("x", "decreasing", -rising[:, :2])) == "cannot tell", "two runs are too few"
+    with pytest.raises(ValueError, match=r"values of a curve must be \(abscissa, run\), got shape \(6,\)"):
+        outcome(Trends, Curve("x", "decreasing", rising[:, 0]))
+
+
+def test_estimates_of_few_runs_tell_nothing():
+    few = Bound("x", "small", estimate=(0.1, 0.05, 0.15), most=0.5, n=2)
+    assert outcome(Bounds, few) == "cannot tell"
+    assert outcome(Bounds, few._replace(n=3)) == "agrees"
+    assert outcome(Bounds, few._replace(estimate=(0.1, 0.1, 0.1))) == "agrees", "a number without chance"
+
+
 def test_correlations():
     first = DRAW.normal(size=60)
     assert outcome(Correlations, Correlation("x", first, -first + DRAW.normal(size=60))) == "agrees"

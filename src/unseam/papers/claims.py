@@ -202,7 +202,8 @@ class Bounds(Claim):
             f"Agrees where the 95 % interval ({interval} for the {self.statistic} over runs, Clopper–Pearson for a "
             "share of cases, bootstrap over runs for other estimates) lies within the stated bounds, differs "
             "where it "
-            "lies outside, and cannot be told where it contains a bound or there are fewer than three runs."
+            "lies outside, and cannot be told where it contains a bound or there are fewer than three runs. A number "
+            "without chance has no interval and is compared as it is. The bounds stand in the note."
         )
 
     def findings(self, cases: Sequence[Bound]) -> Iterator[Finding]:
@@ -215,7 +216,12 @@ class Bounds(Claim):
             if case.share is not None:
                 (value, lower, upper), n = _share_interval(*case.share), case.share[1]
                 counted = f"{case.share[0]} of {case.share[1]}"
-            outcome, note = _within(lower, upper, case), _joined(counted, case.note, case.doubt)
+            outcome, note = (
+                _within(lower, upper, case),
+                _joined(counted, _limits(case), case.note, case.doubt),
+            )
+            if lower != upper and (n or 0) < 3:
+                outcome = "cannot tell"
             yield Finding(case.quantity, case.published, value, lower, upper, outcome, n=n, note=note)
 
     def _runs(self, case: Bound) -> Finding:
@@ -237,8 +243,19 @@ class Bounds(Claim):
             _within(lower, upper, case),
             sd=_sd(runs),
             n=len(runs),
-            note=_joined(case.note, case.doubt),
+            note=_joined(_limits(case), case.note, case.doubt),
         )
+
+
+def _limits(case: Bound) -> str:
+    """The bounds in words."""
+    if math.isinf(case.least):
+        return f"bound: at most {case.most:g}"
+    return (
+        f"bound: at least {case.least:g}"
+        if math.isinf(case.most)
+        else f"bounds: {case.least:g} to {case.most:g}"
+    )
 
 
 def _share_interval(hits: int, total: int) -> tuple[float, float, float]:
@@ -597,35 +614,42 @@ class Trends(Claim):
             f"curve, as a fraction of the curve's range: it agrees where the 95 % bootstrap limit over runs is at "
             "most "
             f"{self.tolerance:g}, differs where the lower limit is above that, and otherwise cannot be told. Exact "
-            "curves hold or are false as printed by the same number."
+            "curves hold or are false as printed by the same number. Runs with undefined values are left out."
         )
 
     def findings(self, cases: Sequence[Curve]) -> Iterator[Finding]:
         """One finding per curve."""
         for case in cases:
-            values = np.atleast_2d(np.asarray(case.values, dtype=float))
-            values = values if case.rising else -values
+            values = np.asarray(case.values, dtype=float)
+            if values.ndim != 2 or len(values) < 2:
+                raise ValueError(f"values of a curve must be (abscissa, run), got shape {values.shape}")
+            known = np.isfinite(values).all(0)
+            left_out = f"{int((~known).sum())} runs with undefined values left out" if not known.all() else ""
+            values = values[:, known] if case.rising else -values[:, known]
+            exact, note = len(known) == 1, _joined(case.note, left_out, case.doubt)
+            if (
+                not (values.shape[1] >= 3 or (exact and values.size))
+                or not np.ptp(values.mean(1))
+                or case.doubt
+            ):
+                yield Finding(case.quantity, case.published, None, None, None, "cannot tell", note=note)
+                continue
             against = float(_against(values.mean(1)[:, None])[0])
-            if values.shape[1] == 1:
-                exact: Outcome = "holds" if against <= self.tolerance else "false as printed"
-                yield Finding(case.quantity, case.published, against, None, None, exact, note=case.note)
+            if exact:
+                holds: Outcome = "holds" if against <= self.tolerance else "false as printed"
+                yield Finding(case.quantity, case.published, against, None, None, holds, note=note)
                 continue
             drawn = values[:, np.stack(resampled(values.shape[1]))].mean(-1)
             lower, upper = (float(end) for end in np.quantile(_against(drawn), (0.025, 0.975)))
-            outcome: Outcome = "cannot tell"
-            if not case.doubt:
-                outcome = (
-                    "agrees" if upper <= self.tolerance else "differs" if lower > self.tolerance else outcome
-                )
+            outcome: Outcome = (
+                "agrees"
+                if upper <= self.tolerance
+                else "differs"
+                if lower > self.tolerance
+                else "cannot tell"
+            )
             yield Finding(
-                case.quantity,
-                case.published,
-                against,
-                lower,
-                upper,
-                outcome,
-                n=values.shape[1],
-                note=_joined(case.note, case.doubt),
+                case.quantity, case.published, against, lower, upper, outcome, n=values.shape[1], note=note
             )
 
 
@@ -662,7 +686,8 @@ class Correlations(Claim):
     def rule(self) -> str:
         """How an outcome is decided, in words."""
         return (
-            "Spearman's ρ agrees where its 95 % bootstrap interval over runs excludes zero on the stated side and the "
+            "Spearman's ρ agrees where its 95 % bootstrap interval over runs excludes zero on the stated side "
+            "and the "
             "share of resamples on the other side, taken as p, is below 0.05 after Holm's correction within this "
             "claim; it differs where the same holds with the sides exchanged; otherwise it cannot be told."
         )
