@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -56,6 +56,20 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
     world = load("circles")
     assert world.generator is not None  # type: ignore[attr-defined]
+    trials = circle_trials(settings)
+    ensemble = trained(trials, place, "circles")
+    circles = int(world.factor_sizes[0])
+    x = world.generator(_factors(circles, settings.angles)).float()  # type: ignore[attr-defined]
+    back = ensemble.reconstruct(x).cpu().unflatten(1, (circles, settings.angles))
+    ratios = _ratios(x.unflatten(0, (circles, settings.angles)), back, settings.apart)
+    who = {"beta": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
+    kept = {name: ratio.median(1).values for name, ratio in ratios.items()}
+    lost = {f"{name}, share merged": (ratio < MERGED).double().mean(1) for name, ratio in ratios.items()}
+    return {"members": pd.DataFrame(who | kept | lost), "points": _points(settings, trials, x, back)}
+
+
+def circle_trials(settings: Any) -> list[Trial]:
+    """The β-VAEs of both parts of Figure 2: every β and seed."""
     first = Trial(
         world="circles",
         likelihood="gaussian",
@@ -67,20 +81,11 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         learning_rate=settings.learning_rate,
         precision="float32",
     )
-    trials = [
+    return [
         dataclasses.replace(first, beta=beta, seed=seed)
         for beta in settings.betas
         for seed in range(settings.seeds)
     ]
-    ensemble = trained(trials, place, "circles")
-    circles = int(world.factor_sizes[0])
-    x = world.generator(_factors(circles, settings.angles)).float()  # type: ignore[attr-defined]
-    back = ensemble.reconstruct(x).cpu().unflatten(1, (circles, settings.angles))
-    ratios = _ratios(x.unflatten(0, (circles, settings.angles)), back, settings.apart)
-    who = {"beta": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
-    kept = {name: ratio.median(1).values for name, ratio in ratios.items()}
-    lost = {f"{name}, share merged": (ratio < MERGED).double().mean(1) for name, ratio in ratios.items()}
-    return {"members": pd.DataFrame(who | kept | lost), "points": _points(settings, trials, x, back)}
 
 
 def _factors(circles: int, angles: int) -> Tensor:

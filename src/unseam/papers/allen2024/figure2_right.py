@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from torch import Tensor
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.allen2024._members import logarithmic, trained
-from unseam.papers.allen2024.figure2 import SCALES, _factors, _ratios
+from unseam.papers.allen2024.figure2 import SCALES, _factors, _ratios, circle_trials
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, rank_correlation
 from unseam.trial import Trial
@@ -61,22 +60,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     import pandas as pd
 
     world = load("circles")
-    first = Trial(
-        world="circles",
-        likelihood="gaussian",
-        latent=2,
-        encoder_widths=(settings.width, settings.width),
-        decoder_widths=(settings.width, settings.width),
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        precision="float32",
-    )
-    trials = [
-        dataclasses.replace(first, beta=beta, seed=seed)
-        for beta in settings.betas
-        for seed in range(settings.seeds)
-    ]
+    trials = circle_trials(settings)
     ensemble = trained(trials, place, "circles")
     grid = (int(world.factor_sizes[0]), settings.angles)
     x = world.generator(_factors(*grid)).float()  # type: ignore[attr-defined]
