@@ -19,7 +19,6 @@ from unseam.papers.rolinek2019.setups import (
     NONLINEAR,
     NONLINEAR_FAMILY,
     Setup,
-    quick,
     smoke,
 )
 from unseam.papers.rolinek2019.table2 import DTO
@@ -90,7 +89,7 @@ def _at(setup: Setup, batch_size: int) -> Setup:
 
 
 def _artefact(setup: Setup, family: Setup) -> Artefact:
-    world, batch = setup.base.world, quick(setup).base.batch_size
+    world = setup.base.world
     said = DTO[world]["β-VAE"]
     return Artefact(
         key=f"rolinek2019.convention_{world}",
@@ -104,7 +103,6 @@ def _artefact(setup: Setup, family: Setup) -> Artefact:
         ),
         presets={
             "smoke": Settings((_at(smoke(setup), 20), _at(smoke(setup), 40))),
-            "laptop": Settings((_at(quick(setup), batch // 2), _at(quick(setup), batch))),
             "full": Settings((family, _at(setup, 100))),
         },
         measure=measure,
