@@ -392,10 +392,10 @@ def _short(own: list[tuple[Artefact, Result | None]]) -> str:
             link = f"[{_cell(claim.says)}](outcomes-{artefact.paper}.md#{_anchor(artefact)})"
             found = claim.judge(present) if present else ()
             if 0 < len(found) <= SHOWN:
-                rows = [finding_row(one) for one in found]
-                cells = ("<br>".join(_cell(row[name]) for row in rows) for name in ("published", "measured"))
-                outcome = "<br>".join(MARKS[one.outcome] for one in found)
-                lines.append(f"| {link} | " + " | ".join(cells) + f" | {outcome} |")
+                for place, one in enumerate(found):
+                    ours = "" if one.measured is None else f"{one.measured:.3g}"
+                    first = link if place == 0 else ""
+                    lines.append(f"| {first} | {_cell(one.published)} | {ours} | {MARKS[one.outcome]} |")
             else:
                 counts = {one: [f.outcome for f in found].count(one) for one in MARKS}
                 said = ", ".join(f"{MARKS[one]}: {count}" for one, count in counts.items() if count)
