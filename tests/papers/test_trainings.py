@@ -9,6 +9,7 @@ import torch
 from unseam.data import load
 from unseam.papers import Workplace
 from unseam.papers.trainings import follow, training_name
+from unseam.training import train
 from unseam.trial import Trial
 
 WORLD = load("linear", size=200)
@@ -71,6 +72,12 @@ def test_a_stored_training_is_not_done_again(tmp_path):
     second = followed(tmp_path, never)
     pd.testing.assert_frame_equal(first["path"], second["path"])
     pd.testing.assert_frame_equal(first["trainings"], second["trainings"])
+
+
+def test_a_finished_training_is_not_charged_for_being_opened(tmp_path):
+    first = train(TRIALS, world=WORLD, device="cpu", out=tmp_path)
+    again = train(TRIALS, world=WORLD, device="cpu", out=tmp_path, resume=True)
+    assert again.about["seconds"] == first.about["seconds"]
 
 
 def test_where_it_came_from_is_recorded(tmp_path):

@@ -101,10 +101,12 @@ def train(
     if observe is not None and len(stacks) > 1:
         raise ValueError(f"observe needs trials that share their shapes, but these make {len(stacks)} stacks")
     before, began = float(about.get("seconds", 0.0)), time.monotonic()
+    finished = "seconds" in about and all(stack.step >= stack.trials[0].steps for stack in stacks)
     live = Ensemble(chosen, shape, tuple(stacks), tuple(map(tuple, positions)), _history(()), about)
 
     def ensemble() -> Ensemble:
-        about["seconds"] = round(before + time.monotonic() - began, 1)
+        if not finished:
+            about["seconds"] = round(before + time.monotonic() - began, 1)
         tables = {name: _joined(parts) for name, parts in observed.items()}
         return dataclasses.replace(live, history=_history(rows), observed=tables)
 
