@@ -19,6 +19,7 @@ from unseam.papers.rolinek2019.setups import (
     NONLINEAR,
     NONLINEAR_FAMILY,
     Setup,
+    quick,
     smoke,
 )
 from unseam.papers.rolinek2019.table2 import DTO
@@ -89,7 +90,7 @@ def _at(setup: Setup, batch_size: int) -> Setup:
 
 
 def _artefact(setup: Setup, family: Setup) -> Artefact:
-    world = setup.base.world
+    world, batch = setup.base.world, quick(setup).base.batch_size
     said = DTO[world]["β-VAE"]
     return Artefact(
         key=f"rolinek2019.convention_{world}",
@@ -103,6 +104,7 @@ def _artefact(setup: Setup, family: Setup) -> Artefact:
         ),
         presets={
             "smoke": Settings((_at(smoke(setup), 20), _at(smoke(setup), 40))),
+            "laptop": Settings((_at(quick(setup), batch // 2), _at(quick(setup), batch))),
             "full": Settings((family, _at(setup, 100))),
         },
         measure=measure,

@@ -21,6 +21,7 @@ from unseam.papers.rolinek2019.setups import (
     SPRITES,
     SPRITES_FAMILY,
     Setup,
+    quick,
     smoke,
 )
 
@@ -125,6 +126,7 @@ FIGURE_S4 = (
         "synthetic",
         {
             "smoke": Settings((_at(smoke(LINEAR), FEW, 3), _at(smoke(NONLINEAR), FEW, 3))),
+            "laptop": Settings((_at(quick(LINEAR), FEW, 5), _at(quick(NONLINEAR), FEW, 5))),
             "full": Settings((LINEAR_FAMILY, NONLINEAR_FAMILY)),
         },
     ),

@@ -147,6 +147,7 @@ MAPS = Artefact(
     ),
     presets={
         "smoke": Settings(_on_maps(smoke(NONLINEAR), 2), 4),
+        "laptop": Settings(_on_maps(quick(NONLINEAR, columns=("β-VAE", "AE")), 2), 6),
         "full": Settings(_on_maps(quick(NONLINEAR), 5), 12),
     },
     measure=measure,
