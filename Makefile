@@ -6,7 +6,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo explore screenshots test test-browser chromium lint types format docs pages check-pages bench validation calibration clean
+.PHONY: help venv demo explore screenshots test test-browser chromium lint types format docs pages check-pages record check-record bench validation calibration clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -61,6 +61,12 @@ pages: .venv/.dev ## write outcome tables and figures of the papers from the com
 
 check-pages: .venv/.dev ## fail where these are not what the committed results give
 	$(BIN)/python tools/pages.py --check
+
+record: .venv/.dev ## write down what every command prints as JSON on a few fixed runs, after a change that is meant to change it
+	$(BIN)/python tools/record.py
+
+check-record: .venv/.dev ## fail where the commands print something else than that
+	$(BIN)/python tools/record.py --check
 
 bench: .venv/.core ## measure speed (minutes to hours, by hardware)
 	$(BIN)/python -m benchmarks
