@@ -19,7 +19,8 @@ RUNS = {
     "linear": "--world linear --likelihood gaussian --likelihood-variance 0.01 --latent 3 --encoder-widths none "
     "--decoder-widths none --steps 200 --batch-size 32 --train-fraction 0.8 --vary seed=0,1 --vary beta=1,4",
     "sprites": "--world sprites --world-option resolution=16 --world-option positions=8 --world-option orientations=8 "
-    "--steps 30 --batch-size 16 --latent 4 --encoder-widths 32 --decoder-widths 32 --vary objective=beta_elbo,beta_tcvae,factor_vae,dip_vae_ii",
+    "--steps 30 --batch-size 16 --latent 4 --encoder-widths 32 --decoder-widths 32 "
+    "--vary objective=beta_elbo,beta_tcvae,factor_vae,dip_vae_ii",
     "posteriors": "--world circles --likelihood gaussian --latent 2 --steps 100 --batch-size 32 --optimiser sgd "
     "--momentum 0.5 --learning-rate 0.01 --posterior full --vary seed=0,1",
 }
