@@ -221,7 +221,7 @@ def test_presets(metric, codes, factors, variance):
         ({"codes": torch.zeros(BATCH)}, "codes must have shape"),
         ({"factors": np.zeros((BATCH + 1, 2))}, f"got {BATCH} codes and {BATCH + 1} factors"),
         ({"factors": torch.full((BATCH, 2), torch.nan)}, "factors must be real and finite"),
-        ({"discrete": [True]}, "discrete must say of each of 2 factors"),
+        ({"discrete": [True]}, "discrete must have one entry per factor \\(2\\)"),
     ],
 )
 def test_bad_input_is_named(metric, codes, factors, variance, change, message):

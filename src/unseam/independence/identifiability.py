@@ -137,7 +137,7 @@ class _Pairs:
         self.z, self.codes = check_points(z), check_points(codes)
         if len(self.z) != len(self.codes):
             raise ValueError(
-                f"z and codes must have one row a point, got {len(self.z)} and {len(self.codes)}"
+                f"z and codes must have one row per point, got {len(self.z)} and {len(self.codes)}"
             )
         self.chunk_size, self.dtype = chunk_size or _AT_ONCE, self.z.dtype
 

@@ -11,13 +11,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unseam.metrics._inputs import Table, at_least_one, checked, chosen, default_generator, unstacked
+from unseam.metrics._inputs import (
+    Table,
+    check_inputs,
+    check_settings,
+    default_generator,
+    map_members,
+    resolve_preset,
+    scale_by_power,
+    scale_exponent,
+    unstack,
+)
 from unseam.metrics._logistic import multinomial
-from unseam.metrics._members import per_chunk
-from unseam.metrics._scale import level, scaled
-from unseam.metrics._sharing import in_parts
-from unseam.metrics._splits import at_least_two
-from unseam.metrics._votes import Votes, drawn_votes, in_groups, share_of_right
+from unseam.metrics._splits import check_points
+from unseam.metrics._votes import Votes, accuracy_interval, draw_votes, group_masks, vote_slices
 from unseam.metrics.intervals import GROUPS, Interval, groups
 
 __all__ = ["BetaVaeScore", "BetaVaeSettings", "beta_vae_score"]
@@ -40,8 +47,7 @@ class BetaVaeSettings:
     """Bins of equal width of a continuous factor."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        at_least_one(train=self.train, test=self.test, batch=self.batch, bins=self.bins)
+        check_settings(self)
 
 
 BETA_VAE_PRESETS = {"dlib": BetaVaeSettings(), "fast": BetaVaeSettings(train=2_000, test=1_000)}
@@ -105,14 +111,14 @@ def beta_vae_score(
     >>> beta_vae_score(factors.double(), factors, preset="fast").score
     tensor(1., dtype=torch.float64)
     """
-    given = checked(codes, factors, discrete=discrete, variance=variance)
-    at_least_two(given.codes.shape[1])
-    exponent = level(given.codes, small=False)
-    given = given._replace(codes=scaled(given.codes, exponent))
-    settings = chosen(preset, BETA_VAE_PRESETS)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance)
+    check_points(given.codes.shape[1])
+    exponent = scale_exponent(given.codes, small=False)
+    given = given._replace(codes=scale_by_power(given.codes, exponent))
+    settings = resolve_preset(preset, BETA_VAE_PRESETS)
     source, device = default_generator(generator), given.codes.device
     count, train = settings.train + settings.test, settings.train
-    votes = drawn_votes(given, count, settings.batch, settings.batch, settings.bins, source)
+    votes = draw_votes(given, count, settings.batch, settings.batch, settings.bins, source)
     of_votes, of_rows = (groups(size, source).to(device) for size in (settings.test, given.codes.shape[1]))
 
     def measure(codes: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,12 +128,12 @@ def beta_vae_score(
         return told == votes.factor[:, None], features[:, :train, 0].mT @ (hot / hot.sum(0).clamp(min=1))
 
     numbers = count * (GROUPS + 1) * (given.codes.shape[2] + given.factors.shape[1])
-    right, differences = map(torch.cat, zip(*per_chunk(given.codes, numbers, measure), strict=True))
+    right, differences = map(torch.cat, zip(*map_members(given.codes, numbers, measure), strict=True))
     change = right[..., 1:].double() - right[..., :1].double()
-    score, interval = share_of_right(right[:, train:, 0], change, of_votes)
-    differences = scaled(differences, -exponent.mT)
+    score, interval = accuracy_interval(right[:, train:, 0], change, of_votes)
+    differences = scale_by_power(differences, -exponent.mT)
     found = BetaVaeScore(score, interval, right[:, :train, 0].double().mean(1), differences, settings)
-    return unstacked(found, given.stacked)
+    return unstack(found, given.stacked)
 
 
 def _differences(codes: Tensor, votes: Votes, group: Tensor) -> Tensor:
@@ -138,11 +144,11 @@ def _differences(codes: Tensor, votes: Votes, group: Tensor) -> Tensor:
     members, _, latent = codes.shape
     count, size = votes.first.shape
     found = []
-    for part in in_parts(count, members * latent * (2 * size + 2 * GROUPS), codes.device):
+    for part in vote_slices(count, members * latent * (2 * size + 2 * GROUPS), codes.device):
         first, second = votes.first[part], votes.second[part]
         near, far = (codes.index_select(1, rows.flatten()) for rows in (first, second))
         apart = near.sub_(far).abs_().unflatten(1, first.shape)
-        inside = (in_groups(group, first) | in_groups(group, second)).to(codes.dtype)
+        inside = (group_masks(group, first) | group_masks(group, second)).to(codes.dtype)
         gone = (inside @ apart.movedim(0, 2).flatten(2)).unflatten(2, (members, latent)).movedim(2, 0)
         stay, total = size - inside.sum(-1)[..., None], apart.sum(2)[:, :, None]
         fewer = torch.where(stay > 0, (total - gone) / stay.clamp(min=1), total / size)

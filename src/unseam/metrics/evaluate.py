@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, Table, checked, default_generator
+from unseam.metrics._inputs import Checked, Table, check_inputs, default_generator
 from unseam.metrics.beta_vae_score import beta_vae_score
 from unseam.metrics.dci import dci
 from unseam.metrics.disentanglement_score import disentanglement_score
@@ -34,7 +34,7 @@ from unseam.metrics.total_correlation import (
 )
 from unseam.metrics.udr import udr
 
-__all__ = ["METRICS", "Metric", "drawn_seed", "evaluate"]
+__all__ = ["METRICS", "Metric", "draw_seed", "evaluate"]
 
 Metric = Callable[..., Any]
 """A function of codes and factors whose result has a score, an interval and settings."""
@@ -99,10 +99,10 @@ def evaluate(
     >>> table[["metric", "score"]].values.tolist()
     [['mig', 1.0], ['modularity', 1.0]]
     """
-    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance)
     asked = dict(_named(METRICS if metrics is None else metrics))
     presets = _presets(preset, asked)
-    seed = 0 if generator is None else drawn_seed(default_generator(generator))
+    seed = 0 if generator is None else draw_seed(default_generator(generator))
     rows: list[dict[str, Any]] = []
     for name, metric in asked.items():
         reason = _misfit(metric, given) if metrics is None else ""
@@ -115,10 +115,10 @@ def evaluate(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def drawn_seed(generator: torch.Generator) -> int:
+def draw_seed(generator: torch.Generator) -> int:
     """A seed from a generator on any device.
 
-    >>> drawn_seed(torch.Generator().manual_seed(0)) == drawn_seed(torch.Generator().manual_seed(0))
+    >>> draw_seed(torch.Generator().manual_seed(0)) == draw_seed(torch.Generator().manual_seed(0))
     True
     """
     return int(torch.randint(2**62, (), generator=generator, device=generator.device))

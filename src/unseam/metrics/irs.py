@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, classes, parts, unstacked
-from unseam.metrics._scale import level, scaled
-from unseam.metrics._splits import sampled
-from unseam.metrics.intervals import GROUPS, Interval, jackknife
+from unseam.metrics._inputs import (
+    Checked,
+    Table,
+    check_inputs,
+    check_settings,
+    classes,
+    resolve_preset,
+    row_slices,
+    scale_by_power,
+    scale_exponent,
+    unstack,
+)
+from unseam.metrics._splits import sample_points
+from unseam.metrics.intervals import GROUPS, Interval, with_interval
 
 __all__ = ["Irs", "IrsSettings", "irs"]
 
@@ -32,8 +41,7 @@ class IrsSettings:
     """Quantile of the deviations that stands for the largest."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        at_least_one(points=self.points, bins=self.bins)
+        check_settings(self)
         if not 0 <= self.quantile <= 1:
             raise ValueError(f"quantile must lie in [0, 1], got {self.quantile}")
 
@@ -95,10 +103,12 @@ def irs(
     >>> irs(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    settings = chosen(preset, IRS_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance)
-    exponent = level(given.codes, common=True)
-    given, group = sampled(given._replace(codes=scaled(given.codes, exponent)), settings.points, generator)
+    settings = resolve_preset(preset, IRS_PRESETS)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance)
+    exponent = scale_exponent(given.codes, common=True)
+    given, group = sample_points(
+        given._replace(codes=scale_by_power(given.codes, exponent)), settings.points, generator
+    )
     members, batch, latent = given.codes.shape
     rows = given.codes.mT.reshape(members * latent, batch).double()
     rows = rows - rows.mean(1, keepdim=True)
@@ -112,10 +122,10 @@ def irs(
     per_code = robustness.amax(-1)
     total = weight.sum(-1)
     score = (weight * per_code).sum(-1) / torch.where(total > 0, total, 1.0)
-    settings = dataclasses.replace(settings, points=batch)
-    interval = jackknife(score[0], score[1:])
-    moved = scaled(weight[0], -exponent[:, 0])
-    return unstacked(Irs(score[0], interval, per_code[0], robustness[0], moved, settings), given.stacked)
+    deviation = scale_by_power(weight[0], -exponent[:, 0])
+    settings = replace(settings, points=batch)
+    found = Irs(*with_interval(score), per_code[0], robustness[0], deviation, settings)
+    return unstack(found, given.stacked)
 
 
 def _classes(given: Checked, settings: IrsSettings) -> Tensor:
@@ -128,7 +138,7 @@ def _largest(rows: Tensor, group: Tensor) -> Tensor:
     """Largest deviation from the mean (row, 1 + group) of all points, then without each group."""
     subsets = _subsets(group)
     found = torch.empty(len(rows), len(subsets), dtype=rows.dtype, device=rows.device)
-    for part in parts(len(rows), rows.shape[1], rows.device):
+    for part in row_slices(len(rows), rows.shape[1], rows.device):
         found[part] = _quantiles(rows[part], group, subsets, 1.0)
     return found
 
@@ -141,7 +151,7 @@ def _held(rows: Tensor, column: Tensor, group: Tensor, quantile: float) -> Tenso
     for value in range(int(column.max()) + 1):
         own = (column == value).nonzero()[:, 0]
         within = group[own]
-        for part in parts(len(rows), 8 * len(own), rows.device):
+        for part in row_slices(len(rows), 8 * len(own), rows.device):
             total[part] += _quantiles(rows[part].index_select(1, own), within, subsets, quantile)
         present += (within[:, None] != subsets).any(0)
     return total / present.clamp(min=1)

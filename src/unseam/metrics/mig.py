@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, unstacked
-from unseam.metrics._splits import gap, sampled
-from unseam.metrics.intervals import Interval, jackknife
-from unseam.metrics.mutual_information import factor_entropies, neighbouring, tabulated
+from unseam.metrics._inputs import Checked, Table, check_inputs, check_settings, resolve_preset, unstack
+from unseam.metrics._splits import gap, sample_points
+from unseam.metrics.intervals import Interval, with_interval
+from unseam.metrics.mutual_information import binned_estimates, factor_entropies, neighbour_estimates
 
 __all__ = ["Mig", "MigSettings", "MigSup", "MigSupSettings", "mig", "mig_sup"]
 
@@ -27,16 +26,13 @@ class MigSettings:
     """Number of points, none for all; in a result, how many there were."""
     bins: int = 20
     """Bins of a code, and of a continuous factor that is binned."""
-    information: str = "binned"
+    information: Literal["binned", "knn"] = "binned"
     """``"binned"``, or ``"knn"`` for nearest neighbours."""
     neighbours: int = 3
     """Neighbours of the k-NN estimate."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        if self.information not in ("binned", "knn"):
-            raise ValueError(f"information must be 'binned' or 'knn', got {self.information!r}")
-        at_least_one(bins=self.bins, neighbours=self.neighbours, points=self.points)
+        check_settings(self)
 
 
 @dataclass(frozen=True)
@@ -47,16 +43,13 @@ class MigSupSettings:
     """Number of points, none for all; in a result, how many there were."""
     bins: int = 20
     """Bins of a code and of a continuous factor."""
-    normalisation: str = "factor"
+    normalisation: Literal["factor", "code"] = "factor"
     """Entropy that information is divided by: the ``"factor"``'s, or the binned ``"code"``'s."""
     active_variance: float = 0.01
     """A code is active where its variance over the data is larger."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        if self.normalisation not in ("factor", "code"):
-            raise ValueError(f"normalisation must be 'factor' or 'code', got {self.normalisation!r}")
-        at_least_one(bins=self.bins, points=self.points)
+        check_settings(self)
 
 
 MIG_PRESETS = {"dlib": MigSettings(), "fast": MigSettings(points=2_000)}
@@ -145,23 +138,15 @@ def mig(
     >>> mig(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    settings = chosen(preset, MIG_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance).levelled()
-    given, group = sampled(given, settings.points, generator)
+    settings = resolve_preset(preset, MIG_PRESETS)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled()
+    given, group = sample_points(given, settings.points, generator)
     information, normalised, varies = _normalised(given, settings, group)
     gaps = gap(normalised.mT) * varies[:, None]
     score = gaps.sum(-1) / varies.sum(-1, keepdim=True).clamp(min=1)
-    settings = dataclasses.replace(settings, points=given.codes.shape[1])
-    found = Mig(
-        score[0],
-        jackknife(score[0], score[1:]),
-        gaps[0],
-        information[0],
-        normalised[0],
-        _estimators(given, settings),
-        settings,
-    )
-    return unstacked(found, given.stacked)
+    settings = replace(settings, points=given.codes.shape[1])
+    parts = (gaps[0], information[0], normalised[0], _estimators(given, settings), settings)
+    return unstack(Mig(*with_interval(score), *parts), given.stacked)
 
 
 def mig_sup(
@@ -201,10 +186,10 @@ def mig_sup(
     >>> mig_sup(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    settings = chosen(preset, MIG_SUP_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance).levelled(small=False)
-    given, group = sampled(given, settings.points, generator)
-    found = tabulated(given, settings.bins, group)
+    settings = resolve_preset(preset, MIG_SUP_PRESETS)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled(small=False)
+    given, group = sample_points(given, settings.points, generator)
+    found = binned_estimates(given, settings.bins, group)
     entropy = (
         found.factor_entropy[:, None, None]
         if settings.normalisation == "factor"
@@ -214,26 +199,18 @@ def mig_sup(
     active = given.codes.double().var(1, correction=0) > settings.active_variance
     gaps = gap(normalised)
     score = (gaps * active).sum(-1) / active.sum(-1).clamp(min=1)
-    settings = dataclasses.replace(settings, points=given.codes.shape[1])
-    result = MigSup(
-        score[0],
-        jackknife(score[0], score[1:]),
-        gaps[0],
-        active,
-        found.information[0],
-        normalised[0],
-        settings,
-    )
-    return unstacked(result, given.stacked)
+    settings = replace(settings, points=given.codes.shape[1])
+    parts = (gaps[0], active, found.information[0], normalised[0], settings)
+    return unstack(MigSup(*with_interval(score), *parts), given.stacked)
 
 
 def _normalised(given: Checked, settings: MigSettings, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Information, the same normalised (1 + group, member, latent, factor), and which factors vary."""
     if settings.information == "binned":
-        found = tabulated(given, settings.bins, group)
+        found = binned_estimates(given, settings.bins, group)
         entropy = found.factor_entropy
         return found.information, _ratio(found.information, entropy[:, None, None]), entropy > 0
-    information = neighbouring(given, settings.neighbours, group)
+    information = neighbour_estimates(given, settings.neighbours, group)
     # A continuous factor's bins only tell whether it varies; its scale needs none of them.
     entropy = factor_entropies(given, settings.bins, group)
     discrete = torch.tensor(given.discrete, device=information.device)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Table, at_least_one, checked, chosen, unstacked
-from unseam.metrics._splits import sampled
-from unseam.metrics.intervals import Interval, jackknife
-from unseam.metrics.mutual_information import tabulated
+from unseam.metrics._inputs import Table, check_inputs, check_settings, resolve_preset, unstack
+from unseam.metrics._splits import sample_points
+from unseam.metrics.intervals import Interval, with_interval
+from unseam.metrics.mutual_information import binned_estimates
 
 __all__ = ["Modularity", "ModularitySettings", "modularity"]
 
@@ -29,8 +28,7 @@ class ModularitySettings:
     """Bins of a code and of a continuous factor."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        at_least_one(points=self.points, bins=self.bins)
+        check_settings(self)
 
 
 MODULARITY_PRESETS = {"dlib": ModularitySettings(), "fast": ModularitySettings(points=2_000)}
@@ -86,16 +84,16 @@ def modularity(
     >>> modularity(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    settings = chosen(preset, MODULARITY_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance).levelled()
-    given, group = sampled(given, settings.points, generator)
-    table = tabulated(given, settings.bins, group)
+    settings = resolve_preset(preset, MODULARITY_PRESETS)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled()
+    given, group = sample_points(given, settings.points, generator)
+    table = binned_estimates(given, settings.bins, group)
     information = table.information
     per_code = _per_code(information, (table.factor_entropy > 0).sum(-1))
     score = per_code.mean(-1)
-    settings = dataclasses.replace(settings, points=given.codes.shape[1])
-    found = Modularity(score[0], jackknife(score[0], score[1:]), per_code[0], information[0], settings)
-    return unstacked(found, given.stacked)
+    settings = replace(settings, points=given.codes.shape[1])
+    found = Modularity(*with_interval(score), per_code[0], information[0], settings)
+    return unstack(found, given.stacked)
 
 
 def _per_code(information: Tensor, number: Tensor) -> Tensor:

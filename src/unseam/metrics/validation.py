@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unseam.metrics._inputs import default_generator
-from unseam.metrics.evaluate import Metric, drawn_seed, evaluate
+from unseam.metrics.evaluate import Metric, draw_seed, evaluate
 
 __all__ = [
     "FactorWorld",
@@ -141,7 +141,7 @@ def validation_grid(
     """
     if points < math.prod(SIZES):
         raise ValueError(f"points must be at least those of one grid, {math.prod(SIZES)}, got {points}")
-    seed = drawn_seed(default_generator(generator))
+    seed = draw_seed(default_generator(generator))
     parts = []
     for world in worlds():
         factors = world.draw(points, _seeded(seed))
