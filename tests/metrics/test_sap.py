@@ -71,13 +71,6 @@ def test_labellings_are_fitted_on_their_own(codes, factors):
         torch.testing.assert_close(lines, alone, rtol=1e-10, atol=1e-12)
 
 
-def test_highest_line(generator):
-    lines = _Lines(*torch.randn(2, 3, 4, 9, generator=generator, **F64))
-    values = 3 * torch.randn(3, 200, 4, generator=generator, **F64)
-    heights = values.mT[..., None] * lines.weight[:, :, None] + lines.intercept[:, :, None]
-    assert torch.equal(_predict_lines(lines, values), heights.argmax(-1))
-
-
 def test_highest_of_parallel_lines():
     lines = _Lines(torch.zeros(1, 1, 4, **F64), torch.tensor([[[1.0, 3.0, 3.0, 2.0]]], **F64))
     assert _predict_lines(lines, torch.tensor([[[-5.0], [5.0]]], **F64)).tolist() == [[[1, 1]]]

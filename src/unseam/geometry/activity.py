@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry.gaussians import Gaussians, gaussians, kl, latent_kl, marginal
+from unseam.geometry.gaussians import Gaussians, gaussian_kl, gaussians, kl, marginal
 
 __all__ = [
     "Activity",
@@ -113,7 +113,7 @@ def active_latents(
         raise ValueError("mean must hold at least 2 points for the criterion 'variance', got 1")
     limit = _THRESHOLDS[criterion] if threshold is None else threshold
     if criterion == "kl":
-        value = latent_kl(posterior).mean(0)
+        value = gaussian_kl(posterior.mean, marginal(posterior.variance)).mean(0)
     elif criterion == "variance":
         value = posterior.mean.var(0, correction=0)
     else:
@@ -156,8 +156,8 @@ def polarisation(
     spread = marginal(posterior.variance)
     dtype = spread.dtype
     active_share = (spread < small).to(dtype).mean(0)
-    at_rest = (posterior.mean.square() < small) & ((spread - 1).abs() < small)
-    passive_share = at_rest.to(dtype).mean(0)
+    at_prior = (posterior.mean.square() < small) & ((spread - 1).abs() < small)
+    passive_share = at_prior.to(dtype).mean(0)
     active, passive = active_share >= share, passive_share >= share
     mixed = ~(active | passive)
     influence = None if pullback is None else _influence(torch.as_tensor(pullback), posterior)
@@ -167,7 +167,7 @@ def polarisation(
         mixed=mixed,
         active_share=active_share,
         passive_share=passive_share,
-        kl=latent_kl(posterior).mean(0),
+        kl=gaussian_kl(posterior.mean, spread).mean(0),
         influence=influence,
         polarised=not bool(mixed.any()),
     )
@@ -203,9 +203,13 @@ def delta_kl(
     '0.0028'
     """
     posterior = gaussians(mean, variance)
-    kept = _least_missing(posterior) if active is None else active_mask(active, posterior.mean)
-    exact, approximate = kl(posterior), _polarised_kl(posterior, kept)
-    return DeltaKl(_relative(exact.sum(), approximate.sum()), _relative(exact, approximate), kept)
+    if active is None:
+        spread = marginal(posterior.variance)
+        chosen = spread.mean(0) / 2 < gaussian_kl(posterior.mean, spread).mean(0)
+    else:
+        chosen = active_mask(active, posterior.mean)
+    exact, approximate = kl(posterior), _polarised_kl(posterior, chosen)
+    return DeltaKl(_relative(exact.sum(), approximate.sum()), _relative(exact, approximate), chosen)
 
 
 def active_mask(active: Tensor | NDArray[Any], mean: Tensor) -> Tensor:
@@ -220,11 +224,6 @@ def active_mask(active: Tensor | NDArray[Any], mean: Tensor) -> Tensor:
             f"active must be a mask of {mean.shape[1]} booleans, got {mask.dtype} of shape {tuple(mask.shape)}"
         )
     return mask
-
-
-def _least_missing(posterior: Gaussians) -> Tensor:
-    """The latents (latent,) whose KL without σ²/2 is nearer to their KL than nothing is."""
-    return marginal(posterior.variance).mean(0) / 2 < latent_kl(posterior).mean(0)
 
 
 def _polarised_kl(posterior: Gaussians, active: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry._inputs import matrices, square
 from unseam.geometry._jacobi import one_sided, two_sided
+from unseam.geometry.checks import check_matrices, check_square
 from unseam.geometry.jacobian import Decoder, FisherWeighted, jacobian, pullback
 
 __all__ = [
@@ -73,7 +73,7 @@ def right_basis(pullback: Tensor | NDArray[Any]) -> RightBasis:
     RightBasis(singular_values=tensor([3., 2.]), right_vectors=tensor([[0., 1.],
             [1., 0.]]))
     """
-    given = square("pullback", pullback)
+    given = check_square("pullback", pullback)
     gram = _symmetric(given).reshape(-1, *given.shape[-2:])
     eigenvalues, vectors = _eigenvectors(gram)
     lowest, highest = eigenvalues.amin(-1), eigenvalues.amax(-1)
@@ -103,7 +103,7 @@ def jacobian_basis(jacobian: Tensor | NDArray[Any]) -> RightBasis:
     >>> jacobian_basis(torch.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 4.0]])).singular_values
     tensor([5., 2.])
     """
-    given = matrices("jacobian", jacobian, "(..., data, latent)")
+    given = check_matrices("jacobian", jacobian, "(..., data, latent)")
     columns = given.reshape(-1, *given.shape[-2:]).double()
     exponent = _even_exponent(columns.abs().amax((-2, -1)))
     triangle = torch.linalg.qr(torch.ldexp(columns, -exponent[:, None, None]), mode="r").R
@@ -224,7 +224,7 @@ def restrict(pullback: Tensor | NDArray[Any], active: Tensor | NDArray[Any] | li
     tensor([[4., 1.],
             [1., 9.]])
     """
-    given = square("pullback", pullback)
+    given = check_square("pullback", pullback)
     latent = given.shape[-1]
     kept = torch.as_tensor(active, device=given.device)
     if kept.dtype == torch.bool and kept.shape == (latent,):

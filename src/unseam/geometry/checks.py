@@ -14,13 +14,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
     "Glance",
-    "check_apart",
+    "check_pointwise",
     "check_chunk_size",
     "check_decoder",
     "check_finite",
+    "check_matrices",
     "check_output",
     "check_points",
-    "decoded",
+    "check_square",
+    "check_values",
+    "Decoder",
+    "decode_samples",
+    "directional",
     "measuring",
 ]
 
@@ -31,11 +36,7 @@ GLANCE = 4
 
 
 class Glance(NamedTuple):
-    r"""A few points z (point, latent), their outputs (point, \*data), and the widest result on the way there.
-
-    >>> Glance(torch.zeros(1, 2), torch.zeros(1, 3), 3).widest
-    3
-    """
+    r"""A few points z (point, latent), their outputs (point, \*data), and the widest result on the way there."""
 
     z: Tensor
     output: Tensor
@@ -102,6 +103,32 @@ def check_finite(expected: str, *values: Tensor) -> None:
         raise ValueError(f"{expected}, got NaN or infinite values at {bad} of {len(sound)} points")
 
 
+def check_values(name: str, value: Tensor, *, finite: bool = True) -> None:
+    """Refuse a tensor that is not floating or, unless ``finite`` is false, holds NaN or infinite entries."""
+    if not value.is_floating_point():
+        raise ValueError(f"{name} must be floating, got {value.dtype}")
+    if finite and (count := int((~value.isfinite()).sum())):
+        raise ValueError(f"{name} must be finite, got {count} entries that are NaN or infinite")
+
+
+def check_matrices(name: str, value: Tensor | NDArray[Any], shape: str) -> Tensor:
+    """A finite floating tensor with at least two axes, detached; ``shape`` says what was expected."""
+    given = torch.as_tensor(value).detach()
+    if given.ndim < 2 or 0 in given.shape[-2:]:
+        raise ValueError(f"{name} must have shape {shape}, got shape {tuple(given.shape)}")
+    check_values(name, given)
+    return given
+
+
+def check_square(name: str, value: Tensor | NDArray[Any], *, finite: bool = True) -> Tensor:
+    """Floating square matrices (..., latent, latent); gradients flow and nothing waits without ``finite``."""
+    given = torch.as_tensor(value)
+    if given.ndim < 2 or given.shape[-1] != given.shape[-2] or given.shape[-1] == 0:
+        raise ValueError(f"{name} must have shape (..., latent, latent), got shape {tuple(given.shape)}")
+    check_values(name, given, finite=finite)
+    return given.detach() if finite else given
+
+
 @torch.no_grad()
 def check_decoder(decoder: Decoder, z: Tensor, *, at_once: int = GLANCE) -> Glance:
     r"""Run a decoder on a few points and refuse it if its Jacobian would be wrong or is not defined.
@@ -137,7 +164,7 @@ def check_decoder(decoder: Decoder, z: Tensor, *, at_once: int = GLANCE) -> Glan
     return Glance(points, output, observer.widest // len(points))
 
 
-def check_apart(decoder: Decoder, z: Tensor) -> None:
+def check_pointwise(decoder: Decoder, z: Tensor) -> None:
     r"""Refuse a decoder whose outputs at one point depend on other points of the batch.
 
     The derivative in one point must be exactly zero in the output of every other, or columns of the Jacobian
@@ -147,7 +174,7 @@ def check_apart(decoder: Decoder, z: Tensor) -> None:
         decoder: map from (batch, latent) to (batch, \*data).
         z: a few latent points (point, latent).
 
-    >>> check_apart(lambda z: z - z.mean(0), torch.zeros(3, 2))
+    >>> check_pointwise(lambda z: z - z.mean(0), torch.zeros(3, 2))
     Traceback (most recent call last):
     ValueError: decoder must treat each point on its own, but its output at one point changes with another...
     """
@@ -186,14 +213,14 @@ def check_output(output: Any, z: Tensor) -> None:
         raise ValueError(f"decoder must return values on the device of z, {z.device}, got {output.device}")
 
 
-def decoded(decoder: Decoder, z: Tensor) -> Tensor:
+def decode_samples(decoder: Decoder, z: Tensor) -> Tensor:
     r"""Outputs of a decoder (batch, \*data) at samples of the posterior, refused unless they are finite.
 
     Args:
         decoder: map from (batch, latent) to (batch, \*data).
         z: samples (batch, latent).
 
-    >>> decoded(torch.sqrt, torch.tensor([[-1.0]]))
+    >>> decode_samples(torch.sqrt, torch.tensor([[-1.0]]))
     Traceback (most recent call last):
     ValueError: decoder must give finite outputs at the posterior's samples, got NaN or infinite values at 1 of ...
     """

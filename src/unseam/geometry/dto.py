@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from unseam.geometry._inputs import square
 from unseam.geometry.basis import local_basis, right_basis
+from unseam.geometry.checks import check_square
 from unseam.geometry.jacobian import FisherWeighted
 from unseam.geometry.permutation import signed_permutation
 
@@ -49,7 +49,7 @@ def distance_to_orthogonality(right_vectors: Tensor | NDArray[Any]) -> Tensor:
     >>> distance_to_orthogonality(torch.tensor([[[0.6, -0.8], [0.8, 0.6]]]))
     tensor([0.8944])
     """
-    given = square("right_vectors", right_vectors)
+    given = check_square("right_vectors", right_vectors)
     return torch.linalg.matrix_norm(given - signed_permutation(given))
 
 

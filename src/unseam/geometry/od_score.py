@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry._inputs import matrices as checked
 from unseam.geometry.basis import jacobian_basis
+from unseam.geometry.checks import check_matrices
 from unseam.geometry.orthogonality import hadamard_gap
 
 __all__ = ["OdDistances", "od_distances", "od_score"]
@@ -62,11 +62,11 @@ def od_score(matrices: Tensor | NDArray[Any], *, form: Literal["paper", "invaria
     tensor([0.0000, 0.2929])
     """
     if form == "invariant":
-        given = checked("matrices", matrices, "(..., data, latent)")
+        given = check_matrices("matrices", matrices, "(..., data, latent)")
         return _saving(given.double()).to(given.dtype)
     if form != "paper":
         raise ValueError(f"form must be 'paper' or 'invariant', got {form!r}")
-    given = checked("matrices", matrices, "(model, point, data, latent)")
+    given = check_matrices("matrices", matrices, "(model, point, data, latent)")
     if given.ndim != 4:
         raise ValueError(
             f"matrices must have shape (model, point, data, latent) for form='paper', got shape {tuple(given.shape)}"
@@ -103,7 +103,7 @@ def od_distances(matrices: Tensor | NDArray[Any]) -> OdDistances:
     >>> od_distances(torch.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
     OdDistances(left=tensor(0.), scale=tensor(0.), right=tensor(0.))
     """
-    given = checked("matrices", matrices, "(..., data, latent)")
+    given = check_matrices("matrices", matrices, "(..., data, latent)")
     columns, latent = given.double(), given.shape[-1]
     lengths, order = torch.linalg.vector_norm(columns, dim=-2).sort(dim=-1, descending=True, stable=True)
     basis = jacobian_basis(columns.gather(-1, order.unsqueeze(-2).expand_as(columns)))

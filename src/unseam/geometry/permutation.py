@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry._inputs import square
+from unseam.geometry.checks import check_square
 
 __all__ = ["signed_permutation"]
 
@@ -45,7 +45,7 @@ def signed_permutation(matrix: Tensor | NDArray[Any]) -> Tensor:
     tensor([[ 0., -1.],
             [ 1.,  0.]])
     """
-    given = square("matrix", matrix)
+    given = check_square("matrix", matrix)
     latent = given.shape[-1]
     weight = given.abs().clamp(max=1.0).reshape(-1, latent, latent).double()
     by_subsets = latent <= _MOST_LATENTS_BY_SUBSETS.get(weight.device.type, 6)

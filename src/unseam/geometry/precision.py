@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry.activity import active_mask
+from unseam.geometry.checks import check_values
 from unseam.geometry.gaussians import gaussians, marginal
 
 __all__ = ["PrecisionError", "VarianceNormLaw", "precision_error", "variance_norm_law"]
@@ -155,9 +156,6 @@ def _checked(variance: Tensor | NDArray[Any], pullback: Tensor | NDArray[Any]) -
     metric = torch.as_tensor(pullback)
     if metric.ndim != 3 or metric.shape[1] != metric.shape[2] or metric.numel() == 0:
         raise ValueError(f"pullback must have shape (batch, latent, latent), got shape {tuple(metric.shape)}")
-    if not metric.is_floating_point():
-        raise ValueError(f"pullback must be floating, got {metric.dtype}")
-    if not bool(metric.isfinite().all()):
-        raise ValueError("pullback must be finite, got NaN or infinite values")
+    check_values("pullback", metric)
     means = torch.zeros_like(metric[:, 0])
     return gaussians(means, variance).variance, metric

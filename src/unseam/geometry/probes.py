@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,12 +10,10 @@ from torch import Tensor
 from torch.func import jvp, vjp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from unseam.geometry.checks import check_chunk_size, check_decoder
+from unseam.geometry.checks import Decoder, check_chunk_size, check_decoder, check_values
 from unseam.geometry.jacobian import FisherWeighted
 
 __all__ = ["Probes", "probe"]
-
-Decoder = Callable[[Tensor], Tensor]
 
 
 class Probes(NamedTuple):
@@ -342,10 +339,7 @@ def _checked(
         raise ValueError(f"z must have shape (batch, *latent), none zero, got shape {tuple(points.shape)}")
     if points[0].numel() < 2:
         raise ValueError("z must hold at least 2 latents to form a pair, got 1")
-    if not points.is_floating_point():
-        raise ValueError(f"z must be floating, got {points.dtype}")
-    if not bool(points.isfinite().all()):
-        raise ValueError("z must be finite, got NaN or infinite values")
+    check_values("z", points)
     if latents < 2:
         raise ValueError(f"latents must be at least 2, got {latents}")
     if partners < 1:

@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import jvp
 
+from unseam.geometry.checks import Decoder
+
 __all__ = ["Pushed", "push"]
 
-Decoder = Callable[[Tensor], Tensor]
 Handler = Callable[..., "Pushed"]
 
 

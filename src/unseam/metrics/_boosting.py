@@ -27,11 +27,11 @@ Array = NDArray[Any]
 
 
 class Boosted(NamedTuple):
-    """What boosted trees found, one model a factor."""
+    """Importances and predictions of boosted trees, one model per factor."""
 
     importance: Tensor
-    """Summed decrease of squared error (variant, member, latent, factor), a column's sum 1, or 0 where no
-    tree splits; the first variant with all points, then without each group of training points, trees kept."""
+    """Summed decrease of squared error (variant, member, latent, factor), columns of sum 1, or 0 where no
+    tree splits; first with all points, then without each group of training points, the trees unchanged."""
     predicted: Tensor
     """Class or value (member, point, factor), float64."""
 
@@ -80,14 +80,14 @@ def boost_binned(
     r"""Gradient boosting (Friedman 2001), splits searched in bins of each code first.
 
     The algorithm of scikit-learn's ``GradientBoostingClassifier`` and ``GradientBoostingRegressor``: in each
-    round one tree a class (one in all for two classes or a continuous factor) is grown on the residuals
+    round one tree per class (a single one for two classes or a continuous factor) is grown on the residuals
     :math:`r = y - p`, each node split where the squared error falls most, and a leaf adds
 
     .. math:: \text{rate} \cdot \frac{K - 1}{K} \frac{\sum r}{\sum |r| (1 - |r|)}
 
     (for two classes without :math:`(K - 1) / K`, for a continuous factor the mean residual). What differs is the
     search: splits between bins are all tried, those between neighbouring values only in the bins that promise most.
-    With no more distinct values than bins, or all bins looked into, the trees are the same up to equally good splits.
+    With no more distinct values than bins, or all bins searched, the trees are the same up to equally good splits.
     Among codes that can be split equally well one is drawn, as there, from a seed of its own.
 
     The residuals of all trees lie side by side, so that a code's histogram for all trees is a sum of rows by
@@ -100,7 +100,7 @@ def boost_binned(
         groups: group (train,) of every training point, from 0 without gaps.
         bins: bins of a code, at least 2.
         candidates: bins, over all codes, that are searched value by value for each node.
-        rounds: trees a class.
+        rounds: trees per class.
         depth: splits from root to leaf.
         rate: learning rate.
     """
@@ -108,7 +108,7 @@ def boost_binned(
     heads = _heads(targets[:train], discrete, codes.dtype)
     plan = _Plan(heads, groups, bins, candidates, rounds, depth, rate)
     trees = max(1, sum(head.trees for head in heads))
-    # Residuals, curvatures, masks, transposed copies and 64-bit addresses: about 30 numbers a point and tree.
+    # Residuals, curvatures, masks, transposed copies and 64-bit addresses: about 30 numbers per point and tree.
     found = map_members(codes, 30 * codes.shape[1] * trees, lambda part: _boost(part, plan))
     importances, predictions = zip(*found, strict=True)
     return Boosted(torch.cat(importances, 1), torch.cat(predictions))
@@ -173,7 +173,7 @@ def _fit(task: _Task, monitor: Callable[..., None] | None = None) -> tuple[Array
 
 
 def _importances(model: Any, x: Array, y: Array, task: _Task) -> Array:
-    """Importances (variant, latent): with all points, then without each group of them, the trees kept."""
+    """Importances (variant, latent): with all points, then without each group of them, the trees unchanged."""
     rows = np.ascontiguousarray(x, dtype=np.float32)
     groups = int(task.groups.max()) + 1
     total = np.zeros((groups + 1, x.shape[1]))
@@ -396,7 +396,7 @@ class _Codes(NamedTuple):
     mixed: Tensor
     """Whether a bin has values to split between (member, latent, bin)."""
     width: int
-    """Most points in a bin that is looked into."""
+    """Most points in a bin that is searched."""
 
 
 def _sort(codes: Tensor, train: int, bins: int) -> _Codes:
@@ -412,7 +412,7 @@ def _sort(codes: Tensor, train: int, bins: int) -> _Codes:
     distinct = torch.nn.functional.pad(new.cumsum(-1), (1, 0))
     sizes = starts.diff(dim=-1)
     last = (starts[..., 1:] - 1).clamp(min=0)
-    # Bins of ever the same value need no look inside, and oversized ones would make all others slow.
+    # Bins of one value need no search, and oversized ones would slow down all others.
     mixed = distinct.gather(-1, last) > distinct.gather(-1, starts[..., :-1].clamp(max=train - 1))
     mixed &= (sizes > 1) & (sizes <= 4 * (train // bins + 1))
     width = int(torch.where(mixed, sizes, 0).max())
@@ -612,7 +612,7 @@ def _inside(
     """Best split of one node value by value inside some bins: its gain, code and rank (member, tree).
 
     Args:
-        cells: bins (member, tree, candidate) to look into, latent · bin.
+        cells: bins (member, tree, candidate) to search, latent · bin.
         starts: what is moved, and the number of points (member, tree, candidate), before each.
         wholes: mean and number (member, tree, 1, 1) of the node.
         favour: factor (latent, tree) of a code's gains.

@@ -27,6 +27,7 @@ __all__ = [
     "equal_width",
     "labels",
     "scale_exponent",
+    "ratio",
     "row_slices",
     "map_members",
     "scale_by_power",
@@ -63,7 +64,7 @@ class Checked(NamedTuple):
     variance: Tensor | None
     """Posterior variance (member, batch, latent), or none."""
     stacked: bool
-    """Whether the codes came with a member axis, so that the score keeps it."""
+    """Whether the codes came with a member axis, so that the score has one too."""
 
     def rescaled(self, *, common: bool = False, small: bool = True) -> Checked:
         """The same with codes of extreme size brought to one that can be squared, see :func:`scale_exponent`."""
@@ -254,10 +255,13 @@ def _columns(factors: Table, discrete: Sequence[bool] | None) -> tuple[Tensor, l
     if named or isinstance(factors, pd.DataFrame):
         frame = pd.DataFrame(factors).infer_objects()
         numbers = [pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
-        _refuse_unordered(frame, numbers, discrete)
+        for name, number, flag in zip(frame.columns, numbers, discrete or (), strict=False):
+            if not number and not flag:
+                raise ValueError(f"discrete must be true for factor {name!r}, whose values are no numbers")
+        series = (frame.iloc[:, place] for place in range(frame.shape[1]))
         columns = [
-            _numbers(frame.iloc[:, place]) if number else _positions(frame.iloc[:, place])
-            for place, number in enumerate(numbers)
+            column.to_numpy("float64", na_value=float("nan")) if number else _positions(column)
+            for column, number in zip(series, numbers, strict=True)
         ]
         table = torch.as_tensor(np.stack(columns, 1) if columns else np.empty(frame.shape))
         integer = [not pd.api.types.is_float_dtype(kind) for kind in frame.dtypes]
@@ -268,21 +272,10 @@ def _columns(factors: Table, discrete: Sequence[bool] | None) -> tuple[Tensor, l
         raise ValueError(f"factors must have shape (batch, factor), got shape {tuple(table.shape)}")
     if table.is_complex() or _unfinite(table) > 0:
         raise ValueError("factors must be real and finite, got NaN, infinite or complex values")
-    keep = not table.is_floating_point() and (discrete is None or all(discrete))
-    if keep:
+    if not table.is_floating_point() and (discrete is None or all(discrete)):
         return table, integer
     table = table.double()
     return scale_by_power(table, scale_exponent(table)), integer
-
-
-def _refuse_unordered(frame: pd.DataFrame, numbers: list[bool], discrete: Sequence[bool] | None) -> None:
-    for name, number, flag in zip(frame.columns, numbers, discrete or (), strict=False):
-        if not number and not flag:
-            raise ValueError(f"discrete must be true for factor {name!r}, whose values are no numbers")
-
-
-def _numbers(column: pd.Series) -> NDArray[Any]:
-    return column.to_numpy("float64", na_value=float("nan"))
 
 
 def _positions(column: pd.Series) -> NDArray[Any]:
@@ -334,8 +327,13 @@ def _unfinite(values: Tensor) -> int:
     return int((~values.isfinite()).sum())
 
 
+def ratio(above: Tensor, below: Tensor) -> Tensor:
+    """Quotient of tensors, 0 where the denominator is not positive."""
+    return torch.where(below > 0, above / torch.where(below > 0, below, 1.0), 0.0)
+
+
 def map_members(codes: Tensor, numbers: int, measure: Callable[[Tensor], Found]) -> list[Found]:
-    """What is measured of codes (member, ...), so many members at once that each may hold so many numbers."""
+    """Results of ``measure`` on codes (member, ...), as many members at once as memory allows (``numbers`` each)."""
     most = max(1, NUMBERS_AT_ONCE.get(codes.device.type, 2**24) // max(1, numbers))
     return [measure(part) for part in codes.split(most)]
 
@@ -350,7 +348,7 @@ def scale_exponent(values: Tensor, *, common: bool = False, small: bool = True) 
     Args:
         values: real, finite.
         common: one power for all columns, where their sizes are compared.
-        small: also for small ones; without, what is near 0 stays so, for scores that call such codes dead.
+        small: also for small ones; without, what is near 0 stays so, for scores that call such codes inactive.
 
     Returns:
         (..., 1, column), or (..., 1, 1) for a common one.

@@ -66,11 +66,11 @@ def count_cells(index: Tensor, size: int, grouped: Grouping) -> Tensor:
         size: number of cells.
         grouped: the groups.
     """
-    kept = max(grouped.groups, 1)
+    tables = max(grouped.groups, 1)
     flat = index.reshape(len(index), -1)
     one = torch.ones((), dtype=torch.int32, device=index.device)
-    table = one.new_zeros(len(index), kept * size).scatter_add_(1, flat, one.expand(flat.shape))
-    table = table.view(len(index), kept, size)
+    table = one.new_zeros(len(index), tables * size).scatter_add_(1, flat, one.expand(flat.shape))
+    table = table.view(len(index), tables, size)
     total = table.sum(1, keepdim=True, dtype=torch.int32)
     return total if grouped.groups == 0 else torch.cat([total, total - table], dim=1)
 
@@ -115,8 +115,8 @@ def covariance(values: Tensor, grouped: Grouping) -> Tensor:
     mean = total / count
     found = square / count[..., None] - mean[..., :, None] * mean[..., None, :]
     spread = found.diagonal(dim1=-2, dim2=-1)
-    live = spread > spread[:1] * given.shape[1] * torch.finfo(found.dtype).eps
-    return torch.where(live[..., :, None] & live[..., None, :], found, 0.0)
+    varies = spread > spread[:1] * given.shape[1] * torch.finfo(found.dtype).eps
+    return torch.where(varies[..., :, None] & varies[..., None, :], found, 0.0)
 
 
 def correlation(given: Tensor) -> Tensor:

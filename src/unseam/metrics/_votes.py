@@ -38,7 +38,7 @@ class Votes(NamedTuple):
 def draw_votes(
     given: Checked, count: int, first: int, batch: int, bins: int, generator: torch.Generator
 ) -> Votes:
-    """So many votes of a batch each, with one first row a vote or one for each of the batch.
+    """So many votes of a batch each, with one first row per vote or one for each of the batch.
 
     Factors that do not vary are not drawn, unless none does; continuous ones are cut into bins of equal width.
     """

@@ -1,4 +1,4 @@
-"""BetaVAE score: whether the mean difference of pairs that share a factor tells which factor that is."""
+"""BetaVAE score: whether the mean difference of pairs that share a factor identifies that factor."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BetaVaeSettings:
     test: int = 5_000
     """Mean differences that it is scored on."""
     batch: int = 64
-    """Pairs a mean difference."""
+    """Pairs per mean difference."""
     bins: int = 20
     """Bins of equal width of a continuous factor."""
 
@@ -78,13 +78,13 @@ def beta_vae_score(
     preset: str | BetaVaeSettings = "dlib",
     generator: torch.Generator | None = None,
 ) -> BetaVaeScore:
-    r"""Accuracy of telling which factor pairs share from how their codes differ (Higgins et al. 2017, §3).
+    r"""Accuracy of predicting which factor pairs share from how their codes differ (Higgins et al. 2017, §3).
 
     .. math:: \frac{1}{B} \sum_{b=1}^{B} |z^{(b)} - z'^{(b)}|, \qquad v_k(z^{(b)}) = v_k(z'^{(b)})
 
     is given to a linear classifier of k: the multinomial logistic regression of scikit-learn with its defaults (an L2
     penalty with C = 1), for all members at once and at its optimum, which scikit-learn comes near within its tolerance:
-    where codes hardly tell the factors apart, two in a thousand answers may differ. The first of a pair is a uniformly
+    where codes hardly distinguish the factors, two in a thousand answers may differ. The first of a pair is a uniformly
     drawn row, the second a row that shares its value of factor k, drawn with replacement from those at hand: grids may
     be incomplete. Continuous factors are cut into bins of equal width.
 
@@ -104,7 +104,7 @@ def beta_vae_score(
     Returns:
         The score and its parts. The interval covers the draw of test differences, of which groups are left out, and
         that of points: without each group of rows, pairs that lose a row are left out of all differences. The
-        classifier stays. Where it has little but chance to go by, as for codes turned by 45°, a new one would make up
+        classifier stays. Where it is close to chance, as for codes rotated by 45°, a new one would make up
         for some of the change, and the error can be twice the spread over independent points.
 
     >>> factors = torch.cartesian_prod(torch.arange(4), torch.arange(5))
@@ -123,9 +123,9 @@ def beta_vae_score(
 
     def measure(codes: Tensor) -> tuple[Tensor, Tensor]:
         features = _differences(codes, votes, of_rows)
-        told = _told(features, votes.factor[:train])
+        predicted = _predict_factor(features, votes.factor[:train])
         hot = one_hot(votes.factor[:train], given.factors.shape[1]).to(features.dtype)
-        return told == votes.factor[:, None], features[:, :train, 0].mT @ (hot / hot.sum(0).clamp(min=1))
+        return predicted == votes.factor[:, None], features[:, :train, 0].mT @ (hot / hot.sum(0).clamp(min=1))
 
     numbers = count * (GROUPS + 1) * (given.codes.shape[2] + given.factors.shape[1])
     right, differences = map(torch.cat, zip(*map_members(given.codes, numbers, measure), strict=True))
@@ -156,8 +156,8 @@ def _differences(codes: Tensor, votes: Votes, group: Tensor) -> Tensor:
     return torch.cat(found, 1)
 
 
-def _told(features: Tensor, factor: Tensor) -> Tensor:
-    """Factor (member, vote, variant) that differences (member, vote, variant, latent) are told to share.
+def _predict_factor(features: Tensor, factor: Tensor) -> Tensor:
+    """Factor (member, vote, variant) that differences (member, vote, variant, latent) are predicted to share.
 
     By a classifier of the first variant of the first votes, whose factors (train,) are known.
     """

@@ -19,6 +19,7 @@ from unseam.metrics._inputs import (
     check_inputs,
     check_settings,
     default_generator,
+    ratio,
     resolve_preset,
     unstack,
 )
@@ -53,7 +54,7 @@ class DciSettings:
     precision: Literal["float32", "float64"] = "float64"
     """Of residuals where splits are binned. Codes are read in single precision by scikit-learn's trees, too."""
     rounds: int = 100
-    """Trees a class."""
+    """Trees per class."""
     depth: int = 3
     """Splits from root to leaf."""
     rate: float = 0.1
@@ -67,7 +68,7 @@ class DciSettings:
 
 DCI_PRESETS = {"dlib": DciSettings(), "fast": DciSettings(splits="binned", precision="float32")}
 """``dlib``: scikit-learn's boosting with its defaults, as in the study of 12 600 models (Locatello et al. 2019);
-``fast``: the same algorithm and numbers of points, splits searched in the most promising of 128 bins a code."""
+``fast``: the same algorithm and numbers of points, splits searched in the most promising of 128 bins per code."""
 
 
 class Dci(NamedTuple):
@@ -154,10 +155,12 @@ def dci(
     split = halves(train, test, given, default_generator(generator))
     boosted = _boosted(given, split, settings)
     importance = boosted.importance
-    # A constant factor, which no code could be used for, must not make codes look choosier.
+    # A constant factor, which no code can be used for, must not raise the disentanglement of codes.
     by_code, by_factor = _purity(importance[..., varying_factors(given)]), _purity(importance.mT)
-    score = _weighted(by_code, importance.sum(-1))
-    whole = _weighted(by_factor, importance.sum(-2))
+    score, whole = (
+        ratio((purity * weight).sum(-1), weight.sum(-1))
+        for purity, weight in ((by_code, importance.sum(-1)), (by_factor, importance.sum(-2)))
+    )
     truth = given.factors[torch.cat([split.train, split.test])].double()
     held_out, fitted = (
         mean_over_varying(_accuracy(predicted, answer, given.discrete, group), given)
@@ -185,16 +188,11 @@ def _boosted(given: Checked, split: Halves, settings: DciSettings) -> Boosted:
 def _purity(importance: Tensor) -> Tensor:
     """1 − entropy of each row, in units of its largest; 0 for a row of zeros, 1 for rows of one number."""
     total = importance.sum(-1, keepdim=True)
-    share = importance / torch.where(total > 0, total, 1.0)
+    share = ratio(importance, total)
     entropy = -torch.xlogy(share, share).sum(-1)
     count = importance.shape[-1]
     purity = 1 - entropy / math.log(count) if count > 1 else torch.ones_like(entropy)
     return torch.where(total[..., 0] > 0, purity, 0.0)
-
-
-def _weighted(purity: Tensor, weight: Tensor) -> Tensor:
-    total = weight.sum(-1)
-    return (purity * weight).sum(-1) / torch.where(total > 0, total, 1.0)
 
 
 def _accuracy(predicted: Tensor, truth: Tensor, discrete: Sequence[bool], group: Tensor) -> Tensor:

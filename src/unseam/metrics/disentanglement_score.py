@@ -18,6 +18,7 @@ from unseam.metrics._inputs import (
     default_generator,
     draw_points,
     map_members,
+    ratio,
     resolve_preset,
     unstack,
 )
@@ -169,10 +170,7 @@ def _classified(found: Tensor, truth: Tensor, group: Tensor, form: str) -> Tenso
     constant = leave_out_means(hot, group).amax(1)[:, None, None]
     if form == "printed":
         return accuracy / constant
-    perfect = constant == 1
-    return torch.where(perfect, 0.0, (accuracy - constant) / torch.where(perfect, 1.0, 1 - constant)).clamp(
-        min=0
-    )
+    return ratio(accuracy - constant, 1 - constant).clamp(min=0)
 
 
 def _regressed(found: Tensor, truth: Tensor, group: Tensor, form: str) -> Tensor:

@@ -89,7 +89,7 @@ def evaluate(
             with this generator itself gives other points; by default seed 0, as for a metric alone.
 
     Returns:
-        One row a member and metric: ``member``, ``metric``, ``score``, ``lower``, ``upper``, ``error``,
+        One row per member and metric: ``member``, ``metric``, ``score``, ``lower``, ``upper``, ``error``,
         ``preset``, ``settings`` (JSON, what was used) and ``note``. Further scores of a metric that have
         intervals of their own follow it: ``dci_completeness``, ``dci_informativeness``. A metric that does not
         fit has a row without a score, and the note says why.

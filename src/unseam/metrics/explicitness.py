@@ -1,4 +1,4 @@
-"""Explicitness: how well a logistic regression on all codes tells each value of a factor from the others."""
+"""Explicitness: how well a logistic regression on all codes separates each value of a factor from the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FactorVAE score: whether the code that varies least tells which factor was held fixed."""
+"""FactorVAE score: whether the code that varies least identifies the factor that was held fixed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FactorVaeSettings:
     test: int = 5_000
     """Votes that it is scored on."""
     batch: int = 64
-    """Points a vote."""
+    """Points per vote."""
     points: int = 10_000
     """Points that the global variances are taken over."""
     prune: float = 0.05
@@ -84,7 +84,7 @@ def factor_vae_score(
     preset: str | FactorVaeSettings = "dlib",
     generator: torch.Generator | None = None,
 ) -> FactorVaeScore:
-    r"""Accuracy of telling a fixed factor by the code that varies least (Kim & Mnih 2018, §4).
+    r"""Accuracy of predicting a fixed factor from the code that varies least (Kim & Mnih 2018, §4).
 
     A vote fixes a factor k at a value, draws a batch of points that have it, and names
 
@@ -132,10 +132,10 @@ def factor_vae_score(
     scales = _scale(_variance_without(given, points, of_rows), active[:, None])
     tested, without = _left_out(given, index[train:], scale, scales, of_rows)
     table = _table(factor[:train], seen, given.codes.shape[2], given.factors.shape[1])
-    majority, alive = table.argmax(-1), active.any(-1, keepdim=True)
-    right = (majority.gather(1, torch.cat([seen, tested], 1)) == factor) & alive
-    told = majority.gather(1, without.flatten(1)).view_as(without) == factor[train:, None]
-    change = (told & alive[..., None]).double() - right[:, train:, None].double()
+    majority, any_active = table.argmax(-1), active.any(-1, keepdim=True)
+    right = (majority.gather(1, torch.cat([seen, tested], 1)) == factor) & any_active
+    right_without = majority.gather(1, without.flatten(1)).view_as(without) == factor[train:, None]
+    change = (right_without & any_active[..., None]).double() - right[:, train:, None].double()
     score, interval = accuracy_interval(right[:, train:], change, of_votes)
     settings = replace(settings, points=len(points))
     found = FactorVaeScore(score, interval, right[:, :train].double().mean(1), table, active, settings)

@@ -1,4 +1,4 @@
-"""Interventional robustness: whether a code stays put while all factors but one are changed."""
+"""Interventional robustness: whether a code stays the same while all factors but one change."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from unseam.metrics._inputs import (
     check_inputs,
     check_settings,
     classes,
+    ratio,
     resolve_preset,
     row_slices,
     scale_by_power,
@@ -115,13 +116,11 @@ def irs(
     rows = torch.where(rows.amax(1, keepdim=True) > rows.amin(1, keepdim=True), rows, 0.0)
     deviation = _largest(rows, group)
     held = [_held(rows, column, group, settings.quantile) for column in _classes(given, settings).T]
-    safe = torch.where(deviation > 0, deviation, 1.0)
-    robustness = torch.where(deviation > 0, 1 - torch.stack(held) / safe, 0.0)
+    robustness = torch.where(deviation > 0, 1 - ratio(torch.stack(held), deviation), 0.0)
     robustness = robustness.movedim(0, -1).unflatten(0, (members, latent)).movedim(2, 0)
     weight = deviation.T.unflatten(1, (members, latent))
     per_code = robustness.amax(-1)
-    total = weight.sum(-1)
-    score = (weight * per_code).sum(-1) / torch.where(total > 0, total, 1.0)
+    score = ratio((weight * per_code).sum(-1), weight.sum(-1))
     deviation = scale_by_power(weight[0], -exponent[:, 0])
     settings = replace(settings, points=batch)
     found = Irs(*with_interval(score), per_code[0], robustness[0], deviation, settings)

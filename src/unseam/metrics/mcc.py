@@ -141,7 +141,7 @@ def _spearman(given: Checked, group: Tensor, *, left_out: bool) -> Tensor:
 
 
 def _unit(values: Tensor, keep: Tensor) -> Tensor:
-    """Values (..., batch) about their mean over what is kept, at unit length; zeros for what is constant."""
+    """Values (..., batch) about their mean over the subset, at unit length; zeros for what is constant."""
     count = keep.sum(-1, keepdim=True).clamp(min=1)
     away = torch.where(keep, values - (values * keep).sum(-1, keepdim=True) / count, 0.0)
     length = away.norm(dim=-1, keepdim=True)

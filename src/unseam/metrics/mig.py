@@ -10,7 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, Table, check_inputs, check_settings, resolve_preset, unstack
+from unseam.metrics._inputs import (
+    Checked,
+    Table,
+    check_inputs,
+    check_settings,
+    ratio,
+    resolve_preset,
+    unstack,
+)
 from unseam.metrics._splits import gap, sample_points
 from unseam.metrics.intervals import Interval, with_interval
 from unseam.metrics.mutual_information import binned_estimates, factor_entropies, neighbour_estimates
@@ -103,7 +111,7 @@ def mig(
     preset: str | MigSettings = "dlib",
     generator: torch.Generator | None = None,
 ) -> Mig:
-    r"""Mutual information gap: how much more the best code tells about a factor than the second best does.
+    r"""Mutual information gap: how much more information the best code has about a factor than the second best.
 
     .. math:: \text{MIG} = \frac{1}{K} \sum_k \frac{1}{H(v_k)}
               \bigl( I(z_{j_k}; v_k) - \max_{j \ne j_k} I(z_j; v_k) \bigr), \qquad
@@ -119,7 +127,7 @@ def mig(
     :math:`1 - e^{-2 I}` (Linfoot 1957), ρ² for Gaussian pairs. Binned, a continuous factor counts as its
     equal-width bins.
 
-    A constant factor is left out of the mean (0 if all are); a constant code tells nothing; a single code's
+    A constant factor is left out of the mean (0 if all are); a constant code has no information; a single code's
     gap is its whole information. Unchanged by order, sign and scale of codes (bins are cut anew from the
     other end under a change of sign: values that lie on an edge change sides).
 
@@ -158,17 +166,17 @@ def mig_sup(
     preset: str | MigSupSettings = "dlib",
     generator: torch.Generator | None = None,
 ) -> MigSup:
-    r"""Gap per code: how much more a code tells about its best factor than about its second best.
+    r"""Gap per code: how much more information a code has about its best factor than about its second best.
 
     .. math:: \text{MIG-sup} = \frac{1}{|A|} \sum_{j \in A} \Bigl( \tilde I(z_j; v_{k_j}) -
               \max_{k \ne k_j} \tilde I(z_j; v_k) \Bigr), \qquad k_j = \arg\max_k \tilde I(z_j; v_k)
 
-    of Li et al. 2020, which bhowal2024 reports beside MIG: it penalises a code that mixes factors where MIG
+    of Li et al. 2020, which bhowal2024 reports with MIG: it penalises a code that mixes factors where MIG
     penalises a factor spread over codes. :math:`\tilde I` is binned information divided by H(v_k)
     (``normalisation="factor"``, the default) or by the binned code's entropy (``"code"``); published numbers
     use either. A are the active codes, those with Var[z_j] > 0.01 over the data.
 
-    Without an active code the score is 0; a constant factor tells nothing; with a single factor the gap is
+    Without an active code the score is 0; a constant factor has no information; with a single factor the gap is
     the whole normalised information. Changes with the scale of codes only through A.
 
     Args:
@@ -195,7 +203,7 @@ def mig_sup(
         if settings.normalisation == "factor"
         else found.code_entropy[..., None]
     )
-    normalised = _ratio(found.information, entropy)
+    normalised = ratio(found.information, entropy)
     active = given.codes.double().var(1, correction=0) > settings.active_variance
     gaps = gap(normalised)
     score = (gaps * active).sum(-1) / active.sum(-1).clamp(min=1)
@@ -209,19 +217,14 @@ def _normalised(given: Checked, settings: MigSettings, group: Tensor) -> tuple[T
     if settings.information == "binned":
         found = binned_estimates(given, settings.bins, group)
         entropy = found.factor_entropy
-        return found.information, _ratio(found.information, entropy[:, None, None]), entropy > 0
+        return found.information, ratio(found.information, entropy[:, None, None]), entropy > 0
     information = neighbour_estimates(given, settings.neighbours, group)
-    # A continuous factor's bins only tell whether it varies; its scale needs none of them.
+    # A continuous factor's bins only show whether it varies; its scale needs none of them.
     entropy = factor_entropies(given, settings.bins, group)
     discrete = torch.tensor(given.discrete, device=information.device)
     squared = -torch.expm1(-2 * information)
-    ratio = _ratio(information, entropy[:, None, None]).clamp(max=1)
-    return information, torch.where(discrete, ratio, squared), entropy > 0
-
-
-def _ratio(information: Tensor, entropy: Tensor) -> Tensor:
-    """Information over entropy, 0 where there is none."""
-    return torch.where(entropy > 0, information / torch.where(entropy > 0, entropy, 1.0), 0.0)
+    share = ratio(information, entropy[:, None, None]).clamp(max=1)
+    return information, torch.where(discrete, share, squared), entropy > 0
 
 
 def _estimators(given: Checked, settings: MigSettings) -> tuple[str, ...]:

@@ -83,18 +83,11 @@ def binned_information(
     given = check_inputs(codes, factors, discrete=discrete).rescaled()
     check_counts(bins=bins)
     found = binned_estimates(given, bins, group)
-    information, code_entropy = found.information, found.code_entropy
-    without = None
-    if group is not None:
-        without = BinnedInformation(information[1:], code_entropy[1:], found.factor_entropy[1:], None)
-        if not given.stacked:
-            without = without._replace(
-                information=without.information[:, 0], code_entropy=without.code_entropy[:, 0]
-            )
-    information, code_entropy = information[0], code_entropy[0]
     if not given.stacked:
-        information, code_entropy = information[0], code_entropy[0]
-    return BinnedInformation(information, code_entropy, found.factor_entropy[0], without)
+        found = found._replace(information=found.information[:, 0], code_entropy=found.code_entropy[:, 0])
+    fields = found[:3]
+    without = None if group is None else BinnedInformation(*(field[1:] for field in fields), None)
+    return BinnedInformation(*(field[0] for field in fields), without)
 
 
 def neighbour_information(
@@ -114,8 +107,8 @@ def neighbour_information(
     included, nearer in z and in v than the k-th neighbour in the larger of both distances, each scaled to
     unit variance. The second, for a discrete one, is Ross 2014: m counts the points nearer than the k-th
     neighbour of the same class, n_c those of the class; a class of one point drops out, one of fewer than
-    k + 1 points takes all it has. Negative estimates become 0. Neighbours are found in windows of sorted
-    codes, so memory stays linear in the batch. The first is biased where dependence is strong: for Gaussians
+    k + 1 points takes all it has. Negative estimates become 0. Neighbours are found by a k-d tree, or in windows
+    of sorted codes, so memory stays linear in the batch. The first is biased where dependence is strong: for Gaussians
     of correlation 0.95 by +0.016 ± 0.003 of 1.164 nats with 800 points and k = 3, and by less than its error
     of 0.002 at correlation 0.4.
 
@@ -151,7 +144,7 @@ def binned_estimates(given: Checked, bins: int, group: Tensor | None) -> BinnedI
     cells = label + (values.cumsum(0) - values)[:, None]
     in_group = cells + grouped.of * (bins * width)
     rows = given.codes.index_select(1, grouped.order).mT.reshape(members * latent, batch).contiguous()
-    found, live = [], []
+    found, varied = [], []
     for part in row_slices(
         len(rows), max(batch * len(splits), len(grouped.sizes) * bins * width), rows.device
     ):
@@ -159,17 +152,17 @@ def binned_estimates(given: Checked, bins: int, group: Tensor | None) -> BinnedI
         table = count_cells(binned[:, None] + in_group, bins * width, grouped)
         table = table.view(len(binned), -1, bins, width)
         alone = table[..., : splits[0]].sum(-1, dtype=torch.int32)
-        live.append(has_several(alone))
+        varied.append(has_several(alone))
         joint = xlogx(table, batch).sum(2).split(splits, -1)
         found.append(torch.stack([xlogx(alone, batch).sum(-1), *(part.sum(-1) for part in joint)], -1))
     sums = torch.cat(found).view(members, latent, len(grouped.sizes), -1).movedim(2, 0)
     factor_entropy = _factor_entropy(cells, splits, grouped)
-    code_varies = torch.cat(live).view(members, latent, -1).movedim(2, 0)[..., None]
+    code_varies = torch.cat(varied).view(members, latent, -1).movedim(2, 0)[..., None]
     both = entropy(sums, grouped.sizes[:, None, None, None], code_varies)
     code_entropy, alone = both[..., 0], factor_entropy[:, None, None]
     # Where either is constant, nothing is left of rounding to be divided by rounding.
-    told = torch.where((alone > 0) & code_varies, code_entropy[..., None] + alone - both[..., 1:], 0.0)
-    return BinnedInformation(told.clamp(min=0), code_entropy, factor_entropy, None)
+    information = torch.where((alone > 0) & code_varies, code_entropy[..., None] + alone - both[..., 1:], 0.0)
+    return BinnedInformation(information.clamp(min=0), code_entropy, factor_entropy, None)
 
 
 def neighbour_estimates(given: Checked, neighbours: int, group: Tensor | None) -> Tensor:
@@ -178,9 +171,9 @@ def neighbour_estimates(given: Checked, neighbours: int, group: Tensor | None) -
     grouped = grouping(group, batch, given.codes.device)
     of = grouped.of[grouped.order.argsort()]
     rows = given.codes.mT.reshape(members * latent, batch).double().contiguous()
-    live = rows.amax(1) > rows.amin(1)
+    varies = rows.amax(1) > rows.amin(1)
     # A constant code has no neighbours to order: any other row in its place, and its information is set.
-    rows = torch.where(live[:, None], rows, torch.arange(batch, device=rows.device).double())
+    rows = torch.where(varies[:, None], rows, torch.arange(batch, device=rows.device).double())
     rows = rows / rows.std(1, correction=0, keepdim=True) if batch > 1 else rows
     found = []
     for column, discrete in zip(given.factors.T, given.discrete, strict=True):
@@ -190,7 +183,7 @@ def neighbour_estimates(given: Checked, neighbours: int, group: Tensor | None) -
             else _distance_terms(rows, column, neighbours)
         )
         found.append(_means(terms, of, grouped.groups))
-    information = torch.where(live, torch.stack(found, -1).movedim(-1, -2), 0.0).clamp(min=0)
+    information = torch.where(varies, torch.stack(found, -1).movedim(-1, -2), 0.0).clamp(min=0)
     return information.mT.reshape(-1, members, latent, len(found))
 
 

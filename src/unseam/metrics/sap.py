@@ -140,7 +140,7 @@ def _accuracies(given: Checked, chosen: Sequence[int], split: Halves, penalty: f
     columns = [given.factors[split.train, factor] for factor in chosen]
     found = [torch.unique(column, return_inverse=True) for column in columns]
     varied = [labels for values, labels in found if len(values) > 1]
-    most = sum(len(values) for values, _ in found)
+    most = max(len(values) for values, _ in found)
 
     def measure(codes: Tensor) -> Tensor:
         train, test = codes[:, split.train].double(), codes[:, split.test].double()
@@ -152,9 +152,7 @@ def _accuracies(given: Checked, chosen: Sequence[int], split: Halves, penalty: f
             shares.append(leave_out_means(right, split.test_groups))
         return torch.stack(shares, -1)
 
-    numbers = given.codes.shape[2] * (
-        4 * len(split.train) * (1 + len(chosen)) + 6 * len(split.test) + most**2
-    )
+    numbers = given.codes.shape[2] * (4 * len(split.train) * (1 + len(chosen)) + (6 + most) * len(split.test))
     return torch.cat(map_members(given.codes, numbers, measure), 1)
 
 
@@ -180,7 +178,7 @@ def _squared_correlation(given: Checked, factor: int, split: Halves) -> Tensor:
 
 
 class _Lines(NamedTuple):
-    """Decision lines :math:`w x + b`, one a class, or one in all for two classes."""
+    """Decision lines :math:`w x + b`, one per class, or a single one for two classes."""
 
     weight: Tensor
     """w (member, latent, class)."""
@@ -235,25 +233,9 @@ def _fit_lines(values: Tensor, labellings: Sequence[Tensor], *, penalty: float) 
 
 
 def _predict_lines(lines: _Lines, values: Tensor) -> Tensor:
-    """Class (member, latent, test) whose line is highest, or above 0 for two classes, at values (member, test, latent).
-
-    The highest line is a piecewise constant function of x: each line is highest between its crossings with those
-    less steep and those steeper, if anywhere.
-    """
-    x = values.mT.contiguous()
-    weight, intercept = lines
-    if weight.shape[-1] == 1:
-        return (x * weight + intercept > 0).long()
-    rise = weight[..., :, None] - weight[..., None, :]
-    fall = intercept[..., None, :] - intercept[..., :, None]
-    place = torch.arange(weight.shape[-1], device=x.device)
-    crossing = fall / torch.where(rise == 0, 1.0, rise)
-    low = torch.where(rise > 0, crossing, -torch.inf).amax(-1)
-    high = torch.where(rise < 0, crossing, torch.inf).amin(-1)
-    parallel = (rise == 0) & ((fall > 0) | ((fall == 0) & (place < place[:, None])))
-    start, order = torch.where((low < high) & ~parallel.any(-1), low, torch.inf).sort(-1)
-    # A line that begins exactly at x counts, and the first one begins at −∞.
-    return order.gather(-1, torch.searchsorted(start, x, right=True).sub_(1).clamp_(min=0))
+    """Class (member, latent, test) of the highest line (for two: by its sign) at values (member, test, latent)."""
+    scores = values.mT[..., None] * lines.weight[:, :, None] + lines.intercept[:, :, None]
+    return (scores[..., 0] > 0).long() if scores.shape[-1] == 1 else scores.argmax(-1)
 
 
 def _table(columns: Tensor, labellings: Sequence[Tensor], counts: Sequence[Tensor], penalty: float) -> _Table:
@@ -300,9 +282,9 @@ def _newton(table: _Table) -> Tensor:
                 break
             size = torch.where(enough, size, size / 2)
         point = point + size[..., None] * step
-        settled = (trial.places == state.places).all(0) & (size == 1)
+        converged = (trial.places == state.places).all(0) & (size == 1)
         state = trial
-        if settled.all():
+        if converged.all():
             break
     return point
 

@@ -16,6 +16,7 @@ from unseam.metrics._inputs import (
     check_codes,
     check_settings,
     equal_width,
+    ratio,
     resolve_preset,
     row_slices,
     scale_by_power,
@@ -49,7 +50,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TotalCorrelationSettings:
-    """How a dependence that the covariance tells is estimated."""
+    """How a dependence is estimated from the covariance."""
 
     points: int | None = 10_000
     """Number of points, none for all; in a result, how many there were."""
@@ -211,7 +212,7 @@ def wasserstein_correlation(
     values = torch.linalg.eigvalsh(root[..., :, None] * found * root[..., None, :])
     trace = spread.sum(-1)
     score = (2 * trace - 2 * values.clamp(min=0).sqrt().sum(-1)).clamp(min=0)
-    normalised = score[0] / torch.where(trace[0] > 0, trace[0], 1.0)
+    normalised = ratio(score[0], trace[0])
     # Once for each of two factors: their product may be no number where the distance is.
     score = scale_by_power(scale_by_power(score, -exponent[:, 0, 0]), -exponent[:, 0, 0])
     if not bool(score.isfinite().all()):
@@ -273,7 +274,7 @@ def _prepared(
 
 
 def _covariance(given: Checked, grouped: Grouping) -> Tensor:
-    """Covariances (1 + group, member, latent, latent), so many members at once as memory likes."""
+    """Covariances (1 + group, member, latent, latent), as many members at once as memory allows."""
     size = given.codes[0].numel()
     slices = row_slices(len(given.codes), size, given.codes.device)
     return torch.cat([covariance(given.codes[part], grouped) for part in slices], 1)
@@ -293,6 +294,6 @@ def _pairwise(given: Checked, grouped: Grouping, bins: int, left: Tensor, right:
         sides = [table.sum(axis, dtype=torch.int32) for axis in (-1, -2)]
         vary = has_several(sides[0]) & has_several(sides[1])
         first, second = (entropy(xlogx(side, batch).sum(-1), sizes, vary) for side in sides)
-        told = (first + second - entropy(both, sizes, vary)).clamp(min=0)
-        found.append(told.unflatten(0, (-1, len(left))))
+        shared = (first + second - entropy(both, sizes, vary)).clamp(min=0)
+        found.append(shared.unflatten(0, (-1, len(left))))
     return torch.cat(found).movedim(-1, 0)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import check_codes, check_settings, resolve_preset, row_slices, tensor
+from unseam.metrics._inputs import check_codes, check_settings, ratio, resolve_preset, row_slices, tensor
 from unseam.metrics._splits import sample_points
 from unseam.metrics._tables import correlation, covariance, grouping, leave_out_masks, ranks
 from unseam.metrics.intervals import Interval, with_interval
@@ -159,11 +159,7 @@ def _agreement(similarity: Tensor, informative: Tensor, average: str) -> Tensor:
     counts = informative[:, None, :, None] & informative[None, :, None, :]
     relation = torch.where(counts, similarity, 0.0)
     number = informative.sum(-1)
-    sides = []
-    for axis in (-2, -1):
-        total = relation.sum(axis)
-        strength = relation.amax(axis).square() / torch.where(total > 0, total, 1.0)
-        sides.append(strength.sum(-1))
+    sides = [ratio(relation.amax(axis).square(), relation.sum(axis)).sum(-1) for axis in (-2, -1)]
     targets, sources = number[None, :], number[:, None]
     if average == "codes":
         return (sides[0] + sides[1]) / (targets + sources).clamp(min=1)
@@ -223,15 +219,15 @@ def _descended(gram: Tensor, cross: Tensor, weight: Tensor, alpha: float) -> tup
     weight = weight.clone()
     explained = (gram @ weight[..., None])[..., 0]
     scale = gram.diagonal(dim1=-2, dim2=-1)
-    live = scale > 0
-    scale = torch.where(live, scale, 1.0)
+    varies = scale > 0
+    scale = torch.where(varies, scale, 1.0)
     largest = torch.zeros_like(weight[:, 0])
     for _ in range(_SWEEPS):
         largest = torch.zeros_like(largest)
         for k in range(gram.shape[-1]):
             free = cross[:, k] - explained[:, k] + weight[:, k] * scale[:, k]
             new = torch.nn.functional.softshrink(free, alpha) / scale[:, k]
-            change = torch.where(live[:, k], new - weight[:, k], 0.0)
+            change = torch.where(varies[:, k], new - weight[:, k], 0.0)
             weight[:, k] += change
             explained += gram[:, :, k] * change[:, None]
             largest = torch.maximum(largest, change.abs())
