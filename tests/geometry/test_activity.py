@@ -192,13 +192,21 @@ INDEFINITE = torch.tensor([[[1.0, 2.0], [2.0, 1.0]]])
         ),
         (torch.zeros(0, 3), torch.ones(0, 3), r"mean must have shape \(batch, latent\), neither zero, got"),
         (torch.zeros(2, 3).int(), torch.ones(2, 3), "mean must be floating, got torch.int32"),
-        (torch.full((2, 3), math.nan), torch.ones(2, 3), "mean must be finite, got 6 entries that are NaN or infinite"),
+        (
+            torch.full((2, 3), math.nan),
+            torch.ones(2, 3),
+            "mean must be finite, got 6 entries that are NaN or infinite",
+        ),
         (
             torch.zeros(2, 3),
             torch.ones(2, 2),
             r"variance must have shape \(batch, latent\) or .* got shape \(2, 2\)",
         ),
-        (torch.zeros(2, 3), torch.full((2, 3), math.inf), "variance must be finite, got 6 entries that are NaN or infinite"),
+        (
+            torch.zeros(2, 3),
+            torch.full((2, 3), math.inf),
+            "variance must be finite, got 6 entries that are NaN or infinite",
+        ),
         (torch.zeros(2, 3), torch.zeros(2, 3), "variance must be positive, got 0: a point has no posterior"),
         (torch.zeros(2, 3), torch.ones(2, 3).double(), "variance must have the type and device of mean"),
         (torch.zeros(1, 2), INDEFINITE, "variance must hold positive definite covariances, got 1 of 1"),

@@ -190,10 +190,10 @@ def delta_kl(
     Args:
         mean: posterior means μ (batch, latent).
         variance: σ² (batch, latent), or Σ (batch, latent, latent).
-        active: V_a as a mask (latent,) bool. By default it is the partition of least error for variances (batch,
-            latent): to keep a latent misses half its mean variance, to leave it out misses its mean KL, so those are
-            kept for which the former is less; of a full covariance, its marginals decide. A fixed threshold will not
-            do: a latent of 0.02 nats that counts as active misses 0.49.
+        active: V_a as a mask (latent,) bool. By default the partition of least error for variances (batch, latent):
+            counting a latent as active misses half its mean variance, leaving it out misses its mean KL, so those
+            are active for which the former is less; of a full covariance, its marginals decide. A fixed threshold
+            will not do: a latent of 0.02 nats that counts as active misses 0.49.
 
     Returns:
         The error of the sums over points, as in training, and at each point.

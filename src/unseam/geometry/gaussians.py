@@ -105,7 +105,7 @@ def gaussian_kl(mean: Tensor, variance: Tensor) -> Tensor:
         variance: σ² (..., latent), positive.
 
     Returns:
-        (..., latent), a sum over nothing.
+        (..., latent), one term per latent.
 
     >>> gaussian_kl(torch.tensor([2.0, 0.0]), torch.ones(2))  # ½ · 2²
     tensor([2., 0.])

@@ -141,7 +141,7 @@ def local_fits(
     solver: Solver = "descent",
     chunk_size: int | None = None,
 ) -> Sequence[LocalFit]:
-    """Local decoders (bhowal2024 Eq. 8) after several numbers of steps of one descent, to see whether it has settled.
+    """Local decoders (bhowal2024 Eq. 8) after several numbers of steps of one descent, to see whether it has converged.
 
     Args:
         decoder, mean, variance: as in :func:`local_fit`.

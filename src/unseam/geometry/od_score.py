@@ -110,12 +110,12 @@ def od_distances(matrices: Tensor | NDArray[Any]) -> OdDistances:
     # ‖V − I‖² with every V_jj made positive; the difference itself, as 2d − 2ΣV_jj would lose a small one.
     signs = torch.where(basis.right_vectors.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).unsqueeze(-2)
     identity = torch.eye(latent, dtype=columns.dtype, device=columns.device)
-    turned = (signs * basis.right_vectors - identity).square().sum((-2, -1))
+    rotated = (signs * basis.right_vectors - identity).square().sum((-2, -1))
     stretched = (basis.singular_values - lengths).square().sum(-1)
     rounding = (max(given.shape[-2:]) * torch.finfo(given.dtype).eps) ** 2
-    turned = torch.where(turned <= rounding * latent, 0.0, turned).to(given.dtype)
+    rotated = torch.where(rotated <= rounding * latent, 0.0, rotated).to(given.dtype)
     stretched = torch.where(stretched <= rounding * lengths.square().sum(-1), 0.0, stretched).to(given.dtype)
-    return OdDistances(turned, stretched, turned.clone())
+    return OdDistances(rotated, stretched, rotated.clone())
 
 
 def _relative(distance: Tensor) -> Tensor:
@@ -127,8 +127,8 @@ def _relative(distance: Tensor) -> Tensor:
 def _saving(columns: Tensor) -> Tensor:
     """1 − (det of the columns' correlations)^(1/d) over the d columns that are not zero."""
     peak = columns.abs().amax(-2, keepdim=True)
-    live = peak > 0
-    unit = columns / torch.where(live, peak, 1.0)
-    unit = unit / torch.where(live, torch.linalg.vector_norm(unit, dim=-2, keepdim=True), 1.0)
-    count = live.sum((-2, -1)).clamp(min=1)
+    nonzero = peak > 0
+    unit = columns / torch.where(nonzero, peak, 1.0)
+    unit = unit / torch.where(nonzero, torch.linalg.vector_norm(unit, dim=-2, keepdim=True), 1.0)
+    count = nonzero.sum((-2, -1)).clamp(min=1)
     return -torch.expm1(-2 * hadamard_gap(unit.mT @ unit) / count)

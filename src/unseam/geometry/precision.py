@@ -117,20 +117,20 @@ def variance_norm_law(
     """
     variance, metric = _checked(variance, pullback)
     squares = marginal(metric)
-    kept = squares > 0
+    used = squares > 0
     if active is not None:
-        kept = kept & active_mask(active, squares)
-    across = torch.where(kept, squares, 1.0).log()
+        used = used & active_mask(active, squares)
+    across = torch.where(used, squares, 1.0).log()
     along = marginal(variance).log()
-    each = _line(across, along, kept)
-    pooled = _line(across.reshape(1, -1), along.reshape(1, -1), kept.reshape(1, -1))
+    each = _line(across, along, used)
+    pooled = _line(across.reshape(1, -1), along.reshape(1, -1), used.reshape(1, -1))
     return VarianceNormLaw(*each, *(value[0] for value in pooled))
 
 
-def _line(across: Tensor, along: Tensor, kept: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Slope, correlation and spread of the sum over the kept entries of each row; NaN where there is no line."""
-    count = kept.sum(1, keepdim=True)
-    weight = kept.to(across.dtype) / count
+def _line(across: Tensor, along: Tensor, used: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Slope, correlation and spread of the sum over the used entries of each row; NaN where there is no line."""
+    count = used.sum(1, keepdim=True)
+    weight = used.to(across.dtype) / count
 
     def centred(values: Tensor) -> Tensor:
         return values - (weight * values).sum(1, keepdim=True)

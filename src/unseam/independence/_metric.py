@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.func import jvp, vmap
 
 from unseam.geometry import FisherWeighted, pullback
-from unseam.geometry.checks import check_decoder
-from unseam.geometry.jacobian import Decoder
+from unseam.geometry.checks import Decoder, check_decoder
 from unseam.geometry.memory import points_at_once
 
 __all__ = ["LAYERS", "Metric"]

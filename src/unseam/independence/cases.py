@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry import FisherWeighted
-from unseam.geometry.jacobian import Decoder
-from unseam.independence._moving import Active, settled
+from unseam.geometry.checks import Decoder
+from unseam.independence._fields import Active, hold_passive
 from unseam.independence.curvilinear import Curvilinear, ReferenceCurves, curvilinear
 from unseam.independence.integrability import Integrability, integrability
 from unseam.independence.testing import IndependenceTest, Statistic, independence_test
@@ -87,7 +87,7 @@ def component_case(
     >>> component_case(lambda z: z @ matrix, draws, generator=torch.Generator().manual_seed(0)).case
     2
     """
-    points, _, moving = settled(z, None if reference is None else reference.base, active)
+    points, _, moving = hold_passive(z, None if reference is None else reference.base, active)
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
     if len(moving) < 2:

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry import jacobian, jacobian_basis, signed_permutation
-from unseam.geometry.checks import check_points
-from unseam.independence._basis import Decoder
+from unseam.geometry.checks import Decoder, check_points
 
 __all__ = ["GeneratorMatch", "match_generators"]
 
