@@ -18,14 +18,9 @@ __all__ = [
     "check_chunk_size",
     "check_decoder",
     "check_finite",
-    "check_matrices",
     "check_output",
     "check_points",
-    "check_square",
-    "check_values",
-    "Decoder",
     "decode_samples",
-    "directional",
     "measuring",
 ]
 

@@ -17,7 +17,7 @@ __all__ = ["LAYERS", "Metric"]
 Way = Callable[[Tensor], Tensor]
 
 LAYERS = 8
-"""Reverse mode keeps what every layer gave, not only the widest: room for about so many, and their tangents."""
+"""Reverse mode stores every layer's output, not only the widest: room for about so many, and their tangents."""
 
 
 class Metric:

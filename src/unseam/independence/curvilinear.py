@@ -19,7 +19,7 @@ from unseam.independence.submanifold import Submanifold, submanifold
 
 __all__ = ["Curvilinear", "ReferenceCurves", "curvilinear"]
 
-# Nodes on the straight line from the base to a point, on which fields are told apart.
+# Nodes on the straight line from the base to a point, on which fields are matched.
 _RAY = 16
 # Points move on their surface at the speed of their distance to the curve, though it lie across the surface;
 # less where less than this share of the way lies along it, lest they rush to and fro where no way leads on.
@@ -88,7 +88,7 @@ def curvilinear(
 
     until it is reached; t there is u_i. For two latents this follows the curve of the other component. Each
     u_i is one of many labels: any monotone function of it has the same lines, and no dependence between
-    components is made or lost by it. Which field is component i at a point is told by following it from the
+    components is made or lost by it. Which field is component i at a point is found by following it from the
     base on a straight line, by direction (see :func:`submanifold`).
 
     Where no components exist (:func:`integrability`) the numbers depend on the way taken and mean nothing.
@@ -107,8 +107,8 @@ def curvilinear(
     Returns:
         The coordinates, in the order of singular values at the base.
 
-    >>> turn = torch.tensor([[0.6, -0.8], [0.8, 0.6]])
-    >>> found = curvilinear(lambda z: z @ turn * torch.tensor([3.0, 1.0]), torch.tensor([[0.6, 0.8]]))
+    >>> rotation = torch.tensor([[0.6, -0.8], [0.8, 0.6]])
+    >>> found = curvilinear(lambda z: z @ rotation * torch.tensor([3.0, 1.0]), torch.tensor([[0.6, 0.8]]))
     >>> found.coordinates.abs().round(decimals=3)
     tensor([[1., 0.]])
     """
@@ -131,7 +131,7 @@ def curvilinear(
     )
     field = Field(decoder, points, likelihood=likelihood, active=moving, chunk_size=chunk_size)
     where, origin = points.double().cpu().numpy(), centre.double().cpu().numpy()
-    directions, confidence = _told_apart(field, origin, where, degeneracy)
+    directions, confidence = _match_fields(field, origin, where, degeneracy)
     curve = [_Curve(curves, place) for place in range(components)]
     met = _meet_curves(field, curve, where, directions, degeneracy, rtol)
     reached = met.distance <= rtol**0.5
@@ -143,7 +143,7 @@ def curvilinear(
     )
 
 
-def _told_apart(field: Field, origin: Array, points: Array, degeneracy: float) -> tuple[Array, Array]:
+def _match_fields(field: Field, origin: Array, points: Array, degeneracy: float) -> tuple[Array, Array]:
     """Directions (point, field, latent) of all fields at the points, followed from the origin on straight lines."""
     start = field(origin[None]).vectors[0]
     reference = np.broadcast_to(start.T, (len(points), *start.T.shape)).copy()  # (point, field, latent)
@@ -213,7 +213,7 @@ def _meet_curves(
 
     Args:
         field: the right singular bases.
-        curves: one curve a field.
+        curves: one curve per field.
         points: where the points start.
         references: directions (point, field, latent) of the fields there.
         degeneracy, rtol: as for :func:`unseam.independence.curvilinear`.
@@ -225,18 +225,20 @@ def _meet_curves(
     confidence = np.ones(len(state))
     times, towards = _closest(curves, which, state)
     distance = np.linalg.norm(towards, axis=1)
-    live = np.flatnonzero(distance > rtol**0.5)
+    active = np.flatnonzero(distance > rtol**0.5)
     stride: float | None = None
     for _ in range(_SPANS):
-        if len(live) == 0:
+        if len(active) == 0:
             break
-        moved = _span(field, curves, which[live], state[live], reference[live], degeneracy, rtol, stride)
+        moved = _span(
+            field, curves, which[active], state[active], reference[active], degeneracy, rtol, stride
+        )
         stride = moved.stride
-        state[live], reference[live] = moved.points, moved.reference
-        confidence[live] = np.minimum(confidence[live], moved.confidence)
-        times[live], towards = _closest(curves, which[live], state[live])
-        before, distance[live] = distance[live], np.linalg.norm(towards, axis=1)
-        live = live[(distance[live] > rtol**0.5) & (distance[live] < _STALLED * before)]
+        state[active], reference[active] = moved.points, moved.reference
+        confidence[active] = np.minimum(confidence[active], moved.confidence)
+        times[active], towards = _closest(curves, which[active], state[active])
+        before, distance[active] = distance[active], np.linalg.norm(towards, axis=1)
+        active = active[(distance[active] > rtol**0.5) & (distance[active] < _STALLED * before)]
     shape = (len(curves), count)
     return _Met(*(part.reshape(shape).T for part in (times, distance, confidence)))
 

@@ -55,7 +55,7 @@ def hsic(samples: Tensor | NDArray[Any], *, rank: int = 32) -> Tensor:
 def median_distance(samples: Tensor | NDArray[Any]) -> Tensor:
     r"""Median distance between points that differ, component by component.
 
-    Found by bisection on the sorted values, with n log n operations a halving. Pairs of equal values do not count, so
+    Found by bisection on the sorted values, with n log n operations per halving. Pairs of equal values do not count, so
     discrete components have a positive median too. Scales with the component.
 
     Args:

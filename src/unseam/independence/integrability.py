@@ -45,7 +45,7 @@ class Integrability(NamedTuple):
 
 
 class LieBrackets(NamedTuple):
-    """How a frame of right singular vectors turns from point to point, and whether its curves close."""
+    """How a frame of right singular vectors rotates from point to point, and whether its curves close."""
 
     brackets: Tensor
     """⟨v_k, [v_i, v_j]⟩ (..., i, j, k); NaN where two singular values repeat."""
@@ -143,9 +143,9 @@ def lie_brackets(pullback: Tensor | NDArray[Any], derivative: Tensor | NDArray[A
         Brackets and rotation (..., latent, latent, latent), per unit of length in latent space.
 
     >>> metric = torch.diag(torch.tensor([9.0, 4.0, 1.0]))
-    >>> turning = torch.zeros(3, 3, 3)
-    >>> turning[2, 0, 1] = turning[2, 1, 0] = 5.0  # v_1 and v_2 turn at unit rate along z_3
-    >>> lie_brackets(metric, turning).brackets[2, 0, 1]
+    >>> derivative = torch.zeros(3, 3, 3)
+    >>> derivative[2, 0, 1] = derivative[2, 1, 0] = 5.0  # v_1 and v_2 rotate at unit rate along z_3
+    >>> lie_brackets(metric, derivative).brackets[2, 0, 1]
     tensor(1.)
     """
     gram, changes = torch.as_tensor(pullback), torch.as_tensor(derivative)
@@ -166,10 +166,10 @@ def _has_repeated(singular_values: Tensor) -> Tensor:
 
 def _frame_brackets(squares: Tensor, vectors: Tensor, changes: Tensor, degenerate: Tensor) -> LieBrackets:
     """Brackets and rotation from eigenvalues, eigenvectors and ∂G (..., direction, latent, latent)."""
-    turned = torch.einsum("...abc,...ai,...bj,...ck->...ijk", changes, vectors, vectors, vectors)
+    entries = torch.einsum("...abc,...ai,...bj,...ck->...ijk", changes, vectors, vectors, vectors)
     gap = squares[..., :, None] - squares[..., None, :]
     same = torch.eye(squares.shape[-1], dtype=torch.bool, device=squares.device)
-    rotation = torch.where(same, 0.0, turned / torch.where(same, 1.0, gap)[..., None, :, :])
+    rotation = torch.where(same, 0.0, entries / torch.where(same, 1.0, gap)[..., None, :, :])
     rotation = torch.where(degenerate[..., None, None, None], torch.nan, rotation)
     return LieBrackets(rotation - rotation.transpose(-3, -2), rotation)
 
@@ -177,13 +177,13 @@ def _frame_brackets(squares: Tensor, vectors: Tensor, changes: Tensor, degenerat
 def _rounding(singular_values: Tensor, changes: Tensor, degeneracy: float) -> Tensor:
     """What rounding alone leaves of each bracket (batch, i, j, k).
 
-    Entries of ∂G are exact to latent · ε of the largest, and singular vectors are turned by no more than
+    Entries of ∂G are exact to latent · ε of the largest, and singular vectors are rotated by no more than
     ε / (2 · degeneracy) where relative gaps are no smaller than ``degeneracy``.
     """
     squares = singular_values.square()
     latent = squares.shape[-1]
-    turn = 1 + 1 / (2 * max(degeneracy, torch.finfo(squares.dtype).eps ** 0.5))
-    error = latent * torch.finfo(squares.dtype).eps * turn * changes.abs().amax((-3, -2, -1))
+    rotation = 1 + 1 / (2 * max(degeneracy, torch.finfo(squares.dtype).eps ** 0.5))
+    error = latent * torch.finfo(squares.dtype).eps * rotation * changes.abs().amax((-3, -2, -1))
     gap = (squares[:, :, None] - squares[:, None, :]).abs()
     reach = error[:, None, None] / torch.where(gap == 0, torch.inf, gap)
     return reach[:, None, :, :] + reach[:, :, None, :]
@@ -272,7 +272,7 @@ def _verdict(
         return "components exist: one latent is one component"
     if kinked:
         return (
-            "undecided: the decoder has kinks, as piece-wise linear layers do, where its fields turn and "
+            "undecided: the decoder has kinks, as piece-wise linear layers do, where its fields rotate and "
             "derivatives do not see it; give a step"
         )
     if exist is None:

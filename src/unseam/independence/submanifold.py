@@ -259,28 +259,30 @@ class _System:
         reference, ends = direction.copy(), np.full(len(start), length)
         reasons = ["length"] * len(start)
         first = follow(self.field(start), direction, self.degeneracy)
-        order, live = first.order.copy(), np.arange(len(start))
+        order, running = first.order.copy(), np.arange(len(start))
         taken: list[_Step] = []
         time = 0.0
-        while len(live) and time < length:
-            for step in self._march(time, length, state[live], reference[live], order[live], live):
+        while len(running) and time < length:
+            for step in self._march(
+                time, length, state[running], reference[running], order[running], running
+            ):
                 taken.append(step)
                 time = step.end
-                state[live] = _entries(step.state(time), len(live))
-                reference[live], order[live] = step.met.direction, step.met.order
-                why = self._reasons(state[live, :-1], step.met)
+                state[running] = _entries(step.state(time), len(running))
+                reference[running], order[running] = step.met.direction, step.met.order
+                why = self._reasons(state[running, :-1], step.met)
                 if any(why):
                     break
             else:
                 if time < length:
-                    for row in live:
+                    for row in running:
                         reasons[row], ends[row] = "solver", time
                 break
-            for place, (row, reason) in enumerate(zip(live, why, strict=True)):
+            for place, (row, reason) in enumerate(zip(running, why, strict=True)):
                 if reason:
                     reasons[row] = reason
                     ends[row] = self._exit(step, place) if reason == "box" else step.begin
-            live = live[[not reason for reason in why]]
+            running = running[[not reason for reason in why]]
         return _Traced(taken, ends, reasons, first)
 
     def _march(
@@ -329,10 +331,10 @@ class _System:
         lower, upper = self.corners
         left = ((points < lower) | (points > upper)).any(1)
         stopped = met.degenerate & (not self.through)
-        dead = (met.speed == 0) & (self.speed == "data")
+        still = (met.speed == 0) & (self.speed == "data")
         return [
             "rank" if row[2] else "degenerate" if row[1] else "box" if row[0] else ""
-            for row in zip(left, stopped, dead, strict=True)
+            for row in zip(left, stopped, still, strict=True)
         ]
 
     def _exit(self, step: _Step, place: int) -> float:

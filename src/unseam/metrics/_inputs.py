@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unseam.metrics.intervals import Interval
+
 __all__ = [
     "NUMBERS_AT_ONCE",
     "Checked",
@@ -239,11 +241,15 @@ def check_settings(settings: object, *positive: str, **least: int) -> None:
 
 
 def unstack(result: Numbers, stacked: bool) -> Numbers:
-    """A result whose tensors lose their member axis where the codes had none; named tuples inside likewise."""
+    """A result whose tensors, those of its intervals too, lose their member axis where the codes had none."""
     if stacked:
         return result
     parts = (
-        part[0] if isinstance(part, Tensor) else unstack(part, stacked) if hasattr(part, "_fields") else part
+        part[0]
+        if isinstance(part, Tensor)
+        else unstack(part, stacked)
+        if isinstance(part, Interval)
+        else part
         for part in result
     )
     return type(result)(*parts)

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-__all__ = ["Interval", "GROUPS", "interval_around", "groups", "jackknife", "with_interval"]
+__all__ = ["Interval", "GROUPS", "interval_around", "groups", "jackknife"]
 
 GROUPS = 20
 """Groups that are left out in turn: Student's t of 19 degrees is within 7 % of the normal.

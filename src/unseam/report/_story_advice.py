@@ -65,7 +65,8 @@ def _advice(study: Study) -> str:
     if given is not None and _priced(study):
         text = (
             f"At β = {found.beta:g} a linear decoder would find "
-            f"{counted(given.active_count(found.beta), 'direction')} of the data worth the price; this one has {counted(found.latent, 'latent')} and uses {lives}. "
+            f"{counted(given.active_count(found.beta), 'direction')} of the data worth the price; this one has "
+            f"{counted(found.latent, 'latent')} and uses {lives}. "
         )
         text += _range(study, given)
     elif found.posterior == "point":
