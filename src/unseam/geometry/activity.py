@@ -15,7 +15,6 @@ __all__ = [
     "DeltaKl",
     "Polarisation",
     "active_latents",
-    "active_mask",
     "delta_kl",
     "polarisation",
 ]
@@ -213,11 +212,7 @@ def delta_kl(
 
 
 def active_mask(active: Tensor | NDArray[Any], mean: Tensor) -> Tensor:
-    """A mask over latents as a bool tensor (latent,), refused where it does not fit ``mean`` (batch, latent).
-
-    >>> active_mask(torch.tensor([True, False]), torch.zeros(1, 2))
-    tensor([ True, False])
-    """
+    """A mask over latents as a bool tensor (latent,), refused where it does not fit ``mean`` (batch, latent)."""
     mask = torch.as_tensor(active, device=mean.device)
     if mask.shape != mean.shape[1:] or mask.dtype != torch.bool:
         raise ValueError(

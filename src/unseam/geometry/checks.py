@@ -15,12 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 __all__ = [
     "Glance",
     "check_pointwise",
-    "check_chunk_size",
     "check_decoder",
-    "check_finite",
-    "check_output",
-    "check_points",
-    "decode_samples",
     "measuring",
 ]
 
@@ -58,9 +53,6 @@ def check_points(z: Tensor | NDArray[Any]) -> Tensor:
     """Latent points as a tensor (batch, latent), floating, with at least one point and one latent.
 
     While measuring (see :func:`measuring`) they must also be finite.
-
-    >>> check_points([[0.0, 1.0]])
-    tensor([[0., 1.]])
     """
     points = torch.as_tensor(z)
     if points.ndim != 2:
@@ -75,23 +67,12 @@ def check_points(z: Tensor | NDArray[Any]) -> Tensor:
 
 
 def check_chunk_size(chunk_size: int | None) -> None:
-    """Refuse a number of points or columns at once that is none.
-
-    >>> check_chunk_size(0)
-    Traceback (most recent call last):
-    ValueError: chunk_size must be at least 1 or None, got 0
-    """
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1 or None, got {chunk_size}")
 
 
 def check_finite(expected: str, *values: Tensor) -> None:
-    """Refuse values (point, ...) that are NaN or infinite, and say at how many points.
-
-    >>> check_finite("z must be finite", torch.tensor([[0.0], [float("nan")]]))
-    Traceback (most recent call last):
-    ValueError: z must be finite, got NaN or infinite values at 1 of 2 points
-    """
+    """Refuse values (point, ...) that are NaN or infinite, and say at how many points."""
     sound = torch.stack([value.isfinite().flatten(1).all(1) for value in values]).all(0)
     bad = len(sound) - int(sound.sum())
     if bad:
@@ -189,12 +170,7 @@ def check_pointwise(decoder: Decoder, z: Tensor) -> None:
 
 
 def check_output(output: Any, z: Tensor) -> None:
-    r"""Refuse what a decoder returned unless it is floating, (batch, \*data), on the device of ``z``.
-
-    >>> check_output(torch.zeros(5), torch.zeros(5, 2))
-    Traceback (most recent call last):
-    ValueError: decoder must map (batch, latent) to (batch, *data), got (5,) from z of shape (5, 2)
-    """
+    r"""Refuse what a decoder returned unless it is floating, (batch, \*data), on the device of ``z``."""
     if not isinstance(output, Tensor):
         raise ValueError(f"decoder must return a tensor, got {type(output).__name__}")
     if output.ndim < 2 or len(output) != len(z) or output.numel() == 0:
@@ -209,16 +185,7 @@ def check_output(output: Any, z: Tensor) -> None:
 
 
 def decode_samples(decoder: Decoder, z: Tensor) -> Tensor:
-    r"""Outputs of a decoder (batch, \*data) at samples of the posterior, refused unless they are finite.
-
-    Args:
-        decoder: map from (batch, latent) to (batch, \*data).
-        z: samples (batch, latent).
-
-    >>> decode_samples(torch.sqrt, torch.tensor([[-1.0]]))
-    Traceback (most recent call last):
-    ValueError: decoder must give finite outputs at the posterior's samples, got NaN or infinite values at 1 of ...
-    """
+    r"""Outputs of a decoder (batch, \*data) at samples z (batch, latent) of the posterior, refused unless finite."""
     output = decoder(z)
     check_output(output, z)
     check_finite("decoder must give finite outputs at the posterior's samples", output)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unseam.geometry.checks import check_values
 
-__all__ = ["Gaussians", "displacement", "gaussian_kl", "gaussians", "kl", "marginal", "of_batch", "pairs"]
+__all__ = ["Gaussians", "displacement", "gaussian_kl", "gaussians", "kl", "marginal", "pairs"]
 
 
 class Gaussians(NamedTuple):
@@ -131,11 +131,7 @@ def kl(posterior: Gaussians) -> Tensor:
 
 
 def of_batch(name: str, value: Tensor | NDArray[Any], batch: int, *, ndim: int = 2) -> Tensor:
-    """A floating, finite tensor with one entry for each point, or a ValueError that names it.
-
-    >>> of_batch("x", torch.zeros(3, 4), 3).shape
-    torch.Size([3, 4])
-    """
+    """A floating, finite tensor with one entry for each point, or a ValueError that names it."""
     tensor = torch.as_tensor(value)
     if tensor.ndim < ndim or len(tensor) != batch or tensor.numel() == 0:
         raise ValueError(f"{name} must hold data for {batch} points, got shape {tuple(tensor.shape)}")

@@ -33,8 +33,8 @@ def hadamard_gap(pullback: Tensor | NDArray[Any]) -> Tensor:
     Returns:
         The gap (...) in nats, summed over latents, one for each point.
 
-    >>> hadamard_gap(torch.tensor([[[4.0, 0.0], [0.0, 9.0]]]))
-    tensor([0.])
+    >>> hadamard_gap(torch.tensor([[[4.0, 3.0], [3.0, 9.0]]]))  # -½ log(1 - cos²), cos = ½
+    tensor([0.1438])
     """
     correlation, _ = _correlations(pullback)
     latent = correlation.shape[-1]

@@ -40,8 +40,9 @@ class ReferenceCurves:
         box: box that they must not leave, as for :func:`submanifold`.
         through: whether they go on where singular values are nearly repeated.
 
-    >>> ReferenceCurves(length=5.0).steps
-    48
+    >>> points, curves = torch.tensor([[3.0, 0.0]]), ReferenceCurves(base=torch.tensor([1.0, 0.0]))
+    >>> curvilinear(lambda z: z * torch.tensor([2.0, 1.0]), points, reference=curves).coordinates.abs()
+    tensor([[2., 0.]])
     """
 
     base: Tensor | NDArray[Any] | None = None

@@ -77,8 +77,11 @@ class Dcor:
     same distance variance, and the mean taken over a fixed number of directions. Of two components it is their
     distance correlation. An order of n points costs d · directions · n log n operations.
 
-    >>> Dcor()
-    Dcor(directions=8)
+    >>> from unseam.independence import independence_test
+    >>> x = torch.linspace(-1, 1, 64)
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> independence_test(torch.stack([x, x**2], 1), method=Dcor(), generator=generator).p_value  # 1/200
+    tensor(0.0050)
     """
 
     directions: int = 8
