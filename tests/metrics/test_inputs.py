@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from unseam.metrics import Interval
 from unseam.metrics._inputs import (
     check_codes,
     check_counts,
@@ -226,18 +227,14 @@ def test_counts_are_at_least_one():
         check_counts(bins=0)
 
 
-class Inner(NamedTuple):
-    error: torch.Tensor
-
-
 class Outer(NamedTuple):
     score: torch.Tensor
-    inner: Inner
+    interval: Interval
     names: tuple[str, ...]
 
 
 def test_results_lose_the_member_axis_where_codes_had_none():
-    found = Outer(torch.zeros(1), Inner(torch.zeros(1, 2)), ("a",))
+    found = Outer(torch.zeros(1), Interval(*torch.zeros(3, 1, 2)), ("a",))
     assert unstack(found, True) is found
     alone = unstack(found, False)
-    assert (alone.score.shape, alone.inner.error.shape, alone.names) == ((), (2,), ("a",))
+    assert (alone.score.shape, alone.interval.error.shape, alone.names) == ((), (2,), ("a",))

@@ -118,7 +118,7 @@ def active_latents(
     else:
         value = marginal(posterior.variance).mean(0)
     active = value < limit if criterion == "posterior" else value > limit
-    return Activity(active, value, float(limit), _positions(~active))
+    return Activity(active, value, float(limit), tuple((~active).nonzero().flatten().tolist()))
 
 
 @torch.no_grad()
@@ -242,7 +242,3 @@ def _influence(pullback: Tensor, posterior: Gaussians) -> Tensor:
         )
     norms = marginal(pullback).mean(0).clamp(min=0).sqrt()
     return norms / norms.amax().clamp(min=torch.finfo(norms.dtype).tiny)
-
-
-def _positions(mask: Tensor) -> tuple[int, ...]:
-    return tuple(mask.nonzero().flatten().tolist())

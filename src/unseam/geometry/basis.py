@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry._jacobi import one_sided, two_sided
-from unseam.geometry.checks import check_matrices, check_square
-from unseam.geometry.jacobian import Decoder, FisherWeighted, jacobian, pullback
+from unseam.geometry.checks import Decoder, check_matrices, check_square
+from unseam.geometry.jacobian import FisherWeighted, jacobian, pullback
 
 __all__ = [
     "LocalGeometry",

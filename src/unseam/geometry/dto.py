@@ -75,7 +75,9 @@ def haar_dto(latent: int, *, samples: int = 10_000, generator: torch.Generator) 
     _check_counts(latent=latent, samples=samples)
 
     def draw(count: int) -> Tensor:
-        orthogonal, triangle = torch.linalg.qr(_normal(count, latent, generator))
+        shape = (count, latent, latent)
+        normal = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
+        orthogonal, triangle = torch.linalg.qr(normal)
         return orthogonal * triangle.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
 
     return _summary(_in_parts(samples, latent**2, lambda count: distance_to_orthogonality(draw(count))))
@@ -182,11 +184,6 @@ def _check_counts(*, samples: int, **sizes: int) -> None:
             raise ValueError(f"{name} must be at least 1, got {size}")
     if samples < 2:
         raise ValueError(f"samples must be at least 2 for a standard deviation, got {samples}")
-
-
-def _normal(count: int, latent: int, generator: torch.Generator) -> Tensor:
-    shape = (count, latent, latent)
-    return torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
 
 
 def _in_parts(samples: int, numbers: int, measure: Callable[[int], Tensor]) -> Tensor:

@@ -105,8 +105,10 @@ def likelihood_hessian(
     points = check_points(z)
     data = of_batch("x", x, len(points))
     gauss_newton = -pullback(decoder, points, likelihood=likelihood, chunk_size=chunk_size)
-    size = chunk_size or _points_at_once(decoder, points)
-    chunks = zip(data.split(size), points.split(size), strict=True)
+    if chunk_size is None:
+        widest, latent = check_decoder(decoder, points).widest, points.shape[1]
+        chunk_size = points_at_once(_LAYERS * (latent + 1), widest, points.dtype, points.device)
+    chunks = zip(data.split(chunk_size), points.split(chunk_size), strict=True)
     exact = torch.cat([_second_derivatives(decoder, likelihood, *chunk) for chunk in chunks])
     if not bool(exact.isfinite().all()):
         raise ValueError(
@@ -219,8 +221,3 @@ def _second_derivatives(decoder: Decoder, likelihood: LogLikelihood, x: Tensor, 
     except RuntimeError:  # the pullback has warned of a decoder that vmap refuses
         columns = torch.stack([column(tangent) for tangent in basis], dim=-1)
     return (columns + columns.mT) / 2
-
-
-def _points_at_once(decoder: Decoder, z: Tensor) -> int:
-    glance = check_decoder(decoder, z)
-    return points_at_once(_LAYERS * (z.shape[1] + 1), glance.widest, z.dtype, z.device)

@@ -81,10 +81,7 @@ def jacobian(decoder: Decoder, z: Tensor | NDArray[Any], *, chunk_size: int | No
     """
     with _differentiable():
         passes = _Passes(decoder, z, chunk_size)
-        parts = []
-        for pushed in passes:
-            parts.append(_rows(pushed))
-        rows = torch.cat(parts)
+        rows = torch.cat([pushed.tangents.flatten(2).expand(len(pushed), -1, -1) for pushed in passes])
         passes.check(rows, "decoder")
         return rows.mT
 
@@ -122,10 +119,7 @@ def pullback(
     with _differentiable():
         passes = _Passes(decoder, z, chunk_size)
         factor = _LastFactor(len(passes.points) if passes.measuring else 0)
-        parts = []
-        for pushed in passes:
-            parts.append(_metric(pushed, likelihood, factor))
-        metric = torch.cat(parts)
+        metric = torch.cat([_metric(pushed, likelihood, factor) for pushed in passes])
         passes.check(metric, "decoder" if likelihood is None else "decoder and Fisher weight")
         return (metric + metric.mT) / 2
 
@@ -232,11 +226,6 @@ def _metric(pushed: Pushed, likelihood: FisherWeighted | None, factor: _LastFact
         return (rows @ rows.mT).expand(len(pushed), -1, -1)
     weight = likelihood.fisher_weight(pushed.primal).flatten(1).unsqueeze(1)
     return (weight * rows) @ rows.mT
-
-
-def _rows(pushed: Pushed) -> Tensor:
-    """Jacobian (batch, latent, data) of one chunk."""
-    return pushed.tangents.flatten(2).expand(len(pushed), -1, -1)
 
 
 def _sound(pushed: Pushed) -> Tensor:

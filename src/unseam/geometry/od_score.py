@@ -76,8 +76,9 @@ def od_score(matrices: Tensor | NDArray[Any], *, form: Literal["paper", "invaria
             "matrices must hold at least two models for form='paper', which compares them: got one; "
             "form='invariant' needs no other"
         )
-    parts = [_relative(distance) for distance in od_distances(given)]
-    return torch.stack(parts).mean(0)
+    distances = torch.stack(od_distances(given))
+    largest = distances.amax(1, keepdim=True)
+    return torch.where(largest > 0, distances / largest, 0.0).mean(0)
 
 
 def od_distances(matrices: Tensor | NDArray[Any]) -> OdDistances:
@@ -116,12 +117,6 @@ def od_distances(matrices: Tensor | NDArray[Any]) -> OdDistances:
     rotated = torch.where(rotated <= rounding * latent, 0.0, rotated).to(given.dtype)
     stretched = torch.where(stretched <= rounding * lengths.square().sum(-1), 0.0, stretched).to(given.dtype)
     return OdDistances(rotated, stretched, rotated.clone())
-
-
-def _relative(distance: Tensor) -> Tensor:
-    """Distances (model, point) over the largest of any model at the point."""
-    largest = distance.amax(0, keepdim=True)
-    return torch.where(largest > 0, distance / largest, 0.0)
 
 
 def _saving(columns: Tensor) -> Tensor:

@@ -97,7 +97,8 @@ class Dcor:
         values = samples.values - samples.values.median(-1, keepdim=True).values
         # In units of their range first, so that squares neither overflow nor vanish.
         values = values / _or_one(values.abs().amax(-1, keepdim=True))
-        ascending, rows = _sorted_rows(values)
+        ascending = values.sort(-1).values
+        rows = _rows(ascending)
         spread = _spread(_own_sums(ascending, rows), False)
         scale = _or_one(spread)[..., None]
         ranks = values.argsort(-1).argsort(-1)
@@ -271,11 +272,6 @@ def _alike(position: Tensor, x: Tensor, y: Tensor) -> Tensor:
         target = (index - upper_so_far) + is_upper * ((half - place) + 2 * upper_so_far)
         position, x, y = (torch.empty_like(part).scatter_(-1, target, part) for part in (position, x, y))
     return total
-
-
-def _sorted_rows(values: Tensor) -> tuple[Tensor, Tensor]:
-    ascending = values.sort(-1).values
-    return ascending, _rows(ascending)
 
 
 def _rows(ascending: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -104,12 +104,41 @@ def boost_binned(
         depth: splits from root to leaf.
         rate: learning rate.
     """
-    train = len(groups)
+    train, count = len(groups), int(groups.max()) + 1
     heads = _heads(targets[:train], discrete, codes.dtype)
-    plan = _Plan(heads, groups, bins, candidates, rounds, depth, rate)
-    trees = max(1, sum(head.trees for head in heads))
+    start = torch.cat([head.start for head in heads])
+    shrink = torch.cat([head.start.new_full((head.trees,), head.shrink) for head in heads])
+    ends = [0, *accumulate(head.trees for head in heads)]
+    # Each factor's trees among all trees.
+    slices = [slice(low, high) for low, high in pairwise(ends)]
+
+    def boost(codes: Tensor) -> tuple[Tensor, Tensor]:
+        """Importances (variant, member, latent, factor) and predictions (member, point, factor) of some members."""
+        member, points, latent = codes.shape
+        table = _sort(codes, train, bins)
+        raw = start[None, :, None].repeat(member, 1, points)
+        total = codes.new_zeros((count + 1, member, len(start), latent), dtype=torch.float64)
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(rounds if len(start) else 0):
+            parts = [head.gradient(raw[:, s, :train]) for head, s in zip(heads, slices, strict=True)]
+            residual, curvature = (torch.cat(part, 1) for part in zip(*parts, strict=True))
+            leaf, splits = _grow(residual, table, depth=depth, candidates=candidates, generator=generator)
+            leaf = leaf.long()
+            cell = torch.add(groups, leaf[..., :train], alpha=count)
+            empty = residual.new_zeros((*residual.shape[:2], 2**depth * count))
+            sums, curvatures, numbers = (
+                empty.scatter_add(2, cell, value).double().unflatten(2, (-1, count))
+                for value in (residual, curvature, torch.ones_like(residual))
+            )
+            value = rate * _ratio(sums.sum(3), curvatures.sum(3)) * shrink[:, None].double()
+            raw += value.to(raw.dtype).gather(2, leaf)
+            total += _credit_codes(sums, numbers, splits, latent)
+        importance = torch.stack([total[:, :, s].sum(2) for s in slices], -1)
+        predicted = [head.predict(raw[:, s]) for head, s in zip(heads, slices, strict=True)]
+        return _ratio(importance, importance.sum(2, keepdim=True)), torch.stack(predicted, -1)
+
     # Residuals, curvatures, masks, transposed copies and 64-bit addresses: about 30 numbers per point and tree.
-    found = map_members(codes, 30 * codes.shape[1] * trees, lambda part: _boost(part, plan))
+    found = map_members(codes, 30 * codes.shape[1] * max(1, len(start)), boost)
     importances, predictions = zip(*found, strict=True)
     return Boosted(torch.cat(importances, 1), torch.cat(predictions))
 
@@ -247,32 +276,13 @@ class _Head:
         probability = raw.softmax(1) if self.trees > 1 else raw.sigmoid()
         return self.target - probability, probability * (1 - probability)
 
-    def predicted(self, raw: Tensor) -> Tensor:
+    def predict(self, raw: Tensor) -> Tensor:
         """Class or value (member, point)."""
         if self.classes is None:
             return raw[:, 0].double() * self.spread
         if self.trees == 0:
             return self.classes[0].expand(raw.shape[0], raw.shape[2])
         return self.classes[raw.argmax(1) if self.trees > 1 else (raw[:, 0] > 0).long()]
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """All that members share."""
-
-    heads: Sequence[_Head]
-    groups: Tensor
-    bins: int
-    candidates: int
-    rounds: int
-    depth: int
-    rate: float
-
-    @property
-    def slices(self) -> list[slice]:
-        """Each factor's trees among all trees."""
-        ends = torch.tensor([0] + [head.trees for head in self.heads]).cumsum(0).tolist()
-        return [slice(low, high) for low, high in pairwise(ends)]
 
 
 def _heads(targets: Tensor, discrete: Sequence[bool], dtype: torch.dtype) -> list[_Head]:
@@ -296,38 +306,7 @@ def _heads(targets: Tensor, discrete: Sequence[bool], dtype: torch.dtype) -> lis
     return heads
 
 
-def _boost(codes: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
-    """Importances (variant, member, latent, factor) and predictions (member, point, factor) of some members."""
-    member, points, latent = codes.shape
-    train = len(plan.groups)
-    table = _sort(codes, train, plan.bins)
-    start = torch.cat([head.start for head in plan.heads])
-    shrink = torch.cat([head.start.new_full((head.trees,), head.shrink) for head in plan.heads])
-    raw = start[None, :, None].repeat(member, 1, points)
-    groups = int(plan.groups.max()) + 1
-    total = codes.new_zeros((groups + 1, member, len(start), latent), dtype=torch.float64)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(plan.rounds if len(start) else 0):
-        parts = [head.gradient(raw[:, s, :train]) for head, s in zip(plan.heads, plan.slices, strict=True)]
-        residual, curvature = (torch.cat(part, 1) for part in zip(*parts, strict=True))
-        leaf, splits = _grow(
-            residual, table, depth=plan.depth, candidates=plan.candidates, generator=generator
-        )
-        leaf = leaf.long()
-        cell = torch.add(plan.groups, leaf[..., :train], alpha=groups)
-        sums = [
-            _cells(value, cell, 2**plan.depth * groups).unflatten(2, (-1, groups))
-            for value in (residual, curvature, torch.ones_like(residual))
-        ]
-        value = plan.rate * _ratio(sums[0].sum(3), sums[1].sum(3)) * shrink[:, None].double()
-        raw += value.to(raw.dtype).gather(2, leaf)
-        total += _credited(sums[0], sums[2], splits, latent)
-    importance = torch.stack([total[:, :, s].sum(2) for s in plan.slices], -1)
-    predicted = [head.predicted(raw[:, s]) for head, s in zip(plan.heads, plan.slices, strict=True)]
-    return _ratio(importance, importance.sum(2, keepdim=True)), torch.stack(predicted, -1)
-
-
-def _credited(sums: Tensor, counts: Tensor, splits: Sequence[_Split], latent: int) -> Tensor:
+def _credit_codes(sums: Tensor, counts: Tensor, splits: Sequence[_Split], latent: int) -> Tensor:
     """Decrease of squared error (variant, member, tree, latent) that each code's splits bring."""
     found = _decreases(sums, counts)
     credit = found[0].new_zeros((*sums.shape[:2], latent, sums.shape[3] + 1))
@@ -347,7 +326,9 @@ def _decreases(sums: Tensor, counts: Tensor) -> list[Tensor]:
     Returns:
         For each level (..., node, variant): with all points, then without each group.
     """
-    total, number = (torch.cat([x.sum(-1, keepdim=True), _without(x)], -1) for x in (sums, counts))
+    total, number = (
+        torch.cat([x.sum(-1, keepdim=True), x.sum(-1, keepdim=True) - x], -1) for x in (sums, counts)
+    )
     found: list[Tensor] = []
     while total.shape[-2] > 1:
         parts = _ratio(total.square(), number).unflatten(-2, (-1, 2)).sum(-2)
@@ -356,20 +337,10 @@ def _decreases(sums: Tensor, counts: Tensor) -> list[Tensor]:
     return found
 
 
-def _without(parts: Tensor) -> Tensor:
-    return parts.sum(-1, keepdim=True) - parts
-
-
 def _ratio(above: Tensor, below: Tensor) -> Tensor:
     """Quotient, 0 where nothing is below."""
     empty = below.abs() < 1e-150
     return torch.where(empty, 0.0, above / torch.where(empty, 1.0, below))
-
-
-def _cells(value: Tensor, cell: Tensor, cells: int) -> Tensor:
-    """Sums by cell (member, tree, cell), float64."""
-    found = value.new_zeros((*value.shape[:2], cells))
-    return found.scatter_add_(2, cell, value).double()
 
 
 class _Split(NamedTuple):

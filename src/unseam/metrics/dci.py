@@ -177,7 +177,7 @@ def dci(
 def _boosted(given: Checked, split: Halves, settings: DciSettings) -> Boosted:
     order = torch.cat([split.train, split.test])
     codes, targets = centre_distant(given.codes[:, order]), given.factors[order].double()
-    options = {"rounds": settings.rounds, "depth": settings.depth, "rate": settings.rate}
+    options: dict[str, Any] = {"rounds": settings.rounds, "depth": settings.depth, "rate": settings.rate}
     if settings.splits == "exact":
         return boost_exact(codes, targets, given.discrete, split.train_groups, **options)
     bins = {"bins": settings.bins, "candidates": settings.candidates}

@@ -160,7 +160,10 @@ def _sensitivities(given: Checked, split: Halves, settings: DisentanglementSetti
             columns.append(_classified(found, column[split.test], split.test_groups, settings.form))
         else:
             found = column[split.train][near].mean(-1)
-            columns.append(_regressed(found, column[split.test], split.test_groups, settings.form))
+            error = leave_out_unexplained(found, column[split.test], split.test_groups)
+            columns.append(
+                1 - error.sqrt() if settings.form == "printed" else (1 - error.sqrt()).clamp(min=0)
+            )
     return torch.stack(columns, -1)
 
 
@@ -171,11 +174,6 @@ def _classified(found: Tensor, truth: Tensor, group: Tensor, form: str) -> Tenso
     if form == "printed":
         return accuracy / constant
     return ratio(accuracy - constant, 1 - constant).clamp(min=0)
-
-
-def _regressed(found: Tensor, truth: Tensor, group: Tensor, form: str) -> Tensor:
-    score = 1 - leave_out_unexplained(found, truth, group).sqrt()
-    return score if form == "printed" else score.clamp(min=0)
 
 
 def _nearest(train: Tensor, test: Tensor, count: int) -> Tensor:

@@ -107,7 +107,9 @@ def evaluate(
     for name, metric in asked.items():
         reason = _misfit(metric, given) if metrics is None else ""
         if reason:
-            rows += _empty(name, given, reason)
+            nothing = dict.fromkeys(("score", "lower", "upper", "error"), float("nan"))
+            about = {"metric": name, **nothing, "preset": "", "settings": "", "note": reason}
+            rows += ({"member": member, **about} for member in range(len(given.codes)))
             continue
         found = _call(metric, given, presets[name], torch.Generator().manual_seed(seed))
         rows += _rows(name, found, presets[name])
@@ -206,10 +208,3 @@ def _rows(name: str, found: Any, preset: Any) -> Iterator[dict[str, Any]]:
         for member, numbers in enumerate(zip(score, *interval, strict=True)):
             values = dict(zip(("score", *Interval._fields), map(float, numbers), strict=True))
             yield {"member": member, "metric": title, **values, **about}
-
-
-def _empty(name: str, given: Checked, reason: str) -> Iterator[dict[str, Any]]:
-    """Rows of a metric that was left out."""
-    nothing = dict.fromkeys(("score", "lower", "upper", "error"), float("nan"))
-    for member in range(len(given.codes)):
-        yield {"member": member, "metric": name, **nothing, "preset": "", "settings": "", "note": reason}

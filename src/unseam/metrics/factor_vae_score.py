@@ -122,7 +122,8 @@ def factor_vae_score(
     batch = given.codes.shape[1]
     check_points(batch, "for a variance")
     source = default_generator(generator)
-    spread, points = _global_variance(given, settings.points, source)
+    points = draw_distinct(batch, min(settings.points, batch), source).to(given.codes.device)
+    spread = given.codes[:, points].var(1)
     active = spread.sqrt() >= settings.prune
     count, train = settings.train + settings.test, settings.train
     factor, _, index = draw_votes(given, count, 1, settings.batch, settings.bins, source)
@@ -145,13 +146,6 @@ def factor_vae_score(
 def _scale(spread: Tensor, active: Tensor) -> Tensor:
     """What a batch's variance is multiplied by: infinite for a code that has no vote."""
     return torch.where(active, 1 / torch.where(active, spread, 1.0), torch.inf)
-
-
-def _global_variance(given: Checked, points: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Variance (member, latent) over some points, and which."""
-    batch = given.codes.shape[1]
-    index = draw_distinct(batch, min(points, batch), generator).to(given.codes.device)
-    return given.codes[:, index].var(1), index
 
 
 def _variance_without(given: Checked, points: Tensor, group: Tensor) -> Tensor:

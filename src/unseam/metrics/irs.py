@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.metrics._inputs import (
-    Checked,
     Table,
     check_inputs,
     check_settings,
@@ -115,7 +114,9 @@ def irs(
     rows = rows - rows.mean(1, keepdim=True)
     rows = torch.where(rows.amax(1, keepdim=True) > rows.amin(1, keepdim=True), rows, 0.0)
     deviation = _largest(rows, group)
-    held = [_held(rows, column, group, settings.quantile) for column in _classes(given, settings).T]
+    binned = given if settings.bins is None else given._replace(discrete=(False,) * len(given.discrete))
+    columns = classes(binned, settings.bins or 20).T
+    held = [_held(rows, column, group, settings.quantile) for column in columns]
     robustness = torch.where(deviation > 0, 1 - ratio(torch.stack(held), deviation), 0.0)
     robustness = robustness.movedim(0, -1).unflatten(0, (members, latent)).movedim(2, 0)
     weight = deviation.T.unflatten(1, (members, latent))
@@ -125,12 +126,6 @@ def irs(
     settings = replace(settings, points=batch)
     found = Irs(*with_interval(score), per_code[0], robustness[0], deviation, settings)
     return unstack(found, given.stacked)
-
-
-def _classes(given: Checked, settings: IrsSettings) -> Tensor:
-    if settings.bins is None:
-        return classes(given, 20)
-    return classes(given._replace(discrete=(False,) * len(given.discrete)), settings.bins)
 
 
 def _largest(rows: Tensor, group: Tensor) -> Tensor:

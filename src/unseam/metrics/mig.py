@@ -153,8 +153,10 @@ def mig(
     gaps = gap(normalised.mT) * varies[:, None]
     score = gaps.sum(-1) / varies.sum(-1, keepdim=True).clamp(min=1)
     settings = replace(settings, points=given.codes.shape[1])
-    parts = (gaps[0], information[0], normalised[0], _estimators(given, settings), settings)
-    return unstack(Mig(*with_interval(score), *parts), given.stacked)
+    knn = ("knn-discrete" if flag else "knn-continuous" for flag in given.discrete)
+    estimators = ("binned",) * len(given.discrete) if settings.information == "binned" else tuple(knn)
+    found = Mig(*with_interval(score), gaps[0], information[0], normalised[0], estimators, settings)
+    return unstack(found, given.stacked)
 
 
 def mig_sup(
@@ -208,8 +210,8 @@ def mig_sup(
     gaps = gap(normalised)
     score = (gaps * active).sum(-1) / active.sum(-1).clamp(min=1)
     settings = replace(settings, points=given.codes.shape[1])
-    parts = (gaps[0], active, found.information[0], normalised[0], settings)
-    return unstack(MigSup(*with_interval(score), *parts), given.stacked)
+    result = MigSup(*with_interval(score), gaps[0], active, found.information[0], normalised[0], settings)
+    return unstack(result, given.stacked)
 
 
 def _normalised(given: Checked, settings: MigSettings, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -225,9 +227,3 @@ def _normalised(given: Checked, settings: MigSettings, group: Tensor) -> tuple[T
     squared = -torch.expm1(-2 * information)
     share = ratio(information, entropy[:, None, None]).clamp(max=1)
     return information, torch.where(discrete, share, squared), entropy > 0
-
-
-def _estimators(given: Checked, settings: MigSettings) -> tuple[str, ...]:
-    if settings.information == "binned":
-        return ("binned",) * len(given.discrete)
-    return tuple("knn-discrete" if discrete else "knn-continuous" for discrete in given.discrete)

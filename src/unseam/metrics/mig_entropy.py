@@ -134,8 +134,9 @@ def mig_entropy(
     gaps = gap(normalised.mT)
     score = gaps.sum(-1) / counts.sum().clamp(min=1)
     settings = replace(settings, samples=samples, mixture=batch)
-    parts = (gaps[0], information[0], code_entropy.view(members, latent), settings)
-    return unstack(MigEntropy(*with_interval(score), *parts), given.stacked)
+    code_entropy = code_entropy.view(members, latent)
+    found = MigEntropy(*with_interval(score), gaps[0], information[0], code_entropy, settings)
+    return unstack(found, given.stacked)
 
 
 def _counting(given: Checked, settings: MigEntropySettings) -> Tensor:

@@ -85,9 +85,10 @@ def binned_information(
     found = binned_estimates(given, bins, group)
     if not given.stacked:
         found = found._replace(information=found.information[:, 0], code_entropy=found.code_entropy[:, 0])
-    fields = found[:3]
-    without = None if group is None else BinnedInformation(*(field[1:] for field in fields), None)
-    return BinnedInformation(*(field[0] for field in fields), without)
+    information, code_entropy, factor_entropy, _ = found
+    without = BinnedInformation(information[1:], code_entropy[1:], factor_entropy[1:], None)
+    whole = BinnedInformation(information[0], code_entropy[0], factor_entropy[0], None)
+    return whole if group is None else whole._replace(left_out=without)
 
 
 def neighbour_information(

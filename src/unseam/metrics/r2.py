@@ -126,7 +126,8 @@ def r2(
     }
     used, varies = shares[settings.form, settings.direction]
     score = (used * varies).sum(-1) / varies.sum(-1).clamp(min=1)
-    found = R2(*with_interval(score), *(share[0] for share, _ in shares.values()), settings)
+    linear, nonlinear, linear_back, nonlinear_back = (share[0] for share, _ in shares.values())
+    found = R2(*with_interval(score), linear, nonlinear, linear_back, nonlinear_back, settings)
     return unstack(found, given.stacked)
 
 
