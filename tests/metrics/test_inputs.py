@@ -21,7 +21,6 @@ from unseam.metrics._inputs import (
     labels,
     resolve_preset,
     row_slices,
-    unstack,
 )
 
 CPU = torch.device("cpu")
@@ -233,8 +232,8 @@ class Outer(NamedTuple):
     names: tuple[str, ...]
 
 
-def test_results_lose_the_member_axis_where_codes_had_none():
+def test_results_lose_the_member_axis_where_codes_had_none(codes, factors):
     found = Outer(torch.zeros(1), Interval(*torch.zeros(3, 1, 2)), ("a",))
-    assert unstack(found, True) is found
-    alone = unstack(found, False)
+    assert check_inputs(codes, factors).unstack(found) is found
+    alone = check_inputs(codes[0], factors).unstack(found)
     assert (alone.score.shape, alone.interval.error.shape, alone.names) == ((), (2,), ("a",))

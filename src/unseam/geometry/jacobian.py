@@ -81,7 +81,10 @@ def jacobian(decoder: Decoder, z: Tensor | NDArray[Any], *, chunk_size: int | No
     """
     with _differentiable():
         passes = _Passes(decoder, z, chunk_size)
-        rows = torch.cat([pushed.tangents.flatten(2).expand(len(pushed), -1, -1) for pushed in passes])
+        parts = []
+        for pushed in passes:  # no comprehension, which is a frame of its own to a warning in some versions of Python
+            parts.append(pushed.tangents.flatten(2).expand(len(pushed), -1, -1))
+        rows = torch.cat(parts)
         passes.check(rows, "decoder")
         return rows.mT
 
@@ -119,7 +122,10 @@ def pullback(
     with _differentiable():
         passes = _Passes(decoder, z, chunk_size)
         factor = _LastFactor(len(passes.points) if passes.measuring else 0)
-        metric = torch.cat([_metric(pushed, likelihood, factor) for pushed in passes])
+        parts = []
+        for pushed in passes:
+            parts.append(_metric(pushed, likelihood, factor))
+        metric = torch.cat(parts)
         passes.check(metric, "decoder" if likelihood is None else "decoder and Fisher weight")
         return (metric + metric.mT) / 2
 

@@ -34,7 +34,6 @@ __all__ = [
     "map_members",
     "scale_by_power",
     "tensor",
-    "unstack",
     "check_codes",
 ]
 
@@ -68,11 +67,21 @@ class Checked(NamedTuple):
     stacked: bool
     """Whether the codes came with a member axis, so that the score has one too."""
 
+    def rescale(self, *, common: bool = False, small: bool = True) -> tuple[Checked, Tensor]:
+        """The same with codes of extreme size brought to one that can be squared, and :func:`scale_exponent`."""
+        exponent = scale_exponent(self.codes, common=common, small=small)
+        return self._replace(codes=scale_by_power(self.codes, exponent)), exponent
+
     def rescaled(self, *, common: bool = False, small: bool = True) -> Checked:
-        """The same with codes of extreme size brought to one that can be squared, see :func:`scale_exponent`."""
-        return self._replace(
-            codes=scale_by_power(self.codes, scale_exponent(self.codes, common=common, small=small))
-        )
+        """The first of :meth:`rescale`."""
+        return self.rescale(common=common, small=small)[0]
+
+    def unstack(self, result: Numbers) -> Numbers:
+        """The result without the member axis of its tensors, those of its intervals too, where the codes had none."""
+        if self.stacked:
+            return result
+        parts = (self.unstack(part) if isinstance(part, Interval) else part for part in result)
+        return type(result)(*(part[0] if isinstance(part, Tensor) else part for part in parts))
 
 
 def check_inputs(
@@ -238,21 +247,6 @@ def check_settings(settings: object, *positive: str, **least: int) -> None:
             raise ValueError(f"{name} must {f'be at least {low}' if low else 'not be negative'}, got {value}")
         if name in positive and not value > 0:
             raise ValueError(f"{name} must be positive, got {value}")
-
-
-def unstack(result: Numbers, stacked: bool) -> Numbers:
-    """A result whose tensors, those of its intervals too, lose their member axis where the codes had none."""
-    if stacked:
-        return result
-    parts = (
-        part[0]
-        if isinstance(part, Tensor)
-        else unstack(part, stacked)
-        if isinstance(part, Interval)
-        else part
-        for part in result
-    )
-    return type(result)(*parts)
 
 
 def _columns(factors: Table, discrete: Sequence[bool] | None) -> tuple[Tensor, list[bool]]:

@@ -155,11 +155,7 @@ def _minimum(
 
 
 def _step(
-    weights: Tensor,
-    step: Tensor,
-    slope: Tensor,
-    objective: Tensor,
-    evaluate: Callable[[Tensor], Evaluation],
+    weights: Tensor, step: Tensor, slope: Tensor, objective: Tensor, evaluate: Callable[[Tensor], Evaluation]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """How much of its step (...) each takes, and scores and objectives there; nothing where no part gains enough."""
     size = torch.ones_like(slope)

@@ -69,17 +69,12 @@ def split_by_share(batch: int, share: float) -> tuple[int, int]:
     return train, batch - train
 
 
-def halves(train: int, test: int, given: Checked, generator: torch.Generator) -> Halves:
+def halves(train: int, test: int, given: Checked, generator: torch.Generator | None) -> Halves:
     """So many points to train and to test on, drawn without replacement, the same for all members."""
-    batch, device = given.codes.shape[1], given.codes.device
-    order = draw_distinct(batch, train + test, generator)
-    apart = groups(train, generator), groups(test, generator)
-    return Halves(
-        order[:train].to(device),
-        order[train:].to(device),
-        apart[0].to(device),
-        apart[1].to(device),
-    )
+    source = default_generator(generator)
+    order = draw_distinct(given.codes.shape[1], train + test, source)
+    parts = (order[:train], order[train:], groups(train, source), groups(test, source))
+    return Halves(*(part.to(given.codes.device) for part in parts))
 
 
 def varying_factors(given: Checked) -> list[int]:

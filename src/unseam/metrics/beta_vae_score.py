@@ -19,8 +19,6 @@ from unseam.metrics._inputs import (
     map_members,
     resolve_preset,
     scale_by_power,
-    scale_exponent,
-    unstack,
 )
 from unseam.metrics._logistic import multinomial
 from unseam.metrics._splits import check_points
@@ -113,8 +111,7 @@ def beta_vae_score(
     """
     given = check_inputs(codes, factors, discrete=discrete, variance=variance)
     check_points(given.codes.shape[1])
-    exponent = scale_exponent(given.codes, small=False)
-    given = given._replace(codes=scale_by_power(given.codes, exponent))
+    given, exponent = given.rescale(small=False)
     settings = resolve_preset(preset, BETA_VAE_PRESETS)
     source, device = default_generator(generator), given.codes.device
     count, train = settings.train + settings.test, settings.train
@@ -133,7 +130,7 @@ def beta_vae_score(
     score, interval = accuracy_interval(right[:, train:, 0], change, of_votes)
     differences = scale_by_power(differences, -exponent.mT)
     found = BetaVaeScore(score, interval, right[:, :train, 0].double().mean(1), differences, settings)
-    return unstack(found, given.stacked)
+    return given.unstack(found)
 
 
 def _differences(codes: Tensor, votes: Votes, group: Tensor) -> Tensor:

@@ -18,10 +18,8 @@ from unseam.metrics._inputs import (
     centre_distant,
     check_inputs,
     check_settings,
-    default_generator,
     ratio,
     resolve_preset,
-    unstack,
 )
 from unseam.metrics._splits import (
     Halves,
@@ -152,7 +150,7 @@ def dci(
     given = check_inputs(codes, factors, discrete=discrete, variance=variance)
     given = given.rescaled(small=settings.splits == "binned")
     train, test = split_sizes(settings.train, settings.test, given.codes.shape[1])
-    split = halves(train, test, given, default_generator(generator))
+    split = halves(train, test, given, generator)
     boosted = _boosted(given, split, settings)
     importance = boosted.importance
     # A constant factor, which no code can be used for, must not raise the disentanglement of codes.
@@ -171,7 +169,7 @@ def dci(
     )
     parts = (*with_interval(score), *with_interval(whole), *with_interval(held_out), fitted[0])
     settings = replace(settings, train=train, test=test)
-    return unstack(Dci(*parts, importance[0], by_code[0], by_factor[0], settings), given.stacked)
+    return given.unstack(Dci(*parts, importance[0], by_code[0], by_factor[0], settings))
 
 
 def _boosted(given: Checked, split: Halves, settings: DciSettings) -> Boosted:

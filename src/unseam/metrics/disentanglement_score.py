@@ -20,7 +20,6 @@ from unseam.metrics._inputs import (
     map_members,
     ratio,
     resolve_preset,
-    unstack,
 )
 from unseam.metrics._splits import (
     Halves,
@@ -33,11 +32,7 @@ from unseam.metrics._splits import (
 )
 from unseam.metrics.intervals import Interval, with_interval
 
-__all__ = [
-    "DisentanglementScore",
-    "DisentanglementSettings",
-    "disentanglement_score",
-]
+__all__ = ["DisentanglementScore", "DisentanglementSettings", "disentanglement_score"]
 
 
 @dataclass(frozen=True)
@@ -145,7 +140,7 @@ def disentanglement_score(
     gaps = gap(scores.mT)
     means = mean_over_varying(gaps, given)
     found = DisentanglementScore(*with_interval(means), scores[0], gaps[0], used)
-    return unstack(found, given.stacked)
+    return given.unstack(found)
 
 
 def _sensitivities(given: Checked, split: Halves, settings: DisentanglementSettings) -> Tensor:

@@ -11,16 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unseam.metrics._inputs import (
-    Table,
-    check_inputs,
-    check_settings,
-    classes,
-    default_generator,
-    map_members,
-    resolve_preset,
-    unstack,
-)
+from unseam.metrics._inputs import Table, check_inputs, check_settings, classes, map_members, resolve_preset
 from unseam.metrics._logistic import one_vs_rest
 from unseam.metrics._splits import Halves, halves, mean_over_varying, split_sizes
 from unseam.metrics.intervals import GROUPS, Interval, with_interval
@@ -106,12 +97,12 @@ def explicitness(
     settings = resolve_preset(preset, EXPLICITNESS_PRESETS)
     train, test = split_sizes(settings.train, settings.test, given.codes.shape[1])
     labels = classes(given, settings.bins)
-    split = halves(train, test, given, default_generator(generator))
+    split = halves(train, test, given, generator)
     areas = torch.stack([_areas(given.codes, column, split, settings.penalty) for column in labels.T], -1)
     means = mean_over_varying(areas, given)
     settings = replace(settings, train=train, test=test)
     found = Explicitness(*with_interval(means), areas[0], settings)
-    return unstack(found, given.stacked)
+    return given.unstack(found)
 
 
 def _areas(codes: Tensor, labels: Tensor, split: Halves, penalty: float) -> Tensor:

@@ -18,7 +18,6 @@ from unseam.metrics._inputs import (
     default_generator,
     draw_distinct,
     resolve_preset,
-    unstack,
 )
 from unseam.metrics._splits import check_points
 from unseam.metrics._votes import accuracy_interval, draw_votes, group_masks, vote_slices
@@ -140,7 +139,7 @@ def factor_vae_score(
     score, interval = accuracy_interval(right[:, train:], change, of_votes)
     settings = replace(settings, points=len(points))
     found = FactorVaeScore(score, interval, right[:, :train].double().mean(1), table, active, settings)
-    return unstack(found, given.stacked)
+    return given.unstack(found)
 
 
 def _scale(spread: Tensor, active: Tensor) -> Tensor:

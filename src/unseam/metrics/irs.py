@@ -20,8 +20,6 @@ from unseam.metrics._inputs import (
     resolve_preset,
     row_slices,
     scale_by_power,
-    scale_exponent,
-    unstack,
 )
 from unseam.metrics._splits import sample_points
 from unseam.metrics.intervals import GROUPS, Interval, with_interval
@@ -104,11 +102,8 @@ def irs(
     tensor(1., dtype=torch.float64)
     """
     settings = resolve_preset(preset, IRS_PRESETS)
-    given = check_inputs(codes, factors, discrete=discrete, variance=variance)
-    exponent = scale_exponent(given.codes, common=True)
-    given, group = sample_points(
-        given._replace(codes=scale_by_power(given.codes, exponent)), settings.points, generator
-    )
+    given, exponent = check_inputs(codes, factors, discrete=discrete, variance=variance).rescale(common=True)
+    given, group = sample_points(given, settings.points, generator)
     members, batch, latent = given.codes.shape
     rows = given.codes.mT.reshape(members * latent, batch).double()
     rows = rows - rows.mean(1, keepdim=True)
@@ -125,7 +120,7 @@ def irs(
     deviation = scale_by_power(weight[0], -exponent[:, 0])
     settings = replace(settings, points=batch)
     found = Irs(*with_interval(score), per_code[0], robustness[0], deviation, settings)
-    return unstack(found, given.stacked)
+    return given.unstack(found)
 
 
 def _largest(rows: Tensor, group: Tensor) -> Tensor:

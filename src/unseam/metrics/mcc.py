@@ -11,15 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from unseam.metrics._inputs import (
-    Checked,
-    Table,
-    check_inputs,
-    check_settings,
-    resolve_preset,
-    row_slices,
-    unstack,
-)
+from unseam.metrics._inputs import Checked, Table, check_inputs, check_settings, resolve_preset, row_slices
 from unseam.metrics._splits import sample_points
 from unseam.metrics._tables import Grouping, correlation, covariance, grouping, leave_out_masks, ranks
 from unseam.metrics.intervals import Interval, with_interval
@@ -114,7 +106,7 @@ def mcc(
     )
     settings = replace(settings, points=batch)
     result = Mcc(*with_interval(score), pearson_mean, spearman_mean, match[0], used[0], settings)
-    return unstack(result, given.stacked)
+    return given.unstack(result)
 
 
 def _pearson(given: Checked, grouped: Grouping) -> Tensor:

@@ -10,15 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import (
-    Checked,
-    Table,
-    check_inputs,
-    check_settings,
-    ratio,
-    resolve_preset,
-    unstack,
-)
+from unseam.metrics._inputs import Checked, Table, check_inputs, check_settings, ratio, resolve_preset
 from unseam.metrics._splits import gap, sample_points
 from unseam.metrics.intervals import Interval, with_interval
 from unseam.metrics.mutual_information import binned_estimates, factor_entropies, neighbour_estimates
@@ -156,7 +148,7 @@ def mig(
     knn = ("knn-discrete" if flag else "knn-continuous" for flag in given.discrete)
     estimators = ("binned",) * len(given.discrete) if settings.information == "binned" else tuple(knn)
     found = Mig(*with_interval(score), gaps[0], information[0], normalised[0], estimators, settings)
-    return unstack(found, given.stacked)
+    return given.unstack(found)
 
 
 def mig_sup(
@@ -211,7 +203,7 @@ def mig_sup(
     score = (gaps * active).sum(-1) / active.sum(-1).clamp(min=1)
     settings = replace(settings, points=given.codes.shape[1])
     result = MigSup(*with_interval(score), gaps[0], active, found.information[0], normalised[0], settings)
-    return unstack(result, given.stacked)
+    return given.unstack(result)
 
 
 def _normalised(given: Checked, settings: MigSettings, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:

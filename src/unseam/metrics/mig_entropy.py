@@ -22,7 +22,6 @@ from unseam.metrics._inputs import (
     draw_points,
     resolve_preset,
     row_slices,
-    unstack,
 )
 from unseam.metrics._splits import check_points, gap
 from unseam.metrics._tables import Grouping, grouping
@@ -48,10 +47,7 @@ class MigEntropySettings:
         check_settings(self)
 
 
-MIG_ENTROPY_PRESETS = {
-    "dlib": MigEntropySettings(),
-    "fast": MigEntropySettings(samples=1_000, mixture=5_000),
-}
+MIG_ENTROPY_PRESETS = {"dlib": MigEntropySettings(), "fast": MigEntropySettings(samples=1_000, mixture=5_000)}
 
 
 class MigEntropy(NamedTuple):
@@ -136,7 +132,7 @@ def mig_entropy(
     settings = replace(settings, samples=samples, mixture=batch)
     code_entropy = code_entropy.view(members, latent)
     found = MigEntropy(*with_interval(score), gaps[0], information[0], code_entropy, settings)
-    return unstack(found, given.stacked)
+    return given.unstack(found)
 
 
 def _counting(given: Checked, settings: MigEntropySettings) -> Tensor:

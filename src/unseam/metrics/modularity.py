@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Table, check_inputs, check_settings, ratio, resolve_preset, unstack
+from unseam.metrics._inputs import Table, check_inputs, check_settings, ratio, resolve_preset
 from unseam.metrics._splits import sample_points
 from unseam.metrics.intervals import Interval, with_interval
 from unseam.metrics.mutual_information import binned_estimates
@@ -93,7 +93,7 @@ def modularity(
     score = per_code.mean(-1)
     settings = replace(settings, points=given.codes.shape[1])
     found = Modularity(*with_interval(score), per_code[0], information[0], settings)
-    return unstack(found, given.stacked)
+    return given.unstack(found)
 
 
 def _per_code(information: Tensor, number: Tensor) -> Tensor:

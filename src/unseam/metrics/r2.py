@@ -18,7 +18,6 @@ from unseam.metrics._inputs import (
     draw_points,
     resolve_preset,
     row_slices,
-    unstack,
 )
 from unseam.metrics._splits import split_sizes
 from unseam.metrics._tables import Grouping, grouping
@@ -128,7 +127,7 @@ def r2(
     score = (used * varies).sum(-1) / varies.sum(-1).clamp(min=1)
     linear, nonlinear, linear_back, nonlinear_back = (share[0] for share, _ in shares.values())
     found = R2(*with_interval(score), linear, nonlinear, linear_back, nonlinear_back, settings)
-    return unstack(found, given.stacked)
+    return given.unstack(found)
 
 
 class _Split(NamedTuple):

@@ -11,16 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import (
-    Checked,
-    Table,
-    check_inputs,
-    check_settings,
-    default_generator,
-    map_members,
-    resolve_preset,
-    unstack,
-)
+from unseam.metrics._inputs import Checked, Table, check_inputs, check_settings, map_members, resolve_preset
 from unseam.metrics._splits import Halves, gap, halves, leave_out_means, mean_over_varying, split_sizes
 from unseam.metrics.intervals import GROUPS, Interval, with_interval
 
@@ -113,13 +104,13 @@ def sap(
     given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled(small=False)
     settings = resolve_preset(preset, SAP_PRESETS)
     train, test = split_sizes(settings.train, settings.test, given.codes.shape[1])
-    split = halves(train, test, given, default_generator(generator))
+    split = halves(train, test, given, generator)
     scores = _predictabilities(given, split, settings.penalty)
     gaps = gap(scores.mT)
     means = mean_over_varying(gaps, given)
     settings = replace(settings, train=train, test=test)
     found = Sap(*with_interval(means), scores[0], gaps[0], settings)
-    return unstack(found, given.stacked)
+    return given.unstack(found)
 
 
 def _predictabilities(given: Checked, split: Halves, penalty: float) -> Tensor:

@@ -20,8 +20,6 @@ from unseam.metrics._inputs import (
     resolve_preset,
     row_slices,
     scale_by_power,
-    scale_exponent,
-    unstack,
 )
 from unseam.metrics._splits import sample_points
 from unseam.metrics._tables import (
@@ -72,14 +70,8 @@ class PairwiseInformationSettings:
         check_settings(self)
 
 
-COVARIANCE_PRESETS = {
-    "dlib": TotalCorrelationSettings(),
-    "fast": TotalCorrelationSettings(points=2_000),
-}
-PAIRWISE_PRESETS = {
-    "dlib": PairwiseInformationSettings(),
-    "fast": PairwiseInformationSettings(points=2_000),
-}
+COVARIANCE_PRESETS = {"dlib": TotalCorrelationSettings(), "fast": TotalCorrelationSettings(points=2_000)}
+PAIRWISE_PRESETS = {"dlib": PairwiseInformationSettings(), "fast": PairwiseInformationSettings(points=2_000)}
 
 
 class CodeDependence(NamedTuple):
@@ -164,7 +156,7 @@ def total_correlation(
     score = -torch.linalg.eigvalsh(full).clamp(min=least).log().sum(-1) / 2
     score = torch.where(score > 0, score, 0.0)
     settings = replace(settings, points=given.codes.shape[1])
-    return unstack(CodeDependence(*with_interval(score), found[0], settings), given.stacked)
+    return given.unstack(CodeDependence(*with_interval(score), found[0], settings))
 
 
 def wasserstein_correlation(
@@ -201,9 +193,7 @@ def wasserstein_correlation(
     tensor(1.1716, dtype=torch.float64)
     """
     settings = resolve_preset(preset, COVARIANCE_PRESETS)
-    given = check_codes(codes)
-    exponent = scale_exponent(given.codes, common=True)
-    given = given._replace(codes=scale_by_power(given.codes, exponent))
+    given, exponent = check_codes(codes).rescale(common=True)
     given, grouped = _prepared(given, settings.points, generator)
     sizes = grouped.sizes[:, None, None, None]
     found = _covariance(given, grouped) * (sizes / (sizes - 1).clamp(min=1))
@@ -218,7 +208,7 @@ def wasserstein_correlation(
     if not bool(score.isfinite().all()):
         raise ValueError("codes must be below 1e150 for a squared distance, got one that overflows")
     settings = replace(settings, points=given.codes.shape[1])
-    return unstack(WassersteinCorrelation(*with_interval(score), normalised, settings), given.stacked)
+    return given.unstack(WassersteinCorrelation(*with_interval(score), normalised, settings))
 
 
 def mean_pairwise_information(
@@ -262,7 +252,7 @@ def mean_pairwise_information(
     matrix = found.new_empty(len(given.codes), latent, latent)
     matrix[:, left, right] = matrix[:, right, left] = found[0]
     settings = replace(settings, points=given.codes.shape[1])
-    return unstack(PairwiseInformation(*with_interval(score), matrix, settings), given.stacked)
+    return given.unstack(PairwiseInformation(*with_interval(score), matrix, settings))
 
 
 def _prepared(

@@ -14,13 +14,7 @@ from torch import Tensor
 from unseam.metrics._inputs import default_generator
 from unseam.metrics.evaluate import Metric, draw_seed, evaluate
 
-__all__ = [
-    "FactorWorld",
-    "SyntheticEncoder",
-    "encoders",
-    "validation_grid",
-    "worlds",
-]
+__all__ = ["FactorWorld", "SyntheticEncoder", "encoders", "validation_grid", "worlds"]
 
 Way = Callable[[Tensor, torch.Generator], Tensor]
 
