@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
-from unseam.geometry import active_latents, delta_kl, polarisation
+from unseam.geometry import active_latents, delta_kl, gaussian_kl, polarisation
 
 F64 = torch.float64
 
@@ -239,3 +239,8 @@ def test_bad_options_are_refused(mean, variance):
         ValueError, match=r"active must be a mask of 3 booleans, got torch.int64 of shape \(2,\)"
     ):
         delta_kl(mean, variance, torch.tensor([0, 2]))
+
+
+def test_kl_of_each_latent_against_torch(mean, variance):
+    expected = kl_divergence(Normal(mean, variance.sqrt()), Normal(0.0, 1.0))
+    torch.testing.assert_close(gaussian_kl(mean, variance), expected)

@@ -1,7 +1,8 @@
 """Checks, draws and bins that all metrics share."""
 
 import dataclasses
-from typing import NamedTuple
+import math
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from unseam.metrics._inputs import (
     check_codes,
     check_counts,
     check_inputs,
+    check_settings,
     classes,
     default_generator,
     draw_distinct,
@@ -237,3 +239,28 @@ def test_results_lose_the_member_axis_where_codes_had_none(codes, factors):
     assert check_inputs(codes, factors).unstack(found) is found
     alone = check_inputs(codes[0], factors).unstack(found)
     assert (alone.score.shape, alone.interval.error.shape, alone.names) == ((), (2,), ("a",))
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounded:
+    points: int | None = None
+    bins: int = 5
+    form: Literal["a", "b"] = "a"
+    rate: float = 0.5
+
+    def __post_init__(self):
+        check_settings(self, "rate", bins=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"points": 0}, "points must be at least 1, got 0"),
+        ({"bins": 1}, "bins must be at least 2, got 1"),
+        ({"form": "c"}, "form must be 'a' or 'b', got 'c'"),
+        ({"rate": math.nan}, "rate must be positive, got nan"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Bounded(**settings)
