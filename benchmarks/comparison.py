@@ -22,7 +22,7 @@ from unseam.metrics import (
     total_correlation,
     wasserstein_correlation,
 )
-from unseam.metrics._inputs import checked
+from unseam.metrics._inputs import check_inputs
 from unseam.metrics._splits import halves
 
 Draw = dict[str, Any]
@@ -104,7 +104,7 @@ def _dci(seed: int, codes: Tensor, factors: Tensor, splits: Literal["exact", "bi
 
 def _arranged(codes: Tensor, factors: Tensor, train: int, seed: int) -> tuple[Tensor, Tensor]:
     """The points in such an order that the first become those that are trained on."""
-    split = halves(train, len(codes) - train, checked(codes, factors), _seeded(seed))
+    split = halves(train, len(codes) - train, check_inputs(codes, factors), _seeded(seed))
     place = torch.cat([split.train, split.test]).argsort()
     return codes[place], factors[place]
 

@@ -34,7 +34,7 @@ from unseam.metrics import (
     total_correlation,
     validation_grid,
 )
-from unseam.metrics._inputs import checked
+from unseam.metrics._inputs import check_inputs
 from unseam.metrics._splits import halves
 
 __all__ = ["metrics"]
@@ -115,7 +115,7 @@ def _against_scikit_learn(codes: Tensor, factors: Tensor) -> Iterator[dict[str, 
 def _boosting(codes: Tensor, factors: Tensor) -> tuple[float, float]:
     """Time of scikit-learn's boosting, factors with most values first, and the disentanglement it gives."""
     # The points that ours draws by default, in its order.
-    split = halves(TRAIN, TEST, checked(codes, factors), torch.Generator().manual_seed(0))
+    split = halves(TRAIN, TEST, check_inputs(codes, factors), torch.Generator().manual_seed(0))
     index = torch.cat([split.train, split.test])
     points, values = codes[index].cpu().numpy(), factors[index].cpu().numpy()
     order = np.argsort(SIZES)[::-1]

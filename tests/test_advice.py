@@ -24,8 +24,8 @@ def test_thresholds_are_eigenvalues_over_the_variance():
     expected = np.linalg.eigvalsh(np.cov(x.numpy().T, bias=True))[::-1] / 0.5
     assert found.likelihood == "gaussian"
     assert found.thresholds.numpy() == pytest.approx(expected, rel=1e-9)
-    assert found.alive(float(expected[0]) * 1.01) == 0
-    assert found.alive(float(expected[0]) * 0.99) == 1
+    assert found.active_count(float(expected[0]) * 1.01) == 0
+    assert found.active_count(float(expected[0]) * 0.99) == 1
     assert found.range(2).upper == pytest.approx(expected[1])
 
 
@@ -81,13 +81,13 @@ def test_constant_pixels_are_counted_and_left_out():
 
 def test_summary_says_the_ranges():
     text = Advice("x", "gaussian", 1.0, 10, 0, torch.tensor([4.0, 1.0, 0.5])).summary()
-    assert "At β = 1 one latent lives" in text
-    assert "One latent lives for β from 1 to 4, 2 for β from 0.5 to 1." in text
+    assert "At β = 1 one latent is active" in text
+    assert "One latent is active for β from 1 to 4, 2 for β from 0.5 to 1." in text
 
 
 def test_nothing_varies():
     found = advise(torch.ones(5, 3))
-    assert "every latent is dead at every β" in found.summary()
+    assert "every latent collapses at every β" in found.summary()
     assert found.rows() == []
     with pytest.raises(ValueError, match="nothing varies in data"):
         advice_figure(found)
@@ -97,7 +97,7 @@ def test_rows_and_json_agree():
     found = advise(normal())
     record = json.loads(json.dumps(found.to_dict()))
     assert record["thresholds"] == pytest.approx(found.thresholds.tolist())
-    assert [row["latents alive"] for row in record["ranges"]] == [1, 2, 3]
+    assert [row["active latents"] for row in record["ranges"]] == [1, 2, 3]
     assert record["ranges"][0]["below β"] == pytest.approx(float(found.thresholds[0]))
 
 
@@ -107,7 +107,7 @@ def test_figure_shows_the_staircase():
     assert left.lines[0].get_ydata() == pytest.approx(found.thresholds.numpy())
     beta, count = right.lines[0].get_data()
     assert count[0] == 3 and count[-1] == 0
-    assert list(count) == [found.alive(float(value)) for value in beta]
+    assert list(count) == [found.active_count(float(value)) for value in beta]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which latents a β-VAE keeps alive at which β, said of data before any training."""
+"""How many latents of a β-VAE are active at which β, predicted from data before any training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from unseam.data import World, load, names
 from unseam.drawing import COLOURS, panels
 from unseam.targets import check_rows, read_array, spread
-from unseam.theory import BetaRange, Moments, alive, beta_range, data_moments, data_thresholds
+from unseam.theory import BetaRange, Moments, active_count, beta_range, data_moments, data_thresholds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,16 +28,16 @@ _AT_ONCE = 2**24
 
 @dataclass(frozen=True)
 class Advice:
-    """Collapse thresholds of a data set under a likelihood, and what they say.
+    """Collapse thresholds of a data set under a likelihood, and what they predict.
 
     >>> found = Advice("x.npy", "gaussian", 1.0, 100, 0, torch.tensor([4.0, 1.0, 0.5]))
     >>> found.range(1)
     BetaRange(lower=1.0, upper=4.0)
     >>> print(found.summary())
     x.npy: 100 points, 3 values each, gaussian likelihood (variance 1).
-    At β = 1 one latent lives; with β below 0.5 all 3 directions would.
-    One latent lives for β from 1 to 4, 2 for β from 0.5 to 1.
-    Exact for linear decoders; others may follow several directions with one latent and keep fewer at small β.
+    At β = 1 one latent is active; with β below 0.5 all 3 directions would be.
+    One latent is active for β from 1 to 4, 2 for β from 0.5 to 1.
+    Exact for linear decoders; others may follow several directions with one latent and use fewer at small β.
     """
 
     name: str
@@ -46,22 +46,22 @@ class Advice:
     points: int
     constant: int
     thresholds: Tensor
-    """The β at which each latent dies (data,), descending."""
+    """The β at which each latent collapses (data,), descending."""
 
-    def alive(self, beta: float) -> int:
-        """How many latents live at a β."""
-        return int(alive(self.thresholds, beta))
+    def active_count(self, beta: float) -> int:
+        """How many latents are active at a β."""
+        return int(active_count(self.thresholds, beta))
 
     def range(self, latents: int) -> BetaRange:
-        """The interval of β that keeps so many latents alive."""
+        """The interval of β at which so many latents are active."""
         return beta_range(self.thresholds, latents)
 
     def rows(self, most: int = 12) -> list[dict[str, Any]]:
-        """One row a number of latents: from which to which β exactly so many live."""
-        live = min(most, int((self.thresholds > 0).sum()))
+        """One row per number of latents: from which to which β exactly so many are active."""
+        largest = min(most, int((self.thresholds > 0).sum()))
         return [
-            {"latents alive": count, "from β": self.range(count).lower, "below β": self.range(count).upper}
-            for count in range(1, live + 1)
+            {"active latents": count, "from β": self.range(count).lower, "below β": self.range(count).upper}
+            for count in range(1, largest + 1)
         ]
 
     def summary(self) -> str:
@@ -74,13 +74,13 @@ class Advice:
         ]
         positive = self.thresholds[self.thresholds > 0]
         if not len(positive):
-            return "\n".join([*lines, "Nothing varies in it: every latent is dead at every β."])
+            return "\n".join([*lines, "Nothing varies in it: every latent collapses at every β."])
         lines.append(
-            f"At β = 1 {_latents(self.alive(1.0))}; with β below {float(positive[-1]):.3g} all {len(positive)} "
-            "directions would."
+            f"At β = 1 {_latents(self.active_count(1.0))}; with β below {float(positive[-1]):.3g} all "
+            f"{len(positive)} directions would be."
         )
         shown = [
-            f"{'One latent lives' if count == 1 else count} for β from {low:.3g} to {high:.3g}"
+            f"{'One latent is active' if count == 1 else count} for β from {low:.3g} to {high:.3g}"
             for count in (1, 2, 5, 10)
             if count <= len(positive)
             for low, high in [self.range(count)]
@@ -88,7 +88,7 @@ class Advice:
         lines.append(", ".join(shown) + ".")
         linear = "Exact for linear decoders" if self.likelihood == "gaussian" else "A guide for linear logits"
         lines.append(
-            f"{linear}; others may follow several directions with one latent and keep fewer at small β."
+            f"{linear}; others may follow several directions with one latent and use fewer at small β."
         )
         return "\n".join(lines)
 
@@ -113,7 +113,7 @@ def advise(
     points: int = 50_000,
     seed: int = 0,
 ) -> Advice:
-    """Say of data which latents live at which β (see :func:`unseam.theory.collapse_thresholds`).
+    """Predict from data how many latents are active at which β (see :func:`unseam.theory.collapse_thresholds`).
 
     Args:
         target: a file (``.npy``, ``.npz``, ``.safetensors``), the name of a world, a world, or an array.
@@ -123,21 +123,21 @@ def advise(
         seed: of the choice of points.
 
     Returns:
-        The thresholds and what they say.
+        The thresholds and what they predict.
 
-    >>> advise(torch.tensor([[2.0, 0.0], [-2.0, 0.0]])).alive(1.0)
+    >>> advise(torch.tensor([[2.0, 0.0], [-2.0, 0.0]])).active_count(1.0)
     1
     """
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
     name, batches = _batches(target, points, seed)
-    lowest, highest, kept = np.inf, -np.inf, []
+    lowest, highest, sizes = np.inf, -np.inf, []
 
     def seen() -> Iterator[Tensor]:
         nonlocal lowest, highest
         for batch in batches:
             lowest, highest = min(lowest, float(batch.min())), max(highest, float(batch.max()))
-            kept.append(len(batch))
+            sizes.append(len(batch))
             yield batch
 
     moments: Moments = data_moments(seen())
@@ -154,11 +154,11 @@ def advise(
     noise = 1.0 if noise is None else noise
     thresholds = data_thresholds(moments, chosen, noise=noise)  # type: ignore[arg-type]
     constant = int((moments.covariance.diagonal() <= 1e-14).sum())
-    return Advice(name, chosen, noise, sum(kept), constant, thresholds)
+    return Advice(name, chosen, noise, sum(sizes), constant, thresholds)
 
 
 def advice_figure(found: Advice, *, most: int = 100) -> Figure:
-    """The thresholds in descending order, and how many latents live at each β.
+    """The thresholds in descending order, and how many latents are active at each β.
 
     >>> figure = advice_figure(advise(torch.eye(3)))
     >>> figure.axes[0].get_xlabel()
@@ -170,15 +170,17 @@ def advice_figure(found: Advice, *, most: int = 100) -> Figure:
             f"found must have a positive threshold to be drawn, but nothing varies in {found.name}"
         )
     figure, (left, right) = panels(
-        ["β at which each latent dies", "latents alive at β"], width=3.4, height=2.6
+        ["β at which each latent collapses", "active latents at β"], width=3.4, height=2.6
     )
     left.plot(range(1, len(values) + 1), values, ".-", color=COLOURS[0], markersize=4, linewidth=0.8)
     left.set(xlabel="latent", ylabel="threshold of β", yscale="log")
     grid = np.geomspace(values[-1] / 2, values[0] * 2, 400)
-    right.step(grid, alive(found.thresholds, torch.from_numpy(grid)).numpy(), where="post", color=COLOURS[0])
+    right.step(
+        grid, active_count(found.thresholds, torch.from_numpy(grid)).numpy(), where="post", color=COLOURS[0]
+    )
     right.axvline(1.0, color="grey", linewidth=0.8, linestyle="--")
     right.set(
-        xlabel="β", ylabel="latents alive", xscale="log", ylim=(-0.02 * len(values), 1.05 * len(values))
+        xlabel="β", ylabel="active latents", xscale="log", ylim=(-0.02 * len(values), 1.05 * len(values))
     )
     for axes in (left, right):
         axes.xaxis.label.set_fontsize(8)
@@ -218,4 +220,4 @@ def _images(world: World, points: int, seed: int) -> Iterator[Tensor]:
 
 
 def _latents(count: int) -> str:
-    return "no latent lives" if count == 0 else "one latent lives" if count == 1 else f"{count} latents live"
+    return {0: "no latent is active", 1: "one latent is active"}.get(count, f"{count} latents are active")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
-from unseam.geometry import active_latents, delta_kl, polarisation
+from unseam.geometry import active_latents, delta_kl, gaussian_kl, polarisation
 
 F64 = torch.float64
 
@@ -192,13 +192,21 @@ INDEFINITE = torch.tensor([[[1.0, 2.0], [2.0, 1.0]]])
         ),
         (torch.zeros(0, 3), torch.ones(0, 3), r"mean must have shape \(batch, latent\), neither zero, got"),
         (torch.zeros(2, 3).int(), torch.ones(2, 3), "mean must be floating, got torch.int32"),
-        (torch.full((2, 3), math.nan), torch.ones(2, 3), "mean must be finite, got NaN or infinite values"),
+        (
+            torch.full((2, 3), math.nan),
+            torch.ones(2, 3),
+            "mean must be finite, got 6 entries that are NaN or infinite",
+        ),
         (
             torch.zeros(2, 3),
             torch.ones(2, 2),
             r"variance must have shape \(batch, latent\) or .* got shape \(2, 2\)",
         ),
-        (torch.zeros(2, 3), torch.full((2, 3), math.inf), "variance must be finite, got NaN"),
+        (
+            torch.zeros(2, 3),
+            torch.full((2, 3), math.inf),
+            "variance must be finite, got 6 entries that are NaN or infinite",
+        ),
         (torch.zeros(2, 3), torch.zeros(2, 3), "variance must be positive, got 0: a point has no posterior"),
         (torch.zeros(2, 3), torch.ones(2, 3).double(), "variance must have the type and device of mean"),
         (torch.zeros(1, 2), INDEFINITE, "variance must hold positive definite covariances, got 1 of 1"),
@@ -231,3 +239,8 @@ def test_bad_options_are_refused(mean, variance):
         ValueError, match=r"active must be a mask of 3 booleans, got torch.int64 of shape \(2,\)"
     ):
         delta_kl(mean, variance, torch.tensor([0, 2]))
+
+
+def test_kl_of_each_latent_against_torch(mean, variance):
+    expected = kl_divergence(Normal(mean, variance.sqrt()), Normal(0.0, 1.0))
+    torch.testing.assert_close(gaussian_kl(mean, variance), expected)

@@ -234,7 +234,7 @@ def test_dropped_share_of_zero_and_of_cancelling_terms():
         ({"z": torch.full((2, 3), math.nan)}, "z must be finite"),
         ({"x": torch.zeros(3, 8)}, r"x must hold data for 2 points, got shape \(3, 8\)"),
         ({"x": torch.zeros(2, 8).int()}, "x must be floating, got torch.int32"),
-        ({"x": torch.full((2, 8), math.inf)}, "x must be finite, got NaN or infinite values"),
+        ({"x": torch.full((2, 8), math.inf)}, "x must be finite, got 16 entries that are NaN or infinite"),
         ({"chunk_size": 0}, "chunk_size must be at least 1 or None, got 0"),
         ({"decoder": lambda z: z.sum()}, r"decoder must map \(batch, latent\) to \(batch, \*data\), got"),
         (

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from unseam.geometry import column_cosine, hadamard_gap
+from unseam.geometry import column_cosine, cosine_matrix, hadamard_gap
 
 MEASURES = pytest.mark.parametrize("measure", [hadamard_gap, column_cosine])
 
@@ -131,3 +131,20 @@ def test_bad_metrics_are_refused(measure, no_pullback):
     metric, message = no_pullback
     with pytest.raises(ValueError, match=message):
         measure(metric)
+
+
+def test_cosine_matrix_against_torch_and_the_mean(columns):
+    found = cosine_matrix(gram(columns))
+    each = torch.nn.functional.cosine_similarity(columns[..., :, None], columns[..., None, :], dim=-3)
+    torch.testing.assert_close(found, each.abs())
+    latent = found.shape[-1]
+    mean = (found.sum((-2, -1)) - latent) / (latent * (latent - 1))
+    torch.testing.assert_close(mean, column_cosine(gram(columns)))
+
+
+def test_cosines_of_a_collapsed_column_are_zero(columns):
+    columns[..., 1] = 0
+    found = cosine_matrix(gram(columns))
+    assert (found[..., 1, :] == 0).all()
+    assert (found[..., :, 1] == 0).all()
+    assert (found[..., 0, 0] == 1).all()

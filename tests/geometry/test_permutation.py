@@ -12,10 +12,10 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import Bounds, LinearConstraint, linear_sum_assignment, milp
 
 from unseam.geometry import signed_permutation
-from unseam.geometry.permutation import _by_augmenting_paths, _by_subsets
+from unseam.geometry.permutation import _by_scipy, _by_subsets
 
 F64 = {"dtype": torch.float64}
-SOLVERS = pytest.mark.parametrize("solve", [_by_subsets, _by_augmenting_paths])
+SOLVERS = pytest.mark.parametrize("solve", [_by_subsets, _by_scipy])
 
 
 def orthogonal(points, latent, generator):

@@ -173,7 +173,7 @@ def test_numpy(metric, variance):
         (
             torch.ones(2, 3),
             torch.full((2, 3, 3), math.nan),
-            "pullback must be finite, got NaN or infinite values",
+            "pullback must be finite, got 18 entries that are NaN or infinite",
         ),
         (torch.ones(2, 2), torch.ones(2, 3, 3), r"variance must have shape .* got shape \(2, 2\)"),
         (-torch.ones(2, 3), torch.ones(2, 3, 3), "variance must be positive, got -1"),

@@ -296,7 +296,7 @@ def test_types_numpy_and_gradients(convolution):
         ({"z": torch.zeros(0, 3)}, r"z must have shape \(batch, \*latent\), none zero, got shape \(0, 3\)"),
         ({"z": torch.zeros(2, 1)}, "z must hold at least 2 latents to form a pair, got 1"),
         ({"z": torch.zeros(2, 3).int()}, "z must be floating, got torch.int32"),
-        ({"z": torch.full((2, 3), math.nan)}, "z must be finite, got NaN or infinite values"),
+        ({"z": torch.full((2, 3), math.nan)}, "z must be finite, got 6 entries that are NaN or infinite"),
         ({"latents": 1}, "latents must be at least 2, got 1"),
         (
             {"active": torch.tensor([True, False, False])},

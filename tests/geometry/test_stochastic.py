@@ -192,7 +192,10 @@ def test_gap_shrinks_with_the_posterior_by_the_residual(curved, x, mean, varianc
             r"noise must have shape \(sample, batch, latent\) with at least 2 samples",
         ),
         ({"noise": torch.zeros(1, 2, 3)}, r"noise must .* got shape \(1, 2, 3\)"),
-        ({"noise": torch.full((2, 2, 3), math.nan)}, "noise must be finite, got NaN or infinite values"),
+        (
+            {"noise": torch.full((2, 2, 3), math.nan)},
+            "noise must be finite, got 12 entries that are NaN or infinite",
+        ),
         ({"x": torch.zeros(3, 3)}, r"x must hold data for 2 points, got shape \(3, 3\)"),
         ({"decoder": lambda z: torch.where(z.abs() > 1, torch.inf, z)}, "decoder must give finite outputs"),
     ],

@@ -7,8 +7,8 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from unseam.metrics._inputs import checked
-from unseam.metrics._votes import drawn_votes
+from unseam.metrics._inputs import check_inputs
+from unseam.metrics._votes import draw_votes
 from unseam.metrics.beta_vae_score import BetaVaeSettings, _differences, beta_vae_score
 
 F64 = {"dtype": torch.float64}
@@ -54,9 +54,9 @@ def test_against_the_definition(codes, factors, rows):
 def test_scikit_learn_s_own_tolerance_moves_few_answers(codes, factors, kept):
     """Documented: two in a thousand where factors are hard to tell apart; here one answer of 600 is more than that."""
     found = beta_vae_score(0.3 * codes, factors[:, :kept], preset=SMALL)
-    given = checked(0.3 * codes, factors[:, :kept])
+    given = check_inputs(0.3 * codes, factors[:, :kept])
     source = torch.Generator().manual_seed(0)
-    votes = drawn_votes(given, 600, 16, 16, 20, source)
+    votes = draw_votes(given, 600, 16, 16, 20, source)
     features = _differences(given.codes, votes, torch.zeros(60, dtype=torch.int64))[0, :, 0].numpy()
     model = LogisticRegression().fit(features[:400], votes.factor[:400])
     told = model.predict(features) == votes.factor.numpy()
@@ -65,8 +65,8 @@ def test_scikit_learn_s_own_tolerance_moves_few_answers(codes, factors, kept):
 
 
 def test_differences_without_each_group_by_hand(codes, factors, generator):
-    given, group = checked(codes, factors), torch.arange(60) % 20
-    votes = drawn_votes(given, 30, 16, 16, 20, generator)
+    given, group = check_inputs(codes, factors), torch.arange(60) % 20
+    votes = draw_votes(given, 30, 16, 16, 20, generator)
     found = _differences(given.codes, votes, group)
     assert found.shape == (1, 30, 21, 4)
     for vote in range(30):
@@ -79,8 +79,8 @@ def test_differences_without_each_group_by_hand(codes, factors, generator):
 
 
 def test_a_difference_without_any_pair_left_is_that_of_all(codes, factors, generator):
-    given = checked(codes, factors)
-    votes = drawn_votes(given, 5, 4, 4, 20, generator)
+    given = check_inputs(codes, factors)
+    votes = draw_votes(given, 5, 4, 4, 20, generator)
     found = _differences(given.codes, votes, torch.zeros(60, dtype=torch.int64))
     assert torch.equal(found[:, :, 1:], found[:, :, :1].expand(-1, -1, 20, -1))
 

@@ -5,9 +5,7 @@ import pytest
 import torch
 from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
 
-from unseam.metrics._boosting import boost, decreases
-from unseam.metrics._growing import _starts, sort
-from unseam.metrics._trees import grow
+from unseam.metrics._boosting import _decreases, _sort, _starts, boost_binned, boost_exact
 
 F64 = {"dtype": torch.float64}
 TRAIN = 800
@@ -37,7 +35,7 @@ def reference(kind, codes, target, **options):
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_same_trees_as_scikit_learn_where_bins_lose_nothing(codes, factors, groups, depth):
-    found = boost(codes[None], factors.double(), [True] * 3, groups, bins=6, rounds=20, depth=depth)
+    found = boost_binned(codes[None], factors.double(), [True] * 3, groups, bins=6, rounds=20, depth=depth)
     for factor in range(3):
         model = reference(
             GradientBoostingClassifier, codes, factors[:, factor], n_estimators=20, max_depth=depth
@@ -48,7 +46,7 @@ def test_same_trees_as_scikit_learn_where_bins_lose_nothing(codes, factors, grou
 
 def test_same_regression_as_scikit_learn_where_bins_lose_nothing(codes, factors, groups, generator):
     target = factors.double() + torch.randn(1000, 3, generator=generator, **F64)
-    found = boost(codes[None], 100 * target, [False] * 3, groups, bins=6, rounds=20)
+    found = boost_binned(codes[None], 100 * target, [False] * 3, groups, bins=6, rounds=20)
     for factor in range(3):
         model = reference(GradientBoostingRegressor, codes, 100 * target[:, factor], n_estimators=20)
         np.testing.assert_allclose(found.importance[0, 0, :, factor], model.feature_importances_, rtol=1e-9)
@@ -60,7 +58,7 @@ def test_same_trees_as_scikit_learn_where_all_bins_are_looked_into(factors, grou
     """One split a tree: deeper ones come down to a few points, and splits that are equally good."""
     codes = factors.double() @ torch.randn(3, 4, generator=generator, **F64)
     codes += 0.5 * torch.randn(1000, 4, generator=generator, **F64)
-    found = boost(
+    found = boost_binned(
         codes[None], factors.double(), [True] * 3, groups, bins=bins, candidates=4 * bins, rounds=20, depth=1
     )
     for factor in range(3):
@@ -76,11 +74,11 @@ def test_importances_are_close_where_some_bins_are_looked_into(generator, groups
     codes = torch.cat([factors / 12, torch.zeros(1000, 2)], 1).double()
     codes += 0.3 * torch.randn(1000, 3, generator=generator, **F64)
     arguments = (codes[None], factors.double(), [kind == "classes"], groups)
-    exact = grow(*arguments, rounds=20).importance[0, 0]
-    found = boost(*arguments, bins=16, candidates=12, rounds=20).importance[0, 0]
+    exact = boost_exact(*arguments, rounds=20).importance[0, 0]
+    found = boost_binned(*arguments, bins=16, candidates=12, rounds=20).importance[0, 0]
     assert (found - exact).abs().max() < 0.03
     if kind == "classes":
-        blind = boost(*arguments, bins=16, rounds=20).importance[0, 0]
+        blind = boost_binned(*arguments, bins=16, rounds=20).importance[0, 0]
         assert (blind - exact).abs().max() > 0.06
 
 
@@ -88,8 +86,8 @@ def test_importances_are_close_where_some_bins_are_looked_into(generator, groups
 def test_importances_without_a_group_are_those_of_scikit_learn_trees(codes, factors, groups, kind):
     """Two implementations of the same sums, over the same trees."""
     arguments = (codes[None], factors.double(), [kind == "classes"] * 3, groups)
-    ours = boost(*arguments, bins=6, rounds=5)
-    theirs = grow(*arguments, rounds=5)
+    ours = boost_binned(*arguments, bins=6, rounds=5)
+    theirs = boost_exact(*arguments, rounds=5)
     assert ours.importance.shape == (21, 1, 3, 3)
     torch.testing.assert_close(ours.importance, theirs.importance, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(ours.predicted, theirs.predicted)
@@ -102,10 +100,10 @@ def test_equal_codes_share_the_importance(factors, groups, generator, candidates
     codes = factors[:, 1:2].double() + 0.3 * torch.randn(1000, 1, generator=generator, **F64)
     arguments = (factors[:, 1:2].double(), [True], groups)
     options = {"bins": 16, "candidates": candidates, "rounds": 50}
-    found = boost(codes.expand(1000, 2)[None], *arguments, **options)
+    found = boost_binned(codes.expand(1000, 2)[None], *arguments, **options)
     assert (found.importance[0] > 0.25).all()
     if candidates == 0:
-        assert torch.equal(found.predicted, boost(codes[None], *arguments, **options).predicted)
+        assert torch.equal(found.predicted, boost_binned(codes[None], *arguments, **options).predicted)
 
 
 def test_decreases_by_hand(generator):
@@ -113,7 +111,7 @@ def test_decreases_by_hand(generator):
     residual = torch.randn(60, generator=generator, **F64)
     cell = torch.nn.functional.one_hot(leaf * 3 + group, 12).double()
     sums, counts = (residual @ cell).view(4, 3), cell.sum(0).view(4, 3)
-    root, below = decreases(sums, counts)
+    root, below = _decreases(sums, counts)
 
     def error(chosen):
         return (residual[chosen] - residual[chosen].mean()).square().sum()
@@ -148,31 +146,31 @@ def test_neighbouring_floats_are_told_apart():
     low = torch.tensor(1.0, **F64)
     high = torch.nextafter(low, low + 1)
     values = torch.stack([low, high, low, high + 1])[None, :, None]
-    assert sort(values, 3, 4).ranks.flatten().tolist() == [0, 2, 0, 2]
+    assert _sort(values, 3, 4).ranks.flatten().tolist() == [0, 2, 0, 2]
 
 
 def test_points_to_predict_are_ranked_between_training_values():
     values = torch.tensor([0.0, 4.0, 2.0, 2.0, -9.0, 0.9, 1.1, 2.0, 2.9, 3.1, 9.0])[None, :, None]
-    assert sort(values, 4, 4).ranks.flatten().tolist() == [0, 3, 1, 1, 0, 0, 1, 1, 2, 3, 3]
+    assert _sort(values, 4, 4).ranks.flatten().tolist() == [0, 3, 1, 1, 0, 0, 1, 1, 2, 3, 3]
 
 
 def test_members_are_fitted_on_their_own(codes, factors, groups, monkeypatch):
-    from unseam.metrics import _members
+    from unseam.metrics import _inputs
 
     stack = torch.stack([codes, codes.flip(1), codes**2 - codes])
     arguments = (factors.double(), [True, True, False], groups)
-    monkeypatch.setitem(_members.NUMBERS_AT_ONCE, "cpu", 2**40)
-    together = boost(stack, *arguments, bins=6, rounds=4)
-    monkeypatch.setitem(_members.NUMBERS_AT_ONCE, "cpu", 1)
-    alone = boost(stack, *arguments, bins=6, rounds=4)
+    monkeypatch.setitem(_inputs.NUMBERS_AT_ONCE, "cpu", 2**40)
+    together = boost_binned(stack, *arguments, bins=6, rounds=4)
+    monkeypatch.setitem(_inputs.NUMBERS_AT_ONCE, "cpu", 1)
+    alone = boost_binned(stack, *arguments, bins=6, rounds=4)
     torch.testing.assert_close(together.importance, alone.importance)
     torch.testing.assert_close(together.predicted, alone.predicted)
     torch.testing.assert_close(together.importance[:, 1], together.importance[:, 0].flip(1))
 
 
-@pytest.mark.parametrize("fit", [boost, grow])
+@pytest.mark.parametrize("fit", [boost_binned, boost_exact])
 def test_constant_codes_and_factors(groups, factors, fit):
-    options = {"bins": 6} if fit is boost else {}
+    options = {"bins": 6} if fit is boost_binned else {}
     targets = torch.cat([factors[:, 1:2], torch.full((1000, 1), 4)], 1).double()
     found = fit(torch.ones(1, 1000, 2, **F64), targets, [True, True], groups, rounds=3, **options)
     assert found.importance.abs().sum() == 0
@@ -184,6 +182,6 @@ def test_constant_codes_and_factors(groups, factors, fit):
 
 def test_single_precision_finds_the_same_importances(codes, factors, groups):
     arguments = (factors.double(), [True] * 3, groups)
-    double = boost(codes[None], *arguments, bins=6, rounds=20)
-    single = boost(codes[None].float(), *arguments, bins=6, rounds=20)
+    double = boost_binned(codes[None], *arguments, bins=6, rounds=20)
+    single = boost_binned(codes[None].float(), *arguments, bins=6, rounds=20)
     torch.testing.assert_close(single.importance[0], double.importance[0], rtol=1e-3, atol=1e-3)

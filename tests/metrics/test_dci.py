@@ -207,8 +207,8 @@ def test_scores_of_single_precision_are_double(codes, factors, settings):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"precision": "float16"}, "precision must be float32 or float64, got 'float16'"),
-        ({"splits": "fuzzy"}, "splits must be exact or binned, got 'fuzzy'"),
+        ({"precision": "float16"}, "precision must be 'float32' or 'float64', got 'float16'"),
+        ({"splits": "fuzzy"}, "splits must be 'exact' or 'binned', got 'fuzzy'"),
         ({"bins": 1}, "bins must be at least 2, got 1"),
         ({"candidates": -1}, "candidates must not be negative, got -1"),
         ({"depth": 8}, "depth must lie between 1 and 7, got 8"),

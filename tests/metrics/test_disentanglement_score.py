@@ -4,8 +4,12 @@ import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, NearestNeighbors
 
-from unseam.metrics._neighbours import most_common, nearest
-from unseam.metrics.disentanglement_score import DisentanglementSettings, disentanglement_score
+from unseam.metrics.disentanglement_score import (
+    DisentanglementSettings,
+    _most_common,
+    _nearest,
+    disentanglement_score,
+)
 
 F64 = {"dtype": torch.float64}
 PRINTED = DisentanglementSettings(form="printed")
@@ -33,7 +37,7 @@ def parts(batch):
 def test_neighbours_against_scikit_learn(generator, count):
     train = torch.randn(2, 3, 30, generator=generator, **F64)
     test = 1.5 * torch.randn(2, 3, 40, generator=generator, **F64)
-    found = nearest(train, test, count)
+    found = _nearest(train, test, count)
     for i in range(2):
         for j in range(3):
             model = NearestNeighbors(n_neighbors=count).fit(train[i, j].numpy()[:, None])
@@ -44,12 +48,12 @@ def test_neighbours_against_scikit_learn(generator, count):
 def test_neighbours_equally_far_away():
     train = torch.tensor([2.0, 0.0, 2.0, 0.0, 2.0])
     # Of 0 and 2 the smaller is nearer to 1, of equal ones the earlier.
-    assert nearest(train, torch.tensor([1.0, 2.0]), 3).tolist() == [[1, 3, 0], [0, 2, 4]]
+    assert _nearest(train, torch.tensor([1.0, 2.0]), 3).tolist() == [[1, 3, 0], [0, 2, 4]]
 
 
 def test_most_common_label():
     labels = torch.tensor([[3, 1, 3, 1, 0], [2, 2, 2, 0, 0], [4, 3, 2, 1, 9]])
-    assert most_common(labels).tolist() == [1, 2, 1]
+    assert _most_common(labels).tolist() == [1, 2, 1]
 
 
 def test_regression_against_scikit_learn(codes, generator):
@@ -110,7 +114,7 @@ def test_three_equal_shapes_score_two_as_printed():
     codes = torch.cat([shapes.double(), torch.zeros(300, 1, **F64)], 1)
     train, test = parts(300)
     counts = shapes[test, 0].bincount(minlength=3).double()
-    guess = most_common(shapes[train[:5], 0])
+    guess = _most_common(shapes[train[:5], 0])
     expected = (60 - counts[guess]) / counts.max()
     torch.testing.assert_close(disentanglement_score(codes, shapes, preset=PRINTED).score, expected)
     assert disentanglement_score(codes, shapes).score == 1
@@ -153,7 +157,7 @@ def test_interval_without_each_group_by_hand(codes, factors):
     train, test = order[:400], order[400:]
     torch.randperm(400, generator=source)
     group = torch.randperm(100, generator=source) % 20
-    guess = given[train, 0][nearest(codes[train].T, codes[test].T, 5)].mean(-1)
+    guess = given[train, 0][_nearest(codes[train].T, codes[test].T, 5)].mean(-1)
     scores = []
     for left in range(20):
         kept = group != left
@@ -212,7 +216,7 @@ def test_scores_of_single_precision_are_double(codes, factors):
         ({"points": 1}, "points must be at least 2, got 1"),
         ({"train_share": 1.0}, "train_share must lie between 0 and 1, got 1.0"),
         ({"neighbours": 0}, "neighbours must be at least 1, got 0"),
-        ({"form": "both"}, "form must be normalised or printed, got 'both'"),
+        ({"form": "both"}, "form must be 'normalised' or 'printed', got 'both'"),
     ],
 )
 def test_bad_settings(change, message):

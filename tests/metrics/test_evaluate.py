@@ -202,7 +202,7 @@ def test_scores_that_have_an_interval_have_a_row(codes, factors):
 
 def test_shapes_that_do_not_fit(codes, factors):
     with pytest.raises(
-        ValueError, match="codes and factors must have one row a point, got 400 codes and 3 factors"
+        ValueError, match="codes and factors must have one row per point, got 400 codes and 3 factors"
     ):
         evaluate(codes, factors[:3])
     with pytest.raises(ValueError, match="codes must be finite, got 2 entries"):

@@ -30,7 +30,7 @@ from unseam.metrics import (
     udr,
     wasserstein_correlation,
 )
-from unseam.metrics._scale import centred, level, scaled
+from unseam.metrics._inputs import centre_distant, scale_by_power, scale_exponent
 
 BINNED = DciSettings(train=200, test=100, rounds=5, splits="binned", precision="float32")
 INVARIANT = {
@@ -152,21 +152,21 @@ def test_trees_read_codes_far_from_zero(codes, factors, preset):
 
 
 def test_ordinary_codes_stay_as_they_are(codes):
-    assert centred(codes) is codes
-    assert scaled(codes, level(codes)) is codes
+    assert centre_distant(codes) is codes
+    assert scale_by_power(codes, scale_exponent(codes)) is codes
     assert torch.equal(
-        centred(codes * torch.tensor([1.0, 30.0, 0.1]) + 1), codes * torch.tensor([1.0, 30.0, 0.1]) + 1
+        centre_distant(codes * torch.tensor([1.0, 30.0, 0.1]) + 1), codes * torch.tensor([1.0, 30.0, 0.1]) + 1
     )
 
 
 @pytest.mark.parametrize("exponent", [-1074, -1022, -600, -41, -40, 0, 40, 41, 600, 1023])
 def test_powers_of_two_are_exact(exponent):
     value = torch.tensor([[math.ldexp(1.0, exponent)], [0.0]], dtype=torch.float64)
-    found = level(value)
+    found = scale_exponent(value)
     shift = int(found)
     assert shift == min(max(min(exponent + 1, 40), -40) - exponent - 1, 1000)
-    assert scaled(value, found)[0].item() == math.ldexp(1.0, exponent + shift)
-    assert int(level(value, small=False)) == min(shift, 0)
+    assert scale_by_power(value, found)[0].item() == math.ldexp(1.0, exponent + shift)
+    assert int(scale_exponent(value, small=False)) == min(shift, 0)
 
 
 @pytest.mark.parametrize("points", [2, 3, 5, 19])

@@ -60,11 +60,11 @@ def test_against_the_definition(codes, factors, rows):
 
 def test_batches_share_the_value_and_are_uniform(factors):
     """A code that names the row: each vote's batch has one value, and each of its rows equally often."""
-    from unseam.metrics._inputs import checked
-    from unseam.metrics._sharing import partners, shared
+    from unseam.metrics._inputs import check_inputs
+    from unseam.metrics._votes import partners, rows_by_value
 
     source = torch.Generator().manual_seed(0)
-    table = shared(checked(torch.zeros(60, 1), factors), 20)
+    table = rows_by_value(check_inputs(torch.zeros(60, 1), factors), 20)
     factor = torch.randint(3, (500, 1), generator=source)
     row = torch.randint(60, (500, 1), generator=source)
     index = partners(table, factor, row, torch.rand(500, 64, generator=source, **F64))
@@ -213,10 +213,10 @@ def test_the_error_is_the_spread_over_independent_points(mixed):
 
 def test_rows_left_out_by_hand(codes, factors):
     """Global variances, and the codes that vary least, from the rows that stay."""
-    from unseam.metrics._inputs import checked
+    from unseam.metrics._inputs import check_inputs
     from unseam.metrics.factor_vae_score import _left_out, _scale, _variance_without
 
-    given = checked(codes, factors)
+    given = check_inputs(codes, factors)
     source = torch.Generator().manual_seed(3)
     group = torch.arange(60) % 20
     index = torch.randint(60, (50, 9), generator=source)

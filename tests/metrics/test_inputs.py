@@ -1,26 +1,28 @@
 """Checks, draws and bins that all metrics share."""
 
 import dataclasses
-from typing import NamedTuple
+import math
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from unseam.metrics import Interval
 from unseam.metrics._inputs import (
-    at_least_one,
-    checked,
-    chosen,
+    check_codes,
+    check_counts,
+    check_inputs,
+    check_settings,
     classes,
     default_generator,
-    distinct,
-    drawn,
+    draw_distinct,
+    draw_points,
     equal_width,
     labels,
-    parts,
-    unstacked,
-    unsupervised,
+    resolve_preset,
+    row_slices,
 )
 
 CPU = torch.device("cpu")
@@ -66,7 +68,7 @@ def test_a_constant_lies_in_one_bin():
 
 def test_classes_are_labels_or_bins(codes):
     table = torch.stack([torch.tensor([5, 5, 9, 7]), torch.tensor([0, 1, 9, 10])], 1)
-    given = checked(codes[:, :4], table, discrete=[True, False])
+    given = check_inputs(codes[:, :4], table, discrete=[True, False])
     assert classes(given, 2).tolist() == [[0, 0], [0, 0], [2, 1], [1, 1]]
 
 
@@ -75,43 +77,43 @@ def test_labels_are_positions_among_the_values():
 
 
 def test_members_get_an_axis(codes, factors):
-    assert checked(codes[0], factors).codes.shape == (1, 50, 2)
-    assert not checked(codes[0], factors).stacked
-    assert checked(codes, factors).stacked
+    assert check_inputs(codes[0], factors).codes.shape == (1, 50, 2)
+    assert not check_inputs(codes[0], factors).stacked
+    assert check_inputs(codes, factors).stacked
 
 
 def test_arrays_and_tables_give_the_same(codes, factors):
     frame = pd.DataFrame({"shape": factors[:, 0].numpy(), "size": factors[:, 1].double().numpy()})
-    found = checked(codes.numpy(), frame)
+    found = check_inputs(codes.numpy(), frame)
     assert found.discrete == (True, False)
     assert torch.equal(found.factors, factors.double())
-    assert checked(codes, factors).discrete == (True, True)
-    assert checked(codes, factors.numpy(), discrete=[False, True]).discrete == (False, True)
+    assert check_inputs(codes, factors).discrete == (True, True)
+    assert check_inputs(codes, factors.numpy(), discrete=[False, True]).discrete == (False, True)
 
 
 def test_factors_are_numbers_once_drawn(codes, factors):
     for points in (None, 10):
-        found = drawn(checked(codes, factors), points, torch.Generator())
+        found = draw_points(check_inputs(codes, factors), points, torch.Generator())
         assert found.factors.dtype == torch.float64
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8", "int32", "int64", "uint64", "bool"])
 def test_whole_numbers_are_codes(factors, kind):
-    expected = checked(factors.double() % 2, factors).codes
+    expected = check_inputs(factors.double() % 2, factors).codes
     for codes in ((factors % 2).numpy().astype(kind), pd.DataFrame((factors % 2).numpy().astype(kind))):
-        found = checked(codes, factors, variance=codes).codes
+        found = check_inputs(codes, factors, variance=codes).codes
         assert found.dtype == torch.float64
         assert torch.equal(found, expected)
     if kind in ("int8", "bool"):
-        assert torch.equal(checked((factors % 2).to(getattr(torch, kind)), factors).codes, expected)
+        assert torch.equal(check_inputs((factors % 2).to(getattr(torch, kind)), factors).codes, expected)
 
 
 def test_half_precision_is_widened(codes, factors):
-    assert checked(codes.half(), factors).codes.dtype == torch.float32
+    assert check_inputs(codes.half(), factors).codes.dtype == torch.float32
 
 
 def test_finite_codes_whose_sum_overflows_pass(factors):
-    assert checked(torch.full((50, 2), 3e38), factors).codes.isfinite().all()
+    assert check_inputs(torch.full((50, 2), 3e38), factors).codes.isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -124,13 +126,13 @@ def test_finite_codes_whose_sum_overflows_pass(factors):
         ({"codes": torch.zeros(50, 0)}, r"codes must have shape .* got shape \(50, 0\)"),
         ({"codes": torch.zeros(0, 2)}, r"codes must have shape .* got no points, in shape \(0, 2\)"),
         ({"codes": torch.zeros(3, 0, 2)}, r"codes must have shape .* got no points, in shape \(3, 0, 2\)"),
-        ({"codes": torch.zeros(49, 2)}, "one row a point, got 49 codes and 50 factors"),
+        ({"codes": torch.zeros(49, 2)}, "one row per point, got 49 codes and 50 factors"),
         ({"codes": torch.zeros(50, 2) * 1j}, "codes must be real, got torch.complex64"),
         ({"codes": torch.full((50, 2), torch.nan)}, "codes must be finite, got 100 entries"),
         ({"factors": torch.zeros(50)}, r"factors must have shape \(batch, factor\), got shape \(50,\)"),
         ({"factors": torch.full((50, 2), torch.inf)}, "factors must be real and finite"),
         ({"factors": torch.zeros(50, 2) * 1j}, "factors must be real and finite"),
-        ({"discrete": [True]}, "discrete must say of each of 2 factors whether it is, got 1 values"),
+        ({"discrete": [True]}, "discrete must have one entry per factor \\(2\\), got 1"),
         (
             {"variance": torch.ones(50, 2)},
             r"variance must have the shape of codes \(3, 50, 2\), got shape \(50, 2\)",
@@ -141,27 +143,27 @@ def test_finite_codes_whose_sum_overflows_pass(factors):
 def test_bad_input_is_named(codes, factors, change, message):
     given = {"codes": codes, "factors": factors} | change
     with pytest.raises(ValueError, match=message):
-        checked(given.pop("codes"), given.pop("factors"), **given)
+        check_inputs(given.pop("codes"), given.pop("factors"), **given)
 
 
 def test_missing_entries_of_a_table_are_named(codes):
     frame = pd.DataFrame({"a": [1.0, None] * 25})
     with pytest.raises(ValueError, match="factors must be real and finite"):
-        checked(codes, frame)
+        check_inputs(codes, frame)
 
 
 def test_unsupervised_has_no_factors(codes):
-    found = drawn(unsupervised(codes[0]), 10, torch.Generator())
+    found = draw_points(check_codes(codes[0]), 10, torch.Generator())
     assert found.codes.shape == (1, 10, 2)
     assert found.factors.shape == (10, 0)
     with pytest.raises(ValueError, match="codes must have shape"):
-        unsupervised(torch.zeros(4))
+        check_codes(torch.zeros(4))
 
 
 def test_members_share_the_points_that_are_drawn(codes, factors, generator):
     row = torch.arange(50.0, dtype=torch.float64)
     stacked = torch.stack([row, -row]).view(2, 50, 1)
-    found = drawn(checked(stacked, factors, variance=stacked.abs()), 7, generator)
+    found = draw_points(check_inputs(stacked, factors, variance=stacked.abs()), 7, generator)
     assert torch.equal(found.codes[0], -found.codes[1])
     assert torch.equal(found.variance[0], found.codes[0])
     assert torch.equal(found.factors, factors[found.codes[0, :, 0].long()].double())
@@ -172,7 +174,7 @@ def test_distinct_points_are_all_equally_likely(batch, count, generator):
     draws = 2_000
     hits = torch.zeros(batch)
     for _ in range(draws):
-        index = distinct(batch, count, generator)
+        index = draw_distinct(batch, count, generator)
         assert len(index.unique()) == len(index) == count
         hits[index] += 1
     share = count / batch
@@ -182,15 +184,15 @@ def test_distinct_points_are_all_equally_likely(batch, count, generator):
 
 
 def test_distinct_points_come_in_random_order(generator):
-    first = torch.stack([distinct(1_000, 50, generator)[0] for _ in range(400)]).double()
+    first = torch.stack([draw_distinct(1_000, 50, generator)[0] for _ in range(400)]).double()
     # Uniform on 0 … 999: mean 499.5 and deviation 288.7.
     assert abs(first.mean() - 499.5) < 4 * 288.7 / 20
 
 
 def test_parts_cover_everything_once():
-    found = torch.cat([torch.arange(10)[part] for part in parts(10, 2**19, CPU)])
+    found = torch.cat([torch.arange(10)[part] for part in row_slices(10, 2**19, CPU)])
     assert found.tolist() == list(range(10))
-    assert len(list(parts(10, 2**30, CPU))) == 10
+    assert len(list(row_slices(10, 2**30, CPU))) == 10
 
 
 def test_a_generator_of_its_own_is_seeded():
@@ -212,32 +214,53 @@ class Some:
 
 def test_presets_are_names_or_settings():
     presets = {"dlib": Some(), "fast": Some(1)}
-    assert chosen("fast", presets) == Some(1)
-    assert chosen(Some(7), presets) == Some(7)
+    assert resolve_preset("fast", presets) == Some(1)
+    assert resolve_preset(Some(7), presets) == Some(7)
     with pytest.raises(ValueError, match="preset must be one of dlib, fast, got 'slow'"):
-        chosen("slow", presets)
+        resolve_preset("slow", presets)
     with pytest.raises(ValueError, match="preset must be a name or Some, got dict"):
-        chosen({}, presets)
+        resolve_preset({}, presets)
 
 
 def test_counts_are_at_least_one():
-    at_least_one(points=None, bins=1)
+    check_counts(points=None, bins=1)
     with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
-        at_least_one(bins=0)
-
-
-class Inner(NamedTuple):
-    error: torch.Tensor
+        check_counts(bins=0)
 
 
 class Outer(NamedTuple):
     score: torch.Tensor
-    inner: Inner
+    interval: Interval
     names: tuple[str, ...]
 
 
-def test_results_lose_the_member_axis_where_codes_had_none():
-    found = Outer(torch.zeros(1), Inner(torch.zeros(1, 2)), ("a",))
-    assert unstacked(found, True) is found
-    alone = unstacked(found, False)
-    assert (alone.score.shape, alone.inner.error.shape, alone.names) == ((), (2,), ("a",))
+def test_results_lose_the_member_axis_where_codes_had_none(codes, factors):
+    found = Outer(torch.zeros(1), Interval(*torch.zeros(3, 1, 2)), ("a",))
+    assert check_inputs(codes, factors).unstack(found) is found
+    alone = check_inputs(codes[0], factors).unstack(found)
+    assert (alone.score.shape, alone.interval.error.shape, alone.names) == ((), (2,), ("a",))
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounded:
+    points: int | None = None
+    bins: int = 5
+    form: Literal["a", "b"] = "a"
+    rate: float = 0.5
+
+    def __post_init__(self):
+        check_settings(self, "rate", bins=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"points": 0}, "points must be at least 1, got 0"),
+        ({"bins": 1}, "bins must be at least 2, got 1"),
+        ({"form": "c"}, "form must be 'a' or 'b', got 'c'"),
+        ({"rate": math.nan}, "rate must be positive, got nan"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Bounded(**settings)

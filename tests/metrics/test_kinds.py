@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unseam.metrics import evaluate
-from unseam.metrics._inputs import checked
+from unseam.metrics._inputs import check_inputs
 from unseam.metrics.evaluate import METRICS
 from unseam.metrics.udr import udr
 
@@ -109,6 +109,6 @@ def test_what_is_not_taken_is_named(metric, change, message):
 
 def test_which_columns_of_a_frame_are_discrete():
     frame = pd.DataFrame({"shape": ["b", "a", "b"], "x": [0.5, 1.0, 2.0], "flag": [True, False, True]})
-    found = checked(torch.zeros(3, 1), frame)
+    found = check_inputs(torch.zeros(3, 1), frame)
     assert found.discrete == (True, False, True)
     assert found.factors.tolist() == [[1, 0.5, 1], [0, 1.0, 0], [1, 2.0, 1]]

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from unseam.metrics import MccSettings, mcc
-from unseam.metrics._moments import ranks
+from unseam.metrics._tables import ranks
 from unseam.metrics.intervals import groups
 
 BOTH = pytest.mark.parametrize("correlation", ["pearson", "spearman"])

@@ -223,7 +223,7 @@ def test_ties_are_counted_whole():
             lambda z, v: neighbour_information(z, v, group=-torch.ones(BATCH).long()),
             "group must be a number from 0",
         ),
-        (lambda z, v: binned_information(z[:, :3], v), "one row a point, got 3 codes and 400 factors"),
+        (lambda z, v: binned_information(z[:, :3], v), "one row per point, got 3 codes and 400 factors"),
     ],
 )
 def test_bad_input_is_named(codes, factors, call, message):

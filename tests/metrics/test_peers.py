@@ -20,7 +20,7 @@ from unseam.metrics import (
     total_correlation,
     wasserstein_correlation,
 )
-from unseam.metrics._inputs import checked
+from unseam.metrics._inputs import check_inputs
 from unseam.metrics._splits import halves
 from unseam.metrics.dci import DciSettings
 from unseam.metrics.factor_vae_score import FactorVaeSettings
@@ -49,7 +49,7 @@ def rows(seed, count, sizes=SIZES):
 
 def arranged(drawn, train, seed, codes, factors):
     """Disent's points in such an order that ours trains on those that it trained on, and ours' split."""
-    split = halves(train, len(drawn) - train, checked(codes[drawn], factors[drawn]), seeded(seed))
+    split = halves(train, len(drawn) - train, check_inputs(codes[drawn], factors[drawn]), seeded(seed))
     order = torch.empty_like(drawn)
     order[split.train], order[split.test] = drawn[:train], drawn[train:]
     return codes[order], factors[order], split

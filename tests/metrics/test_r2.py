@@ -8,7 +8,7 @@ from sklearn.metrics import r2_score
 from sklearn.neighbors import KNeighborsRegressor
 
 from unseam.metrics import R2Settings, r2
-from unseam.metrics._inputs import checked, drawn
+from unseam.metrics._inputs import check_inputs, draw_points
 from unseam.metrics.intervals import groups
 
 BATCH = 600
@@ -31,7 +31,7 @@ def codes(generator, factors):
 def halves(codes, factors):
     """The split that the metric makes: two in three to fit on."""
     source = torch.Generator().manual_seed(0)
-    drawn(checked(codes, factors), 15_000, source)
+    draw_points(check_inputs(codes, factors), 15_000, source)
     order = torch.randperm(BATCH, generator=source)
     return order[:400].numpy(), order[400:].numpy(), groups(200, source)
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 from sklearn.svm import LinearSVC
 
-from unseam.metrics import _svm
-from unseam.metrics.sap import SapSettings, sap
+from unseam.metrics.sap import SapSettings, _fit_lines, _Lines, _predict_lines, sap
 
 F64 = {"dtype": torch.float64}
 
@@ -36,8 +35,8 @@ def test_machines_against_scikit_learn(generator, classes, scale):
         [0.0, 0.3, -1.0]
     )
     values = scale * (values - 0.7)
-    (lines,) = _svm.fit(values, [labels], penalty=0.01)
-    found = _svm.predict(lines, values)
+    (lines,) = _fit_lines(values, [labels], penalty=0.01)
+    found = _predict_lines(lines, values)
     for code in range(3):
         model = reference(values[0, :, code], labels)
         # The solver of scikit-learn ends on a gradient of its own; both objectives are strongly convex.
@@ -54,7 +53,7 @@ def test_machines_against_scikit_learn(generator, classes, scale):
 def test_machines_have_no_gradient_left(generator, scale, shift):
     labels = torch.randint(3, (400,), generator=generator)
     values = scale * (torch.randn(2, 400, 2, generator=generator, **F64) + labels[:, None]) + shift
-    (lines,) = _svm.fit(values, [labels], penalty=0.01)
+    (lines,) = _fit_lines(values, [labels], penalty=0.01)
     point = torch.stack([lines.weight, lines.intercept]).requires_grad_()
     own = torch.nn.functional.one_hot(labels, 3).T.double()
     cost = 0.01 * torch.where(own == 1, 400 / (3 * own.sum(1, keepdim=True)), 1.0)
@@ -66,22 +65,15 @@ def test_machines_have_no_gradient_left(generator, scale, shift):
 
 
 def test_labellings_are_fitted_on_their_own(codes, factors):
-    together = _svm.fit(codes[None], list(factors.T), penalty=0.01)
+    together = _fit_lines(codes[None], list(factors.T), penalty=0.01)
     for labels, lines in zip(factors.T, together, strict=True):
-        (alone,) = _svm.fit(codes[None], [labels], penalty=0.01)
+        (alone,) = _fit_lines(codes[None], [labels], penalty=0.01)
         torch.testing.assert_close(lines, alone, rtol=1e-10, atol=1e-12)
 
 
-def test_highest_line(generator):
-    lines = _svm.Lines(*torch.randn(2, 3, 4, 9, generator=generator, **F64))
-    values = 3 * torch.randn(3, 200, 4, generator=generator, **F64)
-    heights = values.mT[..., None] * lines.weight[:, :, None] + lines.intercept[:, :, None]
-    assert torch.equal(_svm.predict(lines, values), heights.argmax(-1))
-
-
 def test_highest_of_parallel_lines():
-    lines = _svm.Lines(torch.zeros(1, 1, 4, **F64), torch.tensor([[[1.0, 3.0, 3.0, 2.0]]], **F64))
-    assert _svm.predict(lines, torch.tensor([[[-5.0], [5.0]]], **F64)).tolist() == [[[1, 1]]]
+    lines = _Lines(torch.zeros(1, 1, 4, **F64), torch.tensor([[[1.0, 3.0, 3.0, 2.0]]], **F64))
+    assert _predict_lines(lines, torch.tensor([[[-5.0], [5.0]]], **F64)).tolist() == [[[1, 1]]]
 
 
 def test_score_against_scikit_learn(codes, factors):
@@ -214,7 +206,7 @@ def test_scores_of_single_precision_are_double(codes, factors):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"codes": torch.zeros(1, 2)}, "codes and factors must have one row a point"),
+        ({"codes": torch.zeros(1, 2)}, "codes and factors must have one row per point"),
         ({"preset": "quick"}, "preset must be one of dlib, fast, got 'quick'"),
         ({"preset": 3}, "preset must be a name or SapSettings, got int"),
         ({"codes": torch.full((600, 2), torch.nan)}, "codes must be finite"),

@@ -11,8 +11,8 @@ import pytest
 import torch
 from sklearn.ensemble import GradientBoostingClassifier
 
-from unseam.metrics import _trees
-from unseam.metrics._trees import grow
+from unseam.metrics import _boosting
+from unseam.metrics._boosting import boost_exact
 
 F64 = {"dtype": torch.float64}
 TRAIN = 300
@@ -38,7 +38,7 @@ def groups(generator):
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 16])
 def test_any_number_of_threads_grows_scikit_learn_s_trees(codes, targets, groups, workers):
-    found = grow(codes, targets, [True] * 4, groups, rounds=5, workers=workers)
+    found = boost_exact(codes, targets, [True] * 4, groups, rounds=5, workers=workers)
     for member in range(2):
         x = codes[member].numpy()
         for factor in range(3):
@@ -51,14 +51,14 @@ def test_any_number_of_threads_grows_scikit_learn_s_trees(codes, targets, groups
 
 def test_threads_change_nothing(codes, targets, groups):
     arguments = (codes, targets, [True, True, True, False], groups)
-    alone, many = (grow(*arguments, rounds=4, workers=workers) for workers in (1, 4))
+    alone, many = (boost_exact(*arguments, rounds=4, workers=workers) for workers in (1, 4))
     assert torch.equal(alone.importance, many.importance)
     assert torch.equal(alone.predicted, many.predicted)
 
 
 def test_one_processor_needs_no_threads(codes, targets, groups, monkeypatch):
-    monkeypatch.setattr(_trees, "ThreadPoolExecutor", None)
-    assert grow(codes, targets, [True] * 4, groups, rounds=1, workers=1).importance.isfinite().all()
+    monkeypatch.setattr(_boosting, "ThreadPoolExecutor", None)
+    assert boost_exact(codes, targets, [True] * 4, groups, rounds=1, workers=1).importance.isfinite().all()
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_an_interrupt_ends_all_threads_soon(codes, targets, groups, workers, int
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     start = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
-        grow(codes, targets, [True] * 4, groups, rounds=100_000, workers=workers)
+        boost_exact(codes, targets, [True] * 4, groups, rounds=100_000, workers=workers)
     # All rounds would take an hour, one of them takes a few milliseconds.
     assert time.perf_counter() - start < 10
     assert threading.active_count() == before
@@ -86,5 +86,5 @@ def test_a_member_that_fails_stops_the_others(codes, targets, groups):
     before = threading.active_count()
     codes[1] = torch.nan
     with pytest.raises(ValueError, match="NaN"):
-        grow(codes, targets, [True] * 4, groups, rounds=100_000, workers=2)
+        boost_exact(codes, targets, [True] * 4, groups, rounds=100_000, workers=2)
     assert threading.active_count() == before

@@ -7,8 +7,8 @@ from scipy import stats
 from sklearn.linear_model import Lasso
 
 from unseam.metrics import UdrSettings, udr
-from unseam.metrics._lasso import lasso
 from unseam.metrics.intervals import groups
+from unseam.metrics.udr import _lasso
 
 BATCH = 300
 BOTH = pytest.mark.parametrize("similarity", ["lasso", "spearman"])
@@ -153,9 +153,9 @@ def test_lasso_against_scikit_learn(generator, near):
         ]
     )
     gram, cross = x.mT @ x / 80, x.mT @ y / 80
-    found = lasso(gram, cross, alpha=0.1)
+    found = _lasso(gram, cross, alpha=0.1)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-7)
-    again = lasso(gram, cross, alpha=0.1, start=expected + 0.3)
+    again = _lasso(gram, cross, alpha=0.1, start=expected + 0.3)
     torch.testing.assert_close(again, found, rtol=0, atol=1e-8)
 
 
@@ -163,7 +163,7 @@ def test_lasso_against_scikit_learn(generator, near):
 def test_lasso_is_optimal(generator, near):
     """Weights that are not zero leave a gradient of α against their sign, the others no more than α."""
     x, y = similar_features(generator, near)
-    weight = lasso(x.mT @ x / 80, x.mT @ y / 80, alpha=0.1)
+    weight = _lasso(x.mT @ x / 80, x.mT @ y / 80, alpha=0.1)
     rest = x.mT @ (y - x @ weight) / 80
     used = weight != 0
     torch.testing.assert_close(rest[used], 0.1 * weight[used].sign(), rtol=0, atol=1e-9)
@@ -175,8 +175,8 @@ def test_lasso_is_optimal(generator, near):
 def test_lasso_of_equal_features(generator):
     x = torch.randn(1, 60, 2, generator=generator, dtype=torch.float64)[..., [0, 0, 1]]
     y = x[0, :, :1] + x[0, :, 2:]
-    found = lasso(x.mT @ x / 60, x.mT @ y / 60, alpha=0.1)
-    single = lasso(x[..., 1:].mT @ x[..., 1:] / 60, x[..., 1:].mT @ y / 60, alpha=0.1)
+    found = _lasso(x.mT @ x / 60, x.mT @ y / 60, alpha=0.1)
+    single = _lasso(x[..., 1:].mT @ x[..., 1:] / 60, x[..., 1:].mT @ y / 60, alpha=0.1)
     torch.testing.assert_close(found[:, :2].sum(1), single[:, 0], rtol=0, atol=1e-8)
 
 

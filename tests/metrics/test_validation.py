@@ -153,7 +153,7 @@ def test_added_and_left_out_codes():
     perfect = codes_of("perfect", factors)
     assert torch.equal(codes_of("missing", factors), perfect[:, :3])
     assert torch.equal(codes_of("duplicated", factors), perfect[:, [0, 1, 2, 3, 0]])
-    for name, scale in (("with dead codes", 0.01), ("with noise codes", 1.0)):
+    for name, scale in (("with collapsed codes", 0.01), ("with noise codes", 1.0)):
         codes = codes_of(name, factors)
         assert torch.equal(codes[:, :4], perfect)
         assert codes[:, 4:].std().item() == pytest.approx(scale, rel=4 / math.sqrt(2 * 4 * GRID))
@@ -190,7 +190,7 @@ BY_DEFINITION = {
         "rotated 45°": 0,  # a reflection of the grid exchanges the two codes
     },
     "mig_sup": {
-        **dict.fromkeys(("perfect", "permuted", "scaled", "monotone", "with dead codes"), 1),
+        **dict.fromkeys(("perfect", "permuted", "scaled", "monotone", "with collapsed codes"), 1),
         "merged": 2 / 3,  # one of three codes has two factors
         "duplicated": 1,
         "missing": 1,
@@ -203,7 +203,7 @@ BY_DEFINITION = {
     },
     "mcc": {
         **dict.fromkeys(
-            ("perfect", "permuted", "scaled", "duplicated", "with dead codes", "with noise codes"), 1
+            ("perfect", "permuted", "scaled", "duplicated", "with collapsed codes", "with noise codes"), 1
         ),
         "missing": 3 / 4,
         "merged": (4 / math.sqrt(17) + 2) / 4,  # z = 4 v₀ + v₁ goes to v₀, and v₁ has none
@@ -221,7 +221,7 @@ BY_DEFINITION = {
         "merged": 3 / 4,  # half of all importance lies in a code that is half of each of two of four factors
     },
     "factor_vae_score": dict.fromkeys(
-        ("perfect", "permuted", "scaled", "monotone", "steep", "duplicated", "with dead codes"), 1
+        ("perfect", "permuted", "scaled", "monotone", "steep", "duplicated", "with collapsed codes"), 1
     ),
 }
 PRESET = {"dci": "fast", "factor_vae_score": "fast", "beta_vae_score": "fast", "explicitness": "fast"}
@@ -289,7 +289,7 @@ def test_a_copy_of_a_code_is_as_good_as_the_code(cells, metric, world):
 @each_world
 @pytest.mark.parametrize("metric", ["mig_sup", "factor_vae_score"])
 def test_codes_below_the_threshold_do_not_count(cells, metric, world):
-    perfect, dead = (cells(metric, world, encoder).score for encoder in ("perfect", "with dead codes"))
+    perfect, dead = (cells(metric, world, encoder).score for encoder in ("perfect", "with collapsed codes"))
     torch.testing.assert_close(dead, perfect, **EXACT)
 
 

@@ -172,7 +172,7 @@ def test_an_encoder_data_and_factors_give_the_rest():
     assert [made.factor(latent) for latent in range(3)] == ["a", "b", "c"]
     text = said(sections([made]), "Are the latents the factors?")
     assert "latent 0 tells 100% of a" in text
-    assert made.advice.alive(1.0) == 2
+    assert made.advice.active_count(1.0) == 2
     assert "a linear decoder would find 2 directions of the data" in said(sections([made]), "What to change")
 
 

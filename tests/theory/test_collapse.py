@@ -8,7 +8,7 @@ import torch
 
 from unseam.theory import (
     Moments,
-    alive,
+    active_count,
     beta_range,
     collapse_thresholds,
     data_moments,
@@ -90,7 +90,7 @@ def test_counts_and_ranges_agree(covariance):
     for latents in range(7):
         lower, upper = beta_range(thresholds, latents)
         inside = (lower + min(upper, lower + 1)) / 2
-        assert int(alive(thresholds, inside)) == latents
+        assert int(active_count(thresholds, inside)) == latents
     assert beta_range(thresholds, 0).upper == math.inf
     assert beta_range(thresholds, 6).lower == 0
 
@@ -106,7 +106,7 @@ def test_counts_and_ranges_agree(covariance):
         (lambda: data_moments([]), "batches must hold at least two points, got 0"),
         (
             lambda: data_moments([torch.zeros(2, 3), torch.zeros(2, 4)]),
-            "batches must have 3 values a point, got 4",
+            "batches must have 3 values per point, got 4",
         ),
         (lambda: data_moments([torch.full((2, 1), math.nan)]), "batches must be finite"),
         (lambda: beta_range(torch.ones(2), 3), "latents must be from 0 to 2, got 3"),

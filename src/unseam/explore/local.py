@@ -12,6 +12,7 @@ from unseam.explore.pixels import Pixels, signed_pixels
 from unseam.explore.turning import Turn, rotation, turned_pullback
 from unseam.geometry import (
     column_cosine,
+    cosine_matrix,
     degenerate_points,
     distance_to_orthogonality,
     hadamard_gap,
@@ -95,7 +96,7 @@ def local_view(exhibit: Exhibit, member: int, z: Tensor, turn: Turn | None = Non
         columns=tuple(signed_pixels(column, exhibit.look, scale) for column in columns.mT),
         directions=tuple(signed_pixels(column, exhibit.look, scale) for column in along.mT),
         norms=_floats(pull.diagonal().clamp(min=0).sqrt()),
-        cosines=tuple(_floats(row) for row in _cosines(pull)),
+        cosines=tuple(_floats(row) for row in cosine_matrix(pull).clamp(max=1.0)),
         singular_values=_floats(basis.singular_values),
         right_vectors=tuple(_floats(row) for row in basis.right_vectors),
         dto=float(distance_to_orthogonality(basis.right_vectors)),
@@ -104,12 +105,6 @@ def local_view(exhibit: Exhibit, member: int, z: Tensor, turn: Turn | None = Non
         gap=float(hadamard_gap(pull)),
         degenerate=bool(degenerate_points(basis.singular_values)),
     )
-
-
-def _cosines(pull: Tensor) -> Tensor:
-    norms = pull.diagonal().clamp(min=0).sqrt()
-    bound = norms[:, None] * norms
-    return torch.where(bound > 0, pull.abs() / torch.where(bound > 0, bound, 1.0), 0.0).clamp(max=1.0)
 
 
 def _floats(values: Tensor) -> tuple[float, ...]:

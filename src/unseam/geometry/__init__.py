@@ -19,6 +19,7 @@ from unseam.geometry.dto import (
     random_decoder_dto,
     uniform_dto,
 )
+from unseam.geometry.gaussians import gaussian_kl
 from unseam.geometry.hessian import (
     Hessian,
     LogLikelihood,
@@ -31,18 +32,26 @@ from unseam.geometry.hessian import (
 from unseam.geometry.jacobian import FisherWeighted, jacobian, pullback
 from unseam.geometry.local_fit import LocalFit, local_fit
 from unseam.geometry.od_score import OdDistances, od_distances, od_score
-from unseam.geometry.orthogonality import column_cosine, hadamard_gap
+from unseam.geometry.orthogonality import column_cosine, cosine_matrix, hadamard_gap
 from unseam.geometry.permutation import signed_permutation
 from unseam.geometry.precision import PrecisionError, VarianceNormLaw, precision_error, variance_norm_law
 from unseam.geometry.probes import Probes, probe
-from unseam.geometry.stochastic import Gap, Split, elbo_gap, reconstruction_split
-from unseam.geometry.stochastic_loss import StochasticMinimum, stochastic_minimum
+from unseam.geometry.stochastic import (
+    Gap,
+    Split,
+    StochasticMinimum,
+    elbo_gap,
+    reconstruction_split,
+    stochastic_minimum,
+)
 
 __all__ = [
     "LocalGeometry",
     "local_geometry",
     "FisherWeighted",
     "column_cosine",
+    "cosine_matrix",
+    "gaussian_kl",
     "hadamard_gap",
     "jacobian",
     "pullback",

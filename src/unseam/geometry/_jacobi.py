@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch import Tensor
-
-from unseam.geometry._jacobi_cuda import sweep_until_rest
 
 __all__ = ["one_sided", "two_sided"]
 
 # The off-diagonal shrinks quadratically: about log2(latent) + 6 sweeps, of which the hardest matrix needs most.
 _MOST_SWEEPS = 30
+# Threads share no matrix, so small blocks spread few matrices over many multiprocessors.
+_BLOCK = 32
 
 
 def two_sided(gram: Tensor) -> tuple[Tensor, Tensor]:
@@ -24,7 +26,7 @@ def two_sided(gram: Tensor) -> tuple[Tensor, Tensor]:
     """
     latent = gram.shape[-1]
     table = _with_identity(gram)
-    _sweep_until_rest(table, latent, gram=True)
+    _sweep(table, latent, gram=True)
     return table[:latent].diagonal(), table[latent:].permute(2, 0, 1)
 
 
@@ -36,7 +38,7 @@ def one_sided(columns: Tensor) -> tuple[Tensor, Tensor]:
     """
     data = columns.shape[-2]
     table = _with_identity(columns)
-    _sweep_until_rest(table, data, gram=False)
+    _sweep(table, data, gram=False)
     return torch.linalg.vector_norm(table[:data], dim=0).mT, table[data:].permute(2, 0, 1)
 
 
@@ -47,10 +49,10 @@ def _with_identity(matrix: Tensor) -> Tensor:
     return torch.cat([matrix, identity], dim=1).permute(1, 2, 0).contiguous()
 
 
-def _sweep_until_rest(table: Tensor, data: int, *, gram: bool) -> None:
+def _sweep(table: Tensor, data: int, *, gram: bool) -> None:
     """Rotate every pair of columns in turn, in place, until no pair needs it."""
     tolerance = table.shape[1] * torch.finfo(table.dtype).eps
-    if sweep_until_rest(table, data, tolerance, _MOST_SWEEPS, gram=gram):
+    if _sweep_by_kernel(table, data, tolerance, gram=gram):
         return
     for _ in range(_MOST_SWEEPS):
         moved = torch.zeros((), dtype=torch.bool, device=table.device)
@@ -61,26 +63,120 @@ def _sweep_until_rest(table: Tensor, data: int, *, gram: bool) -> None:
                 left, right = table[:data, p], table[:data, q]
                 first, second = left.square().sum(0), right.square().sum(0)
                 product = (left * right).sum(0)
-            resting = product.square() <= tolerance**2 * (first * second).abs()
-            cos, sin = _rotation(first, second, product, resting)
+            converged = product.square() <= tolerance**2 * (first * second).abs()
+            cos, sin = _rotation(first, second, product, converged)
             _rotate(table[:, p], table[:, q], cos, sin)
             if gram:
                 _rotate(table[p], table[q], cos, sin)
-            moved |= ~resting.all()
+            moved |= ~converged.all()
         if not moved:
             return
 
 
-def _rotation(first: Tensor, second: Tensor, product: Tensor, resting: Tensor) -> tuple[Tensor, Tensor]:
+def _rotation(first: Tensor, second: Tensor, product: Tensor, converged: Tensor) -> tuple[Tensor, Tensor]:
     """Cosine and sine of the smaller angle that diagonalises [[first, product], [product, second]]."""
     cotangent = (second - first) / (2 * product)
     tangent = 1 / (cotangent.abs() + (1 + cotangent.square()).sqrt())
-    tangent = torch.where(resting, 0.0, torch.where(cotangent < 0, -tangent, tangent))
+    tangent = torch.where(converged, 0.0, torch.where(cotangent < 0, -tangent, tangent))
     cos = (1 + tangent.square()).rsqrt()
     return cos, tangent * cos
 
 
 def _rotate(left: Tensor, right: Tensor, cos: Tensor, sin: Tensor) -> None:
-    turned = cos * left - sin * right
+    rotated = cos * left - sin * right
     right.mul_(cos).add_(sin * left)
-    left.copy_(turned)
+    left.copy_(rotated)
+
+
+def _sweep_by_kernel(table: Tensor, data: int, tolerance: float, *, gram: bool) -> bool:
+    """The same as one CUDA kernel, one thread per matrix; ``False`` where there is no compiler for that.
+
+    Pair by pair, each as several calls of torch, a sweep costs latent² launches whatever the batch; here all
+    sweeps are one launch.
+    """
+    kernel = _compiled()
+    rows, latent, batch = table.shape
+    if kernel is None or not table.is_cuda or batch == 0:
+        return False
+    with torch.cuda.device(table.device):
+        kernel[((batch + _BLOCK - 1) // _BLOCK,)](
+            table, batch, tolerance**2, rows, data, latent, _MOST_SWEEPS, gram, _BLOCK, num_warps=1
+        )
+    return True
+
+
+@cache
+def _compiled() -> Any:
+    """The kernel, or ``None`` without Triton, which torch brings along where it brings CUDA on Linux."""
+    try:
+        import triton
+        import triton.language as tl
+    except ImportError:
+        return None
+
+    return _rotations(triton, tl)
+
+
+def _rotations(triton: Any, tl: Any) -> Any:
+    """The kernel: every thread sweeps over the pairs of columns of its own matrix."""
+
+    @triton.jit(do_not_specialize=["batch"])  # type: ignore[untyped-decorator]
+    def rotations(  # type: ignore[no-untyped-def]
+        table,
+        batch,
+        bound,
+        rows: tl.constexpr,
+        data: tl.constexpr,
+        latent: tl.constexpr,
+        most_sweeps: tl.constexpr,
+        gram: tl.constexpr,
+        block: tl.constexpr,
+    ):
+        problem = tl.program_id(0) * block + tl.arange(0, block)
+        mask = problem < batch
+        here = table + problem
+        across = batch.to(tl.int64)
+        stride = latent * across
+        sweep, moved = 0, 1
+        while (sweep < most_sweeps) & (moved > 0):
+            moved = 0
+            for p in range(latent - 1):
+                for q in range(p + 1, latent):
+                    left, right = here + p * across, here + q * across
+                    if gram:
+                        first = tl.load(left + p * stride, mask, 0.0)
+                        second = tl.load(right + q * stride, mask, 0.0)
+                        product = tl.load(right + p * stride, mask, 0.0)
+                    else:
+                        first = tl.zeros([block], tl.float64)
+                        second = tl.zeros([block], tl.float64)
+                        product = tl.zeros([block], tl.float64)
+                        for row in range(data):
+                            one = tl.load(left + row * stride, mask, 0.0)
+                            other = tl.load(right + row * stride, mask, 0.0)
+                            first += one * one
+                            second += other * other
+                            product += one * other
+                    converged = product * product <= bound * tl.abs(first * second)
+                    cotangent = (second - first) / (2 * tl.where(converged, 1.0, product))
+                    tangent = 1 / (tl.abs(cotangent) + tl.sqrt(1 + cotangent * cotangent))
+                    tangent = tl.where(converged, 0.0, tl.where(cotangent < 0, -tangent, tangent))
+                    cos = 1 / tl.sqrt(1 + tangent * tangent)
+                    sin = tangent * cos
+                    for row in range(rows):
+                        one = tl.load(left + row * stride, mask, 0.0)
+                        other = tl.load(right + row * stride, mask, 0.0)
+                        tl.store(left + row * stride, cos * one - sin * other, mask)
+                        tl.store(right + row * stride, cos * other + sin * one, mask)
+                    if gram:
+                        for column in range(latent):
+                            above = here + p * stride + column * across
+                            below = here + q * stride + column * across
+                            one = tl.load(above, mask, 0.0)
+                            other = tl.load(below, mask, 0.0)
+                            tl.store(above, cos * one - sin * other, mask)
+                            tl.store(below, cos * other + sin * one, mask)
+                    moved = tl.maximum(moved, tl.max((~converged & mask).to(tl.int32), 0))
+            sweep += 1
+
+    return rotations

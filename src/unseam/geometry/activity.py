@@ -8,14 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry.gaussians import Gaussians, gaussians, kl, latent_kl, marginal
+from unseam.geometry.gaussians import Gaussians, gaussian_kl, gaussians, kl, marginal
 
 __all__ = [
     "Activity",
     "DeltaKl",
     "Polarisation",
     "active_latents",
-    "active_mask",
     "delta_kl",
     "polarisation",
 ]
@@ -113,13 +112,13 @@ def active_latents(
         raise ValueError("mean must hold at least 2 points for the criterion 'variance', got 1")
     limit = _THRESHOLDS[criterion] if threshold is None else threshold
     if criterion == "kl":
-        value = latent_kl(posterior).mean(0)
+        value = gaussian_kl(posterior.mean, marginal(posterior.variance)).mean(0)
     elif criterion == "variance":
         value = posterior.mean.var(0, correction=0)
     else:
         value = marginal(posterior.variance).mean(0)
     active = value < limit if criterion == "posterior" else value > limit
-    return Activity(active, value, float(limit), _positions(~active))
+    return Activity(active, value, float(limit), tuple((~active).nonzero().flatten().tolist()))
 
 
 @torch.no_grad()
@@ -156,8 +155,8 @@ def polarisation(
     spread = marginal(posterior.variance)
     dtype = spread.dtype
     active_share = (spread < small).to(dtype).mean(0)
-    at_rest = (posterior.mean.square() < small) & ((spread - 1).abs() < small)
-    passive_share = at_rest.to(dtype).mean(0)
+    at_prior = (posterior.mean.square() < small) & ((spread - 1).abs() < small)
+    passive_share = at_prior.to(dtype).mean(0)
     active, passive = active_share >= share, passive_share >= share
     mixed = ~(active | passive)
     influence = None if pullback is None else _influence(torch.as_tensor(pullback), posterior)
@@ -167,7 +166,7 @@ def polarisation(
         mixed=mixed,
         active_share=active_share,
         passive_share=passive_share,
-        kl=latent_kl(posterior).mean(0),
+        kl=gaussian_kl(posterior.mean, spread).mean(0),
         influence=influence,
         polarised=not bool(mixed.any()),
     )
@@ -190,10 +189,10 @@ def delta_kl(
     Args:
         mean: posterior means μ (batch, latent).
         variance: σ² (batch, latent), or Σ (batch, latent, latent).
-        active: V_a as a mask (latent,) bool. By default it is the partition of least error for variances (batch,
-            latent): to keep a latent misses half its mean variance, to leave it out misses its mean KL, so those are
-            kept for which the former is less; of a full covariance, its marginals decide. A fixed threshold will not
-            do: a latent of 0.02 nats that counts as active misses 0.49.
+        active: V_a as a mask (latent,) bool. By default the partition of least error for variances (batch, latent):
+            counting a latent as active misses half its mean variance, leaving it out misses its mean KL, so those
+            are active for which the former is less; of a full covariance, its marginals decide. A fixed threshold
+            will not do: a latent of 0.02 nats that counts as active misses 0.49.
 
     Returns:
         The error of the sums over points, as in training, and at each point.
@@ -203,28 +202,23 @@ def delta_kl(
     '0.0028'
     """
     posterior = gaussians(mean, variance)
-    kept = _least_missing(posterior) if active is None else active_mask(active, posterior.mean)
-    exact, approximate = kl(posterior), _polarised_kl(posterior, kept)
-    return DeltaKl(_relative(exact.sum(), approximate.sum()), _relative(exact, approximate), kept)
+    if active is None:
+        spread = marginal(posterior.variance)
+        chosen = spread.mean(0) / 2 < gaussian_kl(posterior.mean, spread).mean(0)
+    else:
+        chosen = active_mask(active, posterior.mean)
+    exact, approximate = kl(posterior), _polarised_kl(posterior, chosen)
+    return DeltaKl(_relative(exact.sum(), approximate.sum()), _relative(exact, approximate), chosen)
 
 
 def active_mask(active: Tensor | NDArray[Any], mean: Tensor) -> Tensor:
-    """A mask over latents as a bool tensor (latent,), refused where it does not fit ``mean`` (batch, latent).
-
-    >>> active_mask(torch.tensor([True, False]), torch.zeros(1, 2))
-    tensor([ True, False])
-    """
+    """A mask over latents as a bool tensor (latent,), refused where it does not fit ``mean`` (batch, latent)."""
     mask = torch.as_tensor(active, device=mean.device)
     if mask.shape != mean.shape[1:] or mask.dtype != torch.bool:
         raise ValueError(
             f"active must be a mask of {mean.shape[1]} booleans, got {mask.dtype} of shape {tuple(mask.shape)}"
         )
     return mask
-
-
-def _least_missing(posterior: Gaussians) -> Tensor:
-    """The latents (latent,) whose KL without σ²/2 is nearer to their KL than nothing is."""
-    return marginal(posterior.variance).mean(0) / 2 < latent_kl(posterior).mean(0)
 
 
 def _polarised_kl(posterior: Gaussians, active: Tensor) -> Tensor:
@@ -248,7 +242,3 @@ def _influence(pullback: Tensor, posterior: Gaussians) -> Tensor:
         )
     norms = marginal(pullback).mean(0).clamp(min=0).sqrt()
     return norms / norms.amax().clamp(min=torch.finfo(norms.dtype).tiny)
-
-
-def _positions(mask: Tensor) -> tuple[int, ...]:
-    return tuple(mask.nonzero().flatten().tolist())

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry._inputs import matrices, square
 from unseam.geometry._jacobi import one_sided, two_sided
-from unseam.geometry.jacobian import Decoder, FisherWeighted, jacobian, pullback
+from unseam.geometry.checks import Decoder, check_matrices, check_square
+from unseam.geometry.jacobian import FisherWeighted, jacobian, pullback
 
 __all__ = [
     "LocalGeometry",
@@ -73,7 +73,7 @@ def right_basis(pullback: Tensor | NDArray[Any]) -> RightBasis:
     RightBasis(singular_values=tensor([3., 2.]), right_vectors=tensor([[0., 1.],
             [1., 0.]]))
     """
-    given = square("pullback", pullback)
+    given = check_square("pullback", pullback)
     gram = _symmetric(given).reshape(-1, *given.shape[-2:])
     eigenvalues, vectors = _eigenvectors(gram)
     lowest, highest = eigenvalues.amin(-1), eigenvalues.amax(-1)
@@ -103,7 +103,7 @@ def jacobian_basis(jacobian: Tensor | NDArray[Any]) -> RightBasis:
     >>> jacobian_basis(torch.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 4.0]])).singular_values
     tensor([5., 2.])
     """
-    given = matrices("jacobian", jacobian, "(..., data, latent)")
+    given = check_matrices("jacobian", jacobian, "(..., data, latent)")
     columns = given.reshape(-1, *given.shape[-2:]).double()
     exponent = _even_exponent(columns.abs().amax((-2, -1)))
     triangle = torch.linalg.qr(torch.ldexp(columns, -exponent[:, None, None]), mode="r").R
@@ -163,8 +163,8 @@ def local_geometry(
     points = torch.as_tensor(z).detach()
     with torch.no_grad():
         metric = pullback(decoder, points, likelihood=likelihood, chunk_size=chunk_size)
-        kept = torch.arange(metric.shape[-1], device=metric.device)
-        return LocalGeometry(metric, _recovered(metric, decoder, points, kept, likelihood, chunk_size))
+        used = torch.arange(metric.shape[-1], device=metric.device)
+        return LocalGeometry(metric, _recover_basis(metric, decoder, points, used, likelihood, chunk_size))
 
 
 @torch.no_grad()
@@ -186,11 +186,11 @@ def restricted_basis(
 
     Args:
         pullback: Gram matrices G (batch, latent, latent) of ``decoder`` at ``z`` under ``likelihood``.
-        active: A, a mask (latent,) or the indices of the latents that are kept.
+        active: A, a mask (latent,) or the indices of the latents that are used.
         decoder, z, likelihood, chunk_size: as in :func:`local_basis`.
 
     Returns:
-        The basis: singular values (batch, kept), right vectors (batch, kept, kept).
+        The basis: singular values (batch, used), right vectors (batch, used, used).
 
     >>> z, scale = torch.zeros(1, 3), torch.tensor([2.0, 0.0, 3.0])
     >>> restricted_basis(torch.diag(scale**2)[None], [0, 2], lambda z: z * scale, z).singular_values
@@ -201,8 +201,8 @@ def restricted_basis(
         raise ValueError(
             f"pullback must hold a matrix for each of {len(points)} points, got shape {tuple(pullback.shape)}"
         )
-    kept = torch.as_tensor(active, device=metric.device)
-    return _recovered(metric, decoder, points, kept, likelihood, chunk_size)
+    used = torch.as_tensor(active, device=metric.device)
+    return _recover_basis(metric, decoder, points, used, likelihood, chunk_size)
 
 
 def restrict(pullback: Tensor | NDArray[Any], active: Tensor | NDArray[Any] | list[int]) -> Tensor:
@@ -215,32 +215,32 @@ def restrict(pullback: Tensor | NDArray[Any], active: Tensor | NDArray[Any] | li
 
     Args:
         pullback: Gram matrices G (..., latent, latent).
-        active: A, a mask (latent,) or the indices of the latents that are kept.
+        active: A, a mask (latent,) or the indices of the latents that are used.
 
     Returns:
-        The Gram matrices (..., kept, kept).
+        The Gram matrices (..., used, used).
 
     >>> restrict(torch.tensor([[4.0, 1.0, 0.0], [1.0, 9.0, 0.0], [0.0, 0.0, 0.0]]), [0, 1])
     tensor([[4., 1.],
             [1., 9.]])
     """
-    given = square("pullback", pullback)
+    given = check_square("pullback", pullback)
     latent = given.shape[-1]
-    kept = torch.as_tensor(active, device=given.device)
-    if kept.dtype == torch.bool and kept.shape == (latent,):
-        kept = kept.nonzero().squeeze(1)
-    if kept.numel() == 0:
+    used = torch.as_tensor(active, device=given.device)
+    if used.dtype == torch.bool and used.shape == (latent,):
+        used = used.nonzero().squeeze(1)
+    if used.numel() == 0:
         raise ValueError("active must keep at least one latent, got none")
-    if kept.ndim != 1 or kept.is_floating_point() or kept.dtype == torch.bool:
+    if used.ndim != 1 or used.is_floating_point() or used.dtype == torch.bool:
         raise ValueError(
-            f"active must be a mask of shape ({latent},) or a list of indices, got {kept.dtype} of shape "
-            f"{tuple(kept.shape)}"
+            f"active must be a mask of shape ({latent},) or a list of indices, got {used.dtype} of shape "
+            f"{tuple(used.shape)}"
         )
-    if kept.min() < 0 or kept.max() >= latent or len(kept.unique()) < len(kept):
+    if used.min() < 0 or used.max() >= latent or len(used.unique()) < len(used):
         raise ValueError(
-            f"active must name each latent at most once, from 0 to {latent - 1}, got {kept.tolist()}"
+            f"active must name each latent at most once, from 0 to {latent - 1}, got {used.tolist()}"
         )
-    return given[..., kept[:, None], kept]
+    return given[..., used[:, None], used]
 
 
 def degenerate_points(singular_values: Tensor | NDArray[Any], *, tolerance: float = 0.05) -> Tensor:
@@ -337,20 +337,20 @@ def _even_exponent(size: Tensor) -> Tensor:
     return (exponent - exponent % 2).double()
 
 
-def _recovered(
+def _recover_basis(
     metric: Tensor,
     decoder: Decoder,
     points: Tensor,
-    kept: Tensor,
+    used: Tensor,
     likelihood: FisherWeighted | None,
     chunk_size: int | None,
 ) -> RightBasis:
-    """Basis of the kept columns from their Gram matrices, and from the columns where the square lost it."""
+    """Basis of the used columns from their Gram matrices, and from the columns where the square lost it."""
     basis = right_basis(metric)
     lost = _inflation(metric.double(), basis) > torch.finfo(metric.dtype).eps ** -0.5
     for part in lost.nonzero().squeeze(1).split(chunk_size or _REDONE_AT_ONCE):
         if len(part):
-            redone = jacobian_basis(_weighted_jacobian(decoder, points[part], likelihood)[..., kept])
+            redone = jacobian_basis(_weighted_jacobian(decoder, points[part], likelihood)[..., used])
             basis.singular_values[part] = redone.singular_values
             basis.right_vectors[part] = redone.right_vectors
     return basis
@@ -365,7 +365,7 @@ def _weighted_jacobian(decoder: Decoder, z: Tensor, likelihood: FisherWeighted |
 
 
 def _inflation(metric: Tensor, basis: RightBasis) -> Tensor:
-    r"""Trace of the inverse correlation matrix of the columns: Σ_ij G_ii V_ij² / s_j², dead columns apart."""
+    r"""Trace of the inverse correlation matrix of the columns: Σ_ij G_ii V_ij² / s_j², collapsed columns apart."""
     squares = metric.diagonal(dim1=-2, dim2=-1)
     parts = squares.unsqueeze(-1) * basis.right_vectors.double().square()
     values = basis.singular_values.double().square().unsqueeze(-2)

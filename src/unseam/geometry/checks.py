@@ -14,13 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
     "Glance",
-    "check_apart",
-    "check_chunk_size",
+    "check_pointwise",
     "check_decoder",
-    "check_finite",
-    "check_output",
-    "check_points",
-    "decoded",
     "measuring",
 ]
 
@@ -31,11 +26,7 @@ GLANCE = 4
 
 
 class Glance(NamedTuple):
-    r"""A few points z (point, latent), their outputs (point, \*data), and the widest result on the way there.
-
-    >>> Glance(torch.zeros(1, 2), torch.zeros(1, 3), 3).widest
-    3
-    """
+    r"""A few points z (point, latent), their outputs (point, \*data), and the widest result on the way there."""
 
     z: Tensor
     output: Tensor
@@ -62,9 +53,6 @@ def check_points(z: Tensor | NDArray[Any]) -> Tensor:
     """Latent points as a tensor (batch, latent), floating, with at least one point and one latent.
 
     While measuring (see :func:`measuring`) they must also be finite.
-
-    >>> check_points([[0.0, 1.0]])
-    tensor([[0., 1.]])
     """
     points = torch.as_tensor(z)
     if points.ndim != 2:
@@ -79,27 +67,42 @@ def check_points(z: Tensor | NDArray[Any]) -> Tensor:
 
 
 def check_chunk_size(chunk_size: int | None) -> None:
-    """Refuse a number of points or columns at once that is none.
-
-    >>> check_chunk_size(0)
-    Traceback (most recent call last):
-    ValueError: chunk_size must be at least 1 or None, got 0
-    """
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1 or None, got {chunk_size}")
 
 
 def check_finite(expected: str, *values: Tensor) -> None:
-    """Refuse values (point, ...) that are NaN or infinite, and say at how many points.
-
-    >>> check_finite("z must be finite", torch.tensor([[0.0], [float("nan")]]))
-    Traceback (most recent call last):
-    ValueError: z must be finite, got NaN or infinite values at 1 of 2 points
-    """
+    """Refuse values (point, ...) that are NaN or infinite, and say at how many points."""
     sound = torch.stack([value.isfinite().flatten(1).all(1) for value in values]).all(0)
     bad = len(sound) - int(sound.sum())
     if bad:
         raise ValueError(f"{expected}, got NaN or infinite values at {bad} of {len(sound)} points")
+
+
+def check_values(name: str, value: Tensor, *, finite: bool = True) -> None:
+    """Refuse a tensor that is not floating or, unless ``finite`` is false, holds NaN or infinite entries."""
+    if not value.is_floating_point():
+        raise ValueError(f"{name} must be floating, got {value.dtype}")
+    if finite and (count := int((~value.isfinite()).sum())):
+        raise ValueError(f"{name} must be finite, got {count} entries that are NaN or infinite")
+
+
+def check_matrices(name: str, value: Tensor | NDArray[Any], shape: str) -> Tensor:
+    """A finite floating tensor with at least two axes, detached; ``shape`` says what was expected."""
+    given = torch.as_tensor(value).detach()
+    if given.ndim < 2 or 0 in given.shape[-2:]:
+        raise ValueError(f"{name} must have shape {shape}, got shape {tuple(given.shape)}")
+    check_values(name, given)
+    return given
+
+
+def check_square(name: str, value: Tensor | NDArray[Any], *, finite: bool = True) -> Tensor:
+    """Floating square matrices (..., latent, latent); gradients flow and nothing waits without ``finite``."""
+    given = torch.as_tensor(value)
+    if given.ndim < 2 or given.shape[-1] != given.shape[-2] or given.shape[-1] == 0:
+        raise ValueError(f"{name} must have shape (..., latent, latent), got shape {tuple(given.shape)}")
+    check_values(name, given, finite=finite)
+    return given.detach() if finite else given
 
 
 @torch.no_grad()
@@ -137,7 +140,7 @@ def check_decoder(decoder: Decoder, z: Tensor, *, at_once: int = GLANCE) -> Glan
     return Glance(points, output, observer.widest // len(points))
 
 
-def check_apart(decoder: Decoder, z: Tensor) -> None:
+def check_pointwise(decoder: Decoder, z: Tensor) -> None:
     r"""Refuse a decoder whose outputs at one point depend on other points of the batch.
 
     The derivative in one point must be exactly zero in the output of every other, or columns of the Jacobian
@@ -147,7 +150,7 @@ def check_apart(decoder: Decoder, z: Tensor) -> None:
         decoder: map from (batch, latent) to (batch, \*data).
         z: a few latent points (point, latent).
 
-    >>> check_apart(lambda z: z - z.mean(0), torch.zeros(3, 2))
+    >>> check_pointwise(lambda z: z - z.mean(0), torch.zeros(3, 2))
     Traceback (most recent call last):
     ValueError: decoder must treat each point on its own, but its output at one point changes with another...
     """
@@ -167,12 +170,7 @@ def check_apart(decoder: Decoder, z: Tensor) -> None:
 
 
 def check_output(output: Any, z: Tensor) -> None:
-    r"""Refuse what a decoder returned unless it is floating, (batch, \*data), on the device of ``z``.
-
-    >>> check_output(torch.zeros(5), torch.zeros(5, 2))
-    Traceback (most recent call last):
-    ValueError: decoder must map (batch, latent) to (batch, *data), got (5,) from z of shape (5, 2)
-    """
+    r"""Refuse what a decoder returned unless it is floating, (batch, \*data), on the device of ``z``."""
     if not isinstance(output, Tensor):
         raise ValueError(f"decoder must return a tensor, got {type(output).__name__}")
     if output.ndim < 2 or len(output) != len(z) or output.numel() == 0:
@@ -186,17 +184,8 @@ def check_output(output: Any, z: Tensor) -> None:
         raise ValueError(f"decoder must return values on the device of z, {z.device}, got {output.device}")
 
 
-def decoded(decoder: Decoder, z: Tensor) -> Tensor:
-    r"""Outputs of a decoder (batch, \*data) at samples of the posterior, refused unless they are finite.
-
-    Args:
-        decoder: map from (batch, latent) to (batch, \*data).
-        z: samples (batch, latent).
-
-    >>> decoded(torch.sqrt, torch.tensor([[-1.0]]))
-    Traceback (most recent call last):
-    ValueError: decoder must give finite outputs at the posterior's samples, got NaN or infinite values at 1 of ...
-    """
+def decode_samples(decoder: Decoder, z: Tensor) -> Tensor:
+    r"""Outputs of a decoder (batch, \*data) at samples z (batch, latent) of the posterior, refused unless finite."""
     output = decoder(z)
     check_output(output, z)
     check_finite("decoder must give finite outputs at the posterior's samples", output)

@@ -8,7 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Gaussians", "displacement", "gaussians", "kl", "latent_kl", "marginal", "of_batch", "pairs"]
+from unseam.geometry.checks import check_values
+
+__all__ = ["Gaussians", "displacement", "gaussian_kl", "gaussians", "kl", "marginal", "pairs"]
 
 
 class Gaussians(NamedTuple):
@@ -38,13 +40,13 @@ def gaussians(mean: Tensor | NDArray[Any], variance: Tensor | NDArray[Any]) -> G
     mean, variance = torch.as_tensor(mean), torch.as_tensor(variance)
     if mean.ndim != 2 or mean.numel() == 0:
         raise ValueError(f"mean must have shape (batch, latent), neither zero, got shape {tuple(mean.shape)}")
-    _check_values("mean", mean)
+    check_values("mean", mean)
     if variance.shape not in (mean.shape, (*mean.shape, mean.shape[1])):
         raise ValueError(
             f"variance must have shape (batch, latent) or (batch, latent, latent) beside a mean of shape "
             f"{tuple(mean.shape)}, got shape {tuple(variance.shape)}"
         )
-    _check_values("variance", variance)
+    check_values("variance", variance)
     if (variance.dtype, variance.device) != (mean.dtype, mean.device):
         raise ValueError(
             f"variance must have the type and device of mean, {mean.dtype} on {mean.device}, "
@@ -77,7 +79,7 @@ def pairs(posterior: Gaussians, noise: Tensor | NDArray[Any]) -> Tensor:
             f"noise must have shape (sample, batch, latent) with at least 2 samples beside a mean of shape "
             f"{tuple(posterior.mean.shape)}, got shape {tuple(noise.shape)}"
         )
-    _check_values("noise", noise)
+    check_values("noise", noise)
     return displacement(posterior, noise.to(posterior.mean))
 
 
@@ -90,18 +92,25 @@ def marginal(variance: Tensor) -> Tensor:
     return variance.diagonal(dim1=-2, dim2=-1) if variance.ndim == 3 else variance
 
 
-def latent_kl(posterior: Gaussians) -> Tensor:
-    r"""KL divergence of each latent's own marginal from N(0, 1), in nats: (batch, latent).
+def gaussian_kl(mean: Tensor, variance: Tensor) -> Tensor:
+    r"""KL divergence of N(μ_j, σ_j²) from N(0, 1) for each latent, in nats.
 
     .. math:: \tfrac12 (\mu_j^2 + \sigma_j^2 - \log \sigma_j^2 - 1)
 
-    the terms of rolinek2019 Eq. 4. Of a full covariance these leave out what the correlations cost.
+    the terms of rolinek2019 Eq. 4, whose sum is the KL of a diagonal posterior. Of the marginals of a full
+    covariance they leave out what the correlations cost. Differentiable; nothing is checked.
 
-    >>> latent_kl(gaussians(torch.tensor([[2.0]]), torch.ones(1, 1)))
-    tensor([[2.]])
+    Args:
+        mean: μ (..., latent).
+        variance: σ² (..., latent), positive.
+
+    Returns:
+        (..., latent), one term per latent.
+
+    >>> gaussian_kl(torch.tensor([2.0, 0.0]), torch.ones(2))  # ½ · 2²
+    tensor([2., 0.])
     """
-    variance = marginal(posterior.variance)
-    return (posterior.mean.square() + variance - variance.log() - 1) / 2
+    return (mean.square() + variance - variance.log() - 1) / 2
 
 
 def kl(posterior: Gaussians) -> Tensor:
@@ -116,29 +125,18 @@ def kl(posterior: Gaussians) -> Tensor:
     """
     mean, variance, factor = posterior
     if variance.ndim == 2:
-        return latent_kl(posterior).sum(1)
+        return gaussian_kl(mean, variance).sum(1)
     trace = marginal(variance).sum(1)
     return (mean.square().sum(1) + trace - mean.shape[1]) / 2 - marginal(factor).log().sum(1)
 
 
 def of_batch(name: str, value: Tensor | NDArray[Any], batch: int, *, ndim: int = 2) -> Tensor:
-    """A floating, finite tensor with one entry for each point, or a ValueError that names it.
-
-    >>> of_batch("x", torch.zeros(3, 4), 3).shape
-    torch.Size([3, 4])
-    """
+    """A floating, finite tensor with one entry for each point, or a ValueError that names it."""
     tensor = torch.as_tensor(value)
     if tensor.ndim < ndim or len(tensor) != batch or tensor.numel() == 0:
         raise ValueError(f"{name} must hold data for {batch} points, got shape {tuple(tensor.shape)}")
-    _check_values(name, tensor)
+    check_values(name, tensor)
     return tensor
-
-
-def _check_values(name: str, value: Tensor) -> None:
-    if not value.is_floating_point():
-        raise ValueError(f"{name} must be floating, got {value.dtype}")
-    if not bool(value.isfinite().all()):
-        raise ValueError(f"{name} must be finite, got NaN or infinite values")
 
 
 def _factor(variance: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import grad, jvp, vmap
 
-from unseam.geometry.checks import check_decoder, check_points
+from unseam.geometry.checks import Decoder, check_decoder, check_points, check_square
 from unseam.geometry.gaussians import gaussians, of_batch, pairs
 from unseam.geometry.jacobian import pullback
 from unseam.geometry.memory import points_at_once
@@ -24,8 +23,6 @@ __all__ = [
     "likelihood_hessian",
     "posterior_hessian",
 ]
-
-Decoder = Callable[[Tensor], Tensor]
 
 # Reverse mode keeps what every layer gave, not only the widest: room for about so many.
 _LAYERS = 8
@@ -108,8 +105,10 @@ def likelihood_hessian(
     points = check_points(z)
     data = of_batch("x", x, len(points))
     gauss_newton = -pullback(decoder, points, likelihood=likelihood, chunk_size=chunk_size)
-    size = chunk_size or _points_at_once(decoder, points)
-    chunks = zip(data.split(size), points.split(size), strict=True)
+    if chunk_size is None:
+        widest, latent = check_decoder(decoder, points).widest, points.shape[1]
+        chunk_size = points_at_once(_LAYERS * (latent + 1), widest, points.dtype, points.device)
+    chunks = zip(data.split(chunk_size), points.split(chunk_size), strict=True)
     exact = torch.cat([_second_derivatives(decoder, likelihood, *chunk) for chunk in chunks])
     if not bool(exact.isfinite().all()):
         raise ValueError(
@@ -181,11 +180,7 @@ def diagonal_share(matrix: Tensor | NDArray[Any]) -> Tensor:
     >>> diagonal_share(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor(0.3600)
     """
-    matrix = torch.as_tensor(matrix)
-    if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2] or matrix.shape[-1] == 0:
-        raise ValueError(f"matrix must have shape (..., latent, latent), got shape {tuple(matrix.shape)}")
-    if not matrix.is_floating_point():
-        raise ValueError(f"matrix must be floating, got {matrix.dtype}")
+    matrix = check_square("matrix", matrix, finite=False)
     # Entries are taken relative to the largest, lest their squares leave the range of the type.
     largest = matrix.abs().amax((-2, -1), keepdim=True)
     squares = (matrix / torch.where(largest == 0, 1.0, largest)).square()
@@ -226,8 +221,3 @@ def _second_derivatives(decoder: Decoder, likelihood: LogLikelihood, x: Tensor, 
     except RuntimeError:  # the pullback has warned of a decoder that vmap refuses
         columns = torch.stack([column(tangent) for tangent in basis], dim=-1)
     return (columns + columns.mT) / 2
-
-
-def _points_at_once(decoder: Decoder, z: Tensor) -> int:
-    glance = check_decoder(decoder, z)
-    return points_at_once(_LAYERS * (z.shape[1] + 1), glance.widest, z.dtype, z.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Protocol
@@ -15,13 +15,14 @@ from torch import Tensor
 from torch.func import jvp, vmap
 
 from unseam.geometry.checks import (
+    Decoder,
     Glance,
-    check_apart,
     check_chunk_size,
     check_decoder,
     check_finite,
     check_output,
     check_points,
+    check_pointwise,
     directional,
     measuring,
 )
@@ -29,8 +30,6 @@ from unseam.geometry.memory import points_at_once
 from unseam.geometry.structure import Pushed, push
 
 __all__ = ["FisherWeighted", "jacobian", "pullback"]
-
-Decoder = Callable[[Tensor], Tensor]
 
 # What a QR decomposition costs in matrix products of its size: it hardly parallelises.
 FACTORISATION = {"cpu": 1, "cuda": 100}
@@ -83,8 +82,8 @@ def jacobian(decoder: Decoder, z: Tensor | NDArray[Any], *, chunk_size: int | No
     with _differentiable():
         passes = _Passes(decoder, z, chunk_size)
         parts = []
-        for pushed in passes:
-            parts.append(_rows(pushed))
+        for pushed in passes:  # no comprehension, which is a frame of its own to a warning in some versions of Python
+            parts.append(pushed.tangents.flatten(2).expand(len(pushed), -1, -1))
         rows = torch.cat(parts)
         passes.check(rows, "decoder")
         return rows.mT
@@ -192,7 +191,7 @@ class _Passes:
         with torch.no_grad():
             self.structured = _is_pushed_right(self.decoder, glance.z)
             if not self.structured:
-                check_apart(self.decoder, glance.z)
+                check_pointwise(self.decoder, glance.z)
 
 
 class _LastFactor:
@@ -233,11 +232,6 @@ def _metric(pushed: Pushed, likelihood: FisherWeighted | None, factor: _LastFact
         return (rows @ rows.mT).expand(len(pushed), -1, -1)
     weight = likelihood.fisher_weight(pushed.primal).flatten(1).unsqueeze(1)
     return (weight * rows) @ rows.mT
-
-
-def _rows(pushed: Pushed) -> Tensor:
-    """Jacobian (batch, latent, data) of one chunk."""
-    return pushed.tangents.flatten(2).expand(len(pushed), -1, -1)
 
 
 def _sound(pushed: Pushed) -> Tensor:

@@ -10,12 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry.checks import check_chunk_size, check_decoder, decoded
+from unseam.geometry.checks import Decoder, check_chunk_size, check_decoder, decode_samples
 from unseam.geometry.gaussians import Gaussians, displacement, gaussians
 
 __all__ = ["LocalFit", "local_fit", "local_fits"]
 
-Decoder = Callable[[Tensor], Tensor]
 Form = Literal["linear", "nonlinear"]
 Solver = Literal["descent", "exact"]
 
@@ -142,7 +141,7 @@ def local_fits(
     solver: Solver = "descent",
     chunk_size: int | None = None,
 ) -> Sequence[LocalFit]:
-    """Local decoders (bhowal2024 Eq. 8) after several numbers of steps of one descent, to see whether it has settled.
+    """Local decoders (bhowal2024 Eq. 8) after several numbers of steps of one descent, to see whether it has converged.
 
     Args:
         decoder, mean, variance: as in :func:`local_fit`.
@@ -182,9 +181,9 @@ def local_fits(
 
 def _design(decoder: Decoder, posterior: Gaussians, noise: Tensor) -> _Design:
     """Inputs and targets of the fit; the decoder sees one noise of every point at a time."""
-    centre = decoded(decoder, posterior.mean)
+    centre = decode_samples(decoder, posterior.mean)
     targets = [
-        (decoded(decoder, posterior.mean + shift) - centre).flatten(1)
+        (decode_samples(decoder, posterior.mean + shift) - centre).flatten(1)
         for shift in displacement(posterior, noise)
     ]
     inputs = torch.nn.functional.pad(noise.transpose(0, 1), (0, 1), value=1.0)

@@ -8,7 +8,7 @@ import torch
 
 __all__ = ["free_memory", "points_at_once"]
 
-# Arrays of the widest layer's size that live together: a layer's input, its output, a copy, and their points.
+# Arrays of the widest layer's size held together: a layer's input, its output, a copy, and their points.
 COPIES = 4
 # More at once is no faster: a processor's caches are full, a GPU is busy.
 ENOUGH = {"cpu": 2**26, "cuda": 2**32}
@@ -18,7 +18,7 @@ UNKNOWN = 2**30
 def points_at_once(latent: int, widest: int, dtype: torch.dtype, device: torch.device) -> int:
     r"""Number of points whose tangents are carried through a decoder together.
 
-    A point needs (latent + 1) · widest numbers for each of the few arrays that live together. Half of what is
+    A point needs (latent + 1) · widest numbers for each of the few arrays held together. Half of what is
     free is used at most, and no more than makes the computation fast.
 
     Args:

@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry._inputs import matrices as checked
 from unseam.geometry.basis import jacobian_basis
+from unseam.geometry.checks import check_matrices
 from unseam.geometry.orthogonality import hadamard_gap
 
 __all__ = ["OdDistances", "od_distances", "od_score"]
@@ -62,11 +62,11 @@ def od_score(matrices: Tensor | NDArray[Any], *, form: Literal["paper", "invaria
     tensor([0.0000, 0.2929])
     """
     if form == "invariant":
-        given = checked("matrices", matrices, "(..., data, latent)")
+        given = check_matrices("matrices", matrices, "(..., data, latent)")
         return _saving(given.double()).to(given.dtype)
     if form != "paper":
         raise ValueError(f"form must be 'paper' or 'invariant', got {form!r}")
-    given = checked("matrices", matrices, "(model, point, data, latent)")
+    given = check_matrices("matrices", matrices, "(model, point, data, latent)")
     if given.ndim != 4:
         raise ValueError(
             f"matrices must have shape (model, point, data, latent) for form='paper', got shape {tuple(given.shape)}"
@@ -76,8 +76,9 @@ def od_score(matrices: Tensor | NDArray[Any], *, form: Literal["paper", "invaria
             "matrices must hold at least two models for form='paper', which compares them: got one; "
             "form='invariant' needs no other"
         )
-    parts = [_relative(distance) for distance in od_distances(given)]
-    return torch.stack(parts).mean(0)
+    distances = torch.stack(od_distances(given))
+    largest = distances.amax(1, keepdim=True)
+    return torch.where(largest > 0, distances / largest, 0.0).mean(0)
 
 
 def od_distances(matrices: Tensor | NDArray[Any]) -> OdDistances:
@@ -103,32 +104,26 @@ def od_distances(matrices: Tensor | NDArray[Any]) -> OdDistances:
     >>> od_distances(torch.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
     OdDistances(left=tensor(0.), scale=tensor(0.), right=tensor(0.))
     """
-    given = checked("matrices", matrices, "(..., data, latent)")
+    given = check_matrices("matrices", matrices, "(..., data, latent)")
     columns, latent = given.double(), given.shape[-1]
     lengths, order = torch.linalg.vector_norm(columns, dim=-2).sort(dim=-1, descending=True, stable=True)
     basis = jacobian_basis(columns.gather(-1, order.unsqueeze(-2).expand_as(columns)))
     # ‖V − I‖² with every V_jj made positive; the difference itself, as 2d − 2ΣV_jj would lose a small one.
     signs = torch.where(basis.right_vectors.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).unsqueeze(-2)
     identity = torch.eye(latent, dtype=columns.dtype, device=columns.device)
-    turned = (signs * basis.right_vectors - identity).square().sum((-2, -1))
+    rotated = (signs * basis.right_vectors - identity).square().sum((-2, -1))
     stretched = (basis.singular_values - lengths).square().sum(-1)
     rounding = (max(given.shape[-2:]) * torch.finfo(given.dtype).eps) ** 2
-    turned = torch.where(turned <= rounding * latent, 0.0, turned).to(given.dtype)
+    rotated = torch.where(rotated <= rounding * latent, 0.0, rotated).to(given.dtype)
     stretched = torch.where(stretched <= rounding * lengths.square().sum(-1), 0.0, stretched).to(given.dtype)
-    return OdDistances(turned, stretched, turned.clone())
-
-
-def _relative(distance: Tensor) -> Tensor:
-    """Distances (model, point) over the largest of any model at the point."""
-    largest = distance.amax(0, keepdim=True)
-    return torch.where(largest > 0, distance / largest, 0.0)
+    return OdDistances(rotated, stretched, rotated.clone())
 
 
 def _saving(columns: Tensor) -> Tensor:
     """1 − (det of the columns' correlations)^(1/d) over the d columns that are not zero."""
     peak = columns.abs().amax(-2, keepdim=True)
-    live = peak > 0
-    unit = columns / torch.where(live, peak, 1.0)
-    unit = unit / torch.where(live, torch.linalg.vector_norm(unit, dim=-2, keepdim=True), 1.0)
-    count = live.sum((-2, -1)).clamp(min=1)
+    nonzero = peak > 0
+    unit = columns / torch.where(nonzero, peak, 1.0)
+    unit = unit / torch.where(nonzero, torch.linalg.vector_norm(unit, dim=-2, keepdim=True), 1.0)
+    count = nonzero.sum((-2, -1)).clamp(min=1)
     return -torch.expm1(-2 * hadamard_gap(unit.mT @ unit) / count)

@@ -8,7 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["column_cosine", "hadamard_gap"]
+from unseam.geometry.checks import check_square
+
+__all__ = ["column_cosine", "cosine_matrix", "hadamard_gap"]
 
 
 def hadamard_gap(pullback: Tensor | NDArray[Any]) -> Tensor:
@@ -21,7 +23,7 @@ def hadamard_gap(pullback: Tensor | NDArray[Any]) -> Tensor:
     latents is C_IMA (Gresele et al. 2021; Ghosh et al. 2023 for Jacobians with more rows than columns).
     Unchanged by permutation, sign and scale of the columns.
 
-    A dead column, shorter than the longest by the precision of the type, adds nothing. A column that depends
+    A collapsed column, shorter than the longest by the precision of the type, adds nothing. A column that depends
     on those before it up to rounding would make the gap infinite: its squared sine counts as latent · ε, so
     the gap and its gradient stay finite.
 
@@ -31,8 +33,8 @@ def hadamard_gap(pullback: Tensor | NDArray[Any]) -> Tensor:
     Returns:
         The gap (...) in nats, summed over latents, one for each point.
 
-    >>> hadamard_gap(torch.tensor([[[4.0, 0.0], [0.0, 9.0]]]))
-    tensor([0.])
+    >>> hadamard_gap(torch.tensor([[[4.0, 3.0], [3.0, 9.0]]]))  # -½ log(1 - cos²), cos = ½
+    tensor([0.1438])
     """
     correlation, _ = _correlations(pullback)
     latent = correlation.shape[-1]
@@ -58,7 +60,7 @@ def column_cosine(pullback: Tensor | NDArray[Any]) -> Tensor:
     .. math:: \frac{2}{d(d-1)} \sum_{i<j} \frac{|G_{ij}|}{\sqrt{G_{ii} G_{jj}}}, \qquad G = J^\top W J
 
     the pairwise form of the column orthogonality of rolinek2019 Prop. 1. Unchanged by permutation, sign and
-    scale of the columns. Dead columns (see :func:`hadamard_gap`) form no pair; without a pair the mean is 0.
+    scale of the columns. Collapsed columns (see :func:`hadamard_gap`) form no pair; without a pair the mean is 0.
 
     Args:
         pullback: Gram matrices G of the columns (..., latent, latent), positive semi-definite.
@@ -69,24 +71,41 @@ def column_cosine(pullback: Tensor | NDArray[Any]) -> Tensor:
     >>> column_cosine(torch.tensor([[[4.0, 3.0], [3.0, 9.0]]]))
     tensor([0.5000])
     """
-    correlation, live = _correlations(pullback)
+    correlation, active = _correlations(pullback)
     total = correlation.abs().sum((-2, -1)) - correlation.diagonal(dim1=-2, dim2=-1).sum(-1)
-    count = live.sum(-1)
+    count = active.sum(-1)
     return total / (count * (count - 1)).clamp(min=1)
 
 
+def cosine_matrix(pullback: Tensor | NDArray[Any]) -> Tensor:
+    r"""Absolute cosines between all columns of the Jacobian.
+
+    .. math:: |G_{ij}| / \sqrt{G_{ii} G_{jj}}, \qquad G = J^\top W J
+
+    whose mean off the diagonal is :func:`column_cosine` (rolinek2019 Prop. 1).
+
+    Args:
+        pullback: Gram matrices G of the columns (..., latent, latent), positive semi-definite.
+
+    Returns:
+        (..., latent, latent), in [0, 1] up to rounding: 1 on the diagonal, rows and columns of collapsed latents 0.
+
+    >>> cosine_matrix(torch.tensor([[4.0, -3.0], [-3.0, 9.0]]))
+    tensor([[1.0000, 0.5000],
+            [0.5000, 1.0000]])
+    """
+    correlation, active = _correlations(pullback)
+    return torch.where(active[..., None], correlation.abs(), 0.0)
+
+
 def _correlations(pullback: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
-    """Gram matrix of the columns at unit length, dead ones set apart, and which are live (..., latent)."""
-    gram = torch.as_tensor(pullback)
-    if gram.ndim < 2 or gram.shape[-1] != gram.shape[-2] or gram.shape[-1] == 0:
-        raise ValueError(f"pullback must have shape (..., latent, latent), got shape {tuple(gram.shape)}")
-    if not gram.is_floating_point():
-        raise ValueError(f"pullback must be floating, got {gram.dtype}")
+    """Gram matrix of the columns at unit length, that of collapsed ones the identity, and the others (..., latent)."""
+    gram = check_square("pullback", pullback, finite=False)
     squares = gram.diagonal(dim1=-2, dim2=-1)
-    # Cosines are exact to rounding at any scale, so only what is lost beside the longest column is dead.
-    dead = squares <= torch.finfo(gram.dtype).eps ** 2 * squares.amax(-1, keepdim=True)
-    scale = torch.where(dead, 1.0, squares).rsqrt()
-    apart = dead[..., :, None] | dead[..., None, :]
-    unit = torch.where(apart, 0.0, gram * scale[..., :, None] * scale[..., None, :])
+    # Cosines are exact to rounding at any scale, so only what is lost beside the longest column has collapsed.
+    collapsed = squares <= torch.finfo(gram.dtype).eps ** 2 * squares.amax(-1, keepdim=True)
+    scale = torch.where(collapsed, 1.0, squares).rsqrt()
+    either = collapsed[..., :, None] | collapsed[..., None, :]
+    unit = torch.where(either, 0.0, gram * scale[..., :, None] * scale[..., None, :])
     eye = torch.eye(gram.shape[-1], dtype=torch.bool, device=gram.device)
-    return torch.where(eye, 1.0, unit), ~dead
+    return torch.where(eye, 1.0, unit), ~collapsed

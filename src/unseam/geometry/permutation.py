@@ -7,17 +7,18 @@ from itertools import combinations
 from math import comb
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from unseam.geometry._inputs import square
+from unseam.geometry.checks import check_square
 
 __all__ = ["signed_permutation"]
 
-# Up to here the table over subsets is the fastest of three exact ways measured (table, all permutations as one
-# product, augmenting paths); beyond it grows as 2^latent, the paths as latent^3. A CUDA device is fast at long
-# tables and slow at many short steps.
+# Up to here the table over subsets of columns, for all matrices at once, is faster than SciPy's assignment matrix by
+# matrix; beyond, it grows as 2^latent. A CUDA device is fast at long tables.
 _MOST_LATENTS_BY_SUBSETS = {"cpu": 6, "cuda": 12}
 
 # Numbers of the table over subsets that are held at once: 64 MB on a processor, 512 MB on a CUDA device.
@@ -45,11 +46,11 @@ def signed_permutation(matrix: Tensor | NDArray[Any]) -> Tensor:
     tensor([[ 0., -1.],
             [ 1.,  0.]])
     """
-    given = square("matrix", matrix)
+    given = check_square("matrix", matrix)
     latent = given.shape[-1]
     weight = given.abs().clamp(max=1.0).reshape(-1, latent, latent).double()
     by_subsets = latent <= _MOST_LATENTS_BY_SUBSETS.get(weight.device.type, 6)
-    solve = _by_subsets if by_subsets else _by_augmenting_paths
+    solve = _by_subsets if by_subsets else _by_scipy
     # half of the columns are taken in the widest row of the table, by any of them last
     numbers = comb(latent, latent // 2) * ((latent + 1) // 2) if by_subsets else latent**2
     parts = weight.split(max(1, _AT_ONCE.get(weight.device.type, 2**23) // numbers))
@@ -91,53 +92,7 @@ def _subsets(latent: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     return layers
 
 
-def _by_augmenting_paths(weight: Tensor) -> Tensor:
-    """Column of each row (batch, latent) by shortest augmenting paths (Jonker and Volgenant 1987).
-
-    All problems take each step together; those whose path has ended wait. Column ``latent`` is where the
-    path of the row to be placed begins, and row ``latent`` owns the columns that are still free.
-    """
-    batch, latent, _ = weight.shape
-    problem = torch.arange(batch, device=weight.device)
-    row_price, column_price = weight.new_zeros(2, batch, latent + 1)
-    owner = torch.full((batch, latent + 1), latent, device=weight.device)
-    for row in range(latent):
-        owner[:, latent] = row
-        column, came_from = _shortest_path(weight, problem, owner, row_price, column_price)
-        while (moving := column < latent).any():
-            previous = torch.where(moving, came_from[problem, column], latent)
-            owner[problem, column] = torch.where(moving, owner[problem, previous], owner[problem, column])
-            column = previous
-    columns = torch.empty_like(owner)
-    columns.scatter_(1, owner[:, :latent], torch.arange(latent, device=weight.device).expand(batch, latent))
-    return columns[:, :latent]
-
-
-def _shortest_path(
-    weight: Tensor, problem: Tensor, owner: Tensor, row_price: Tensor, column_price: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Free column at the end of each shortest path, and each column's predecessor; prices change in place."""
-    batch, latent, _ = weight.shape
-    column = torch.full_like(problem, latent)
-    came_from = torch.full((batch, latent + 1), latent, device=weight.device)
-    reach = weight.new_full((batch, latent + 1), torch.inf)
-    visited = torch.zeros(batch, latent + 1, dtype=torch.bool, device=weight.device)
-    visited[:, latent] = True
-    row = owner[problem, column]
-    while (searching := row < latent).any():
-        at = row.clamp(max=latent - 1)
-        reduced = -weight[problem, at] - row_price[problem, at, None] - column_price[:, :latent]
-        reduced = torch.nn.functional.pad(reduced, (0, 1), value=torch.inf)
-        closer = (reduced < reach) & ~visited & searching[:, None]
-        reach = torch.where(closer, reduced, reach)
-        came_from = torch.where(closer, column[:, None], came_from)
-        step, nearest = torch.where(visited, torch.inf, reach).min(1)
-        step = torch.where(searching, step, 0.0)[:, None]
-        paid = torch.where(visited, step, 0.0)
-        row_price.scatter_add_(1, owner, paid)
-        column_price -= paid
-        reach = torch.where(visited, reach, reach - step)
-        column = torch.where(searching, nearest, column)
-        row = owner[problem, column]
-        visited[problem, column] |= row < latent
-    return column, came_from
+def _by_scipy(weight: Tensor) -> Tensor:
+    """Column of each row (batch, latent), one matrix after the other on the host."""
+    found = [linear_sum_assignment(one, maximize=True)[1] for one in weight.cpu().numpy()]
+    return torch.from_numpy(np.array(found, dtype=np.int64)).to(weight.device)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry.activity import active_mask
+from unseam.geometry.checks import check_values
 from unseam.geometry.gaussians import gaussians, marginal
 
 __all__ = ["PrecisionError", "VarianceNormLaw", "precision_error", "variance_norm_law"]
@@ -116,20 +117,20 @@ def variance_norm_law(
     """
     variance, metric = _checked(variance, pullback)
     squares = marginal(metric)
-    kept = squares > 0
+    used = squares > 0
     if active is not None:
-        kept = kept & active_mask(active, squares)
-    across = torch.where(kept, squares, 1.0).log()
+        used = used & active_mask(active, squares)
+    across = torch.where(used, squares, 1.0).log()
     along = marginal(variance).log()
-    each = _line(across, along, kept)
-    pooled = _line(across.reshape(1, -1), along.reshape(1, -1), kept.reshape(1, -1))
+    each = _line(across, along, used)
+    pooled = _line(across.reshape(1, -1), along.reshape(1, -1), used.reshape(1, -1))
     return VarianceNormLaw(*each, *(value[0] for value in pooled))
 
 
-def _line(across: Tensor, along: Tensor, kept: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Slope, correlation and spread of the sum over the kept entries of each row; NaN where there is no line."""
-    count = kept.sum(1, keepdim=True)
-    weight = kept.to(across.dtype) / count
+def _line(across: Tensor, along: Tensor, used: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Slope, correlation and spread of the sum over the used entries of each row; NaN where there is no line."""
+    count = used.sum(1, keepdim=True)
+    weight = used.to(across.dtype) / count
 
     def centred(values: Tensor) -> Tensor:
         return values - (weight * values).sum(1, keepdim=True)
@@ -155,9 +156,6 @@ def _checked(variance: Tensor | NDArray[Any], pullback: Tensor | NDArray[Any]) -
     metric = torch.as_tensor(pullback)
     if metric.ndim != 3 or metric.shape[1] != metric.shape[2] or metric.numel() == 0:
         raise ValueError(f"pullback must have shape (batch, latent, latent), got shape {tuple(metric.shape)}")
-    if not metric.is_floating_point():
-        raise ValueError(f"pullback must be floating, got {metric.dtype}")
-    if not bool(metric.isfinite().all()):
-        raise ValueError("pullback must be finite, got NaN or infinite values")
+    check_values("pullback", metric)
     means = torch.zeros_like(metric[:, 0])
     return gaussians(means, variance).variance, metric

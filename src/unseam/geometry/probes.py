@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,19 +10,17 @@ from torch import Tensor
 from torch.func import jvp, vjp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from unseam.geometry.checks import check_chunk_size, check_decoder
+from unseam.geometry.checks import Decoder, check_chunk_size, check_decoder, check_values
 from unseam.geometry.jacobian import FisherWeighted
 
 __all__ = ["Probes", "probe"]
-
-Decoder = Callable[[Tensor], Tensor]
 
 
 class Probes(NamedTuple):
     """Estimates with their standard errors, all 0-d, means over the points given.
 
     Attributes:
-        cosine: mean ``|cos|`` over all pairs of distinct columns, dead ones left out as in
+        cosine: mean ``|cos|`` over all pairs of distinct columns, collapsed ones left out as in
             :func:`~unseam.geometry.column_cosine`; NaN if no pair is left.
         overlapping_cosine: the same over pairs whose receptive fields overlap; NaN if none was met.
         separate_cosine: the same over pairs whose receptive fields do not; NaN if none was met.
@@ -33,7 +30,7 @@ class Probes(NamedTuple):
         off_diagonal_energy: Σ_{i≠j} G_ij² of the pullback G.
         off_diagonal_share: the same over ‖G‖_F², zero for orthogonal columns.
         square_norm: Σ_j ‖c_j‖², the trace of G.
-        dead_fraction: share of the columns that are dead, shorter than the typical one by the type's precision.
+        dead_fraction: share of the columns that have collapsed, shorter than the typical one by the type's precision.
         latents: columns sampled at each point, each once.
         pairs: pairs sampled at each point.
     """
@@ -77,7 +74,7 @@ class _Anchor(NamedTuple):
     off_diagonal: Tensor
     energy: Tensor
     square_norm: Tensor
-    dead: Tensor
+    collapsed: Tensor
 
 
 @torch.no_grad()
@@ -102,7 +99,7 @@ def probe(
     (the column orthogonality of rolinek2019 Prop. 1). At each point, ``latents`` anchors i are drawn uniformly
     without replacement. Forward mode gives an anchor's column, one reverse pass its whole row of G, hence
     its off-diagonal energy exactly. Columns of far-apart spatial latents hardly overlap, so that almost every
-    pair is orthogonal for no deeper reason; pairs are therefore told apart by whether their footprints, the
+    pair is orthogonal for no deeper reason; pairs are therefore separated by whether their footprints, the
     data dimensions where :math:`|c_j|` exceeds ``footprint_threshold`` times its maximum, share one. To meet
     those that do, a random probe v, normal on the anchor's footprint and zero elsewhere, is pulled back: its
     j-th entry has variance :math:`\lVert c_j \rVert^2` restricted to the footprint. Partners j come in equal
@@ -111,7 +108,7 @@ def probe(
     a typical norm, from a probe r of random signs by :math:`E\lVert Jr \rVert^2 = \sum_j \lVert c_j \rVert^2`,
     and lets the partners correct what that norm gets wrong.
 
-    Energy and norm are unbiased, and so are cosine and fraction where no column is dead; the rest are ratios of
+    Energy and norm are unbiased, and so are cosine and fraction where no column has collapsed; the rest are ratios of
     unbiased estimates. Standard errors are over anchors and partners, the points given being fixed; ratios by
     linearisation. They are calibrated from some 30 anchors on; with fewer, skewed columns make them too small.
     Where every latent is an anchor, only the partners are left to chance: energy, share and norm are exact.
@@ -134,29 +131,42 @@ def probe(
     (1.0, 0.0)
     """
     points = _checked(z, latents, partners, footprint_threshold, chunk_size)
-    kept = _kept(active, points)
-    latents = min(latents, len(kept))
+    positions = _positions(active, points)
+    latents = min(latents, len(positions))
     plan = _Plan(partners, footprint_threshold)
     check_decoder(decoder, points, at_once=1)
     # Forward mode has no rule for fused attention, which the decoders of latent diffusion use.
     with sdpa_kernel(SDPBackend.MATH):
         found = [
             _visits(
-                _Columns(decoder, point, kept, likelihood, chunk_size or partners), latents, plan, generator
+                _Columns(decoder, point, positions, likelihood, chunk_size or partners),
+                latents,
+                plan,
+                generator,
             )
             for point in points
         ]
     samples = _Anchor(*(torch.stack(values) for values in zip(*found, strict=True)))
-    return _summarise(samples, len(kept))
+    return _summarise(samples, len(positions))
 
 
 class _Columns:
-    """The kept columns of W^½J at one point, by their position among the kept, and products with their transpose."""
+    """Chosen columns of W^½J at one point, by their place among the chosen, and products with their transpose."""
 
     def __init__(
-        self, decoder: Decoder, point: Tensor, kept: Tensor, likelihood: FisherWeighted | None, at_once: int
+        self,
+        decoder: Decoder,
+        point: Tensor,
+        positions: Tensor,
+        likelihood: FisherWeighted | None,
+        at_once: int,
     ) -> None:
-        self.decoder, self.point, self.kept, self.at_once = decoder, point.unsqueeze(0), kept, at_once
+        self.decoder, self.point, self.latents, self.at_once = (
+            decoder,
+            point.unsqueeze(0),
+            positions,
+            at_once,
+        )
         output, self._pull, *_ = vjp(decoder, self.point)
         if not bool(output.isfinite().all()):
             raise ValueError("decoder must give finite outputs at z, got NaN or infinite values")
@@ -166,21 +176,21 @@ class _Columns:
     def typical_norm(self, generator: torch.Generator) -> Tensor:
         """Root mean square norm of the columns, estimated from one combination of all with random signs."""
         signs = self.point.new_zeros(self.point.numel())
-        signs[self.kept] = _signs(signs[self.kept], generator)
-        return self._along(self.point, signs.view_as(self.point)).norm() / len(self.kept) ** 0.5
+        signs[self.latents] = _signs(signs[self.latents], generator)
+        return self._along(self.point, signs.view_as(self.point)).norm() / len(self.latents) ** 0.5
 
     def of(self, latents: Tensor) -> Tensor:
         """Columns (count, data) of these latents, by forward mode."""
         return torch.cat([self._push(part) for part in latents.split(self.at_once)])
 
     def transposed(self, vector: Tensor) -> Tensor:
-        """(W^½J)ᵀ vector, (kept,), by reverse mode."""
+        """(W^½J)ᵀ vector, (latent,), by reverse mode."""
         (pulled,) = self._pull(vector.view(self.shape) * self.scale)
-        return pulled.flatten()[self.kept]
+        return pulled.flatten()[self.latents]
 
     def _push(self, latents: Tensor) -> Tensor:
         tangents = self.point.new_zeros(len(latents), self.point.numel())
-        tangents.scatter_(1, self.kept[latents].unsqueeze(1), 1.0)
+        tangents.scatter_(1, self.latents[latents].unsqueeze(1), 1.0)
         shape = (len(latents), *self.point.shape[1:])
         return self._along(self.point.expand(shape).clone(), tangents.view(shape)).flatten(1)
 
@@ -193,8 +203,8 @@ class _Columns:
 
 
 def _visits(columns: _Columns, latents: int, plan: _Plan, generator: torch.Generator) -> _Anchor:
-    """What all anchors at one point have to tell, each value (anchor, partner)."""
-    size = len(columns.kept)
+    """Estimates of all anchors at one point, each (anchor, partner)."""
+    size = len(columns.latents)
     anchors = torch.randperm(size, generator=generator, device=generator.device)[:latents].tolist()
     norm = columns.typical_norm(generator)
     drawn = [_visit(columns, anchor, norm, plan, generator) for anchor in anchors]
@@ -202,7 +212,7 @@ def _visits(columns: _Columns, latents: int, plan: _Plan, generator: torch.Gener
 
 
 def _visit(columns: _Columns, anchor: int, norm: Tensor, plan: _Plan, generator: torch.Generator) -> _Anchor:
-    """Everything that one anchor has to tell."""
+    """Estimates from one anchor."""
     device = columns.point.device
     column = columns.of(torch.tensor([anchor], device=device))[0]
     row = columns.transposed(column)
@@ -214,8 +224,8 @@ def _visit(columns: _Columns, anchor: int, norm: Tensor, plan: _Plan, generator:
     chosen = drawn.to(device)
     weight = 1 / ((len(law) - 1) * law[chosen])
     others = columns.of(chosen)
-    dead, lost = _dead(column, norm), _dead(others, norm)
-    paired = ~(dead | lost)
+    collapsed, lost = _has_collapsed(column, norm), _has_collapsed(others, norm)
+    paired = ~(collapsed | lost)
     overlapping = weight * (paired & (_footprint(others, plan.threshold) & footprint).any(1))
     products = _unit(others) * _unit(column) * paired.unsqueeze(1)
     cosine = products.sum(1).abs()
@@ -230,12 +240,12 @@ def _visit(columns: _Columns, anchor: int, norm: Tensor, plan: _Plan, generator:
         random_cosine=overlapping * chance,
         overlapping=overlapping,
         separate=weight * paired - overlapping,
-        # what is left of all pairs, so that it is one, whatever the weights, where no column is dead
-        paired=torch.where(dead, 0.0, 1 - weight * lost),
+        # what is left of all pairs, so that it is one, whatever the weights, where no column has collapsed
+        paired=torch.where(collapsed, 0.0, 1 - weight * lost),
         off_diagonal=(energy - row[anchor].square()).expand_as(weight),
         energy=energy.expand_as(weight),
         square_norm=column.square().sum().expand_as(weight),
-        dead=dead.to(weight.dtype).expand_as(weight),
+        collapsed=collapsed.to(weight.dtype).expand_as(weight),
     )
 
 
@@ -262,7 +272,7 @@ def _footprint(column: Tensor, threshold: float) -> Tensor:
     return (size > threshold * largest) & (largest > 0)
 
 
-def _dead(column: Tensor, typical: Tensor) -> Tensor:
+def _has_collapsed(column: Tensor, typical: Tensor) -> Tensor:
     """Whether columns (..., data) are lost beside one of the typical norm."""
     return column.norm(dim=-1) <= torch.finfo(column.dtype).eps * typical
 
@@ -299,7 +309,7 @@ def _summarise(samples: _Anchor, dimension: int) -> Probes:
         *ratio(samples.off_diagonal, samples.energy),
         *ratio(dimension * samples.square_norm),
     )
-    return Probes(*estimates, samples.dead.mean(), latents, latents * partners)
+    return Probes(*estimates, samples.collapsed.mean(), latents, latents * partners)
 
 
 def _ratio(above: Tensor, below: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
@@ -320,7 +330,7 @@ def _ratio(above: Tensor, below: Tensor, dimension: int) -> tuple[Tensor, Tensor
     return ratio, error
 
 
-def _kept(active: Tensor | NDArray[Any] | None, points: Tensor) -> Tensor:
+def _positions(active: Tensor | NDArray[Any] | None, points: Tensor) -> Tensor:
     """Positions of the latents to sample from."""
     latent = points[0].numel()
     if active is None:
@@ -342,10 +352,7 @@ def _checked(
         raise ValueError(f"z must have shape (batch, *latent), none zero, got shape {tuple(points.shape)}")
     if points[0].numel() < 2:
         raise ValueError("z must hold at least 2 latents to form a pair, got 1")
-    if not points.is_floating_point():
-        raise ValueError(f"z must be floating, got {points.dtype}")
-    if not bool(points.isfinite().all()):
-        raise ValueError("z must be finite, got NaN or infinite values")
+    check_values("z", points)
     if latents < 2:
         raise ValueError(f"latents must be at least 2, got {latents}")
     if partners < 1:

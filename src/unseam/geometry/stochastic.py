@@ -1,22 +1,20 @@
-"""What the posterior's noise does to the reconstruction and to the ELBO."""
+"""What the posterior's noise does to the reconstruction and to the ELBO, and the least it can do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry.checks import decoded
+from unseam.geometry.checks import Decoder, check_square, decode_samples
 from unseam.geometry.gaussians import Gaussians, gaussians, kl, of_batch, pairs
 from unseam.geometry.hessian import LogLikelihood
 from unseam.geometry.jacobian import pullback
 
-__all__ = ["Gap", "Split", "elbo_gap", "reconstruction_split"]
-
-Decoder = Callable[[Tensor], Tensor]
+__all__ = ["Gap", "Split", "StochasticMinimum", "elbo_gap", "reconstruction_split", "stochastic_minimum"]
 
 
 class Split(NamedTuple):
@@ -56,6 +54,15 @@ class Gap(NamedTuple):
     standard_error: Tensor
 
 
+class StochasticMinimum(NamedTuple):
+    """The least stochastic loss of a linear decoder under a budget of precision, and where it is reached."""
+
+    loss: Tensor
+    """Σ_j ‖c_j‖² σ_j² at its least (...)."""
+    variance: Tensor
+    """The variances σ_j² there (..., latent), each inverse to the squared length of its column."""
+
+
 @torch.no_grad()
 def reconstruction_split(
     decoder: Decoder,
@@ -90,7 +97,7 @@ def reconstruction_split(
     """
     posterior, data, shifts = _checked(x, mean, variance, noise)
     metric = pullback(decoder, posterior.mean, chunk_size=chunk_size)
-    centre = decoded(decoder, posterior.mean)
+    centre = decode_samples(decoder, posterior.mean)
     if centre.shape != data.shape:
         raise ValueError(f"x must have the decoder's shape {tuple(centre.shape)}, got {tuple(data.shape)}")
     missed = centre - data
@@ -159,7 +166,7 @@ def elbo_gap(
     if not beta >= 0:
         raise ValueError(f"beta must be zero or more, got {beta}")
     metric = pullback(decoder, posterior.mean, likelihood=likelihood, chunk_size=chunk_size)
-    at_mean = likelihood.log_prob(data, decoded(decoder, posterior.mean))
+    at_mean = likelihood.log_prob(data, decode_samples(decoder, posterior.mean))
     deterministic = at_mean - _quadratic_mean(metric, posterior) / 2 - beta * kl(posterior)
 
     draws = []
@@ -169,6 +176,47 @@ def elbo_gap(
     gaps = torch.stack(draws)
     gap = gaps.mean(0)
     return Gap(deterministic, deterministic - gap, gap, gaps.std(0) / len(gaps) ** 0.5)
+
+
+def stochastic_minimum(
+    pullback: Tensor | NDArray[Any],
+    precision: float,
+    *,
+    reading: Literal["deviation", "variance"] = "variance",
+) -> StochasticMinimum:
+    r"""Least expected squared deviation of a linear decoder, given how precise its latents may be in all.
+
+    .. math:: \min_\sigma \mathbb{E}\lVert J \varepsilon \rVert^2 = \min_\sigma \sum_j \lVert c_j \rVert^2
+              \sigma_j^2 = d \, \Big(\prod_j \lVert c_j \rVert^2\Big)^{1/d} \, \Big(\prod_j \sigma_j^2\Big)^{1/d}
+
+    for ε ~ N(0, diag σ²) and a fixed product of variances (rolinek2019 Eqs. 22–26, Prop. S5), reached where
+    :math:`\lVert c_j \rVert^2 \sigma_j^2` is the same for all latents (bhowal2024 Theorem 1 c). The product
+    of the column lengths is least where they are orthogonal; above that the loss is larger by the factor
+    exp(2/d · :func:`~unseam.geometry.hadamard_gap`).
+
+    The paper's constraint has two readings. Eq. 23 as printed, −Σ log σ_j² = C, gives the exponent −C/d, for
+    two latents −C/2; the −C of Eqs. 25 and 26 belongs to −Σ log σ_j = C.
+
+    Args:
+        pullback: Gram matrices of the columns c_j (..., latent, latent), none of them zero.
+        precision: the budget C in nats.
+        reading: ``"variance"`` for −Σ log σ_j² = C, ``"deviation"`` for −Σ log σ_j = C.
+
+    Returns:
+        The loss, summed over data dimensions and latents, and the variances that reach it.
+
+    >>> found = stochastic_minimum(torch.tensor([[50.0, -4.0], [-4.0, 3.0]]), 0.0)
+    >>> found.loss
+    tensor(24.4949)
+    """
+    columns = check_square("pullback", pullback).diagonal(dim1=-2, dim2=-1)
+    if not (columns > 0).all():
+        raise ValueError("pullback must have columns of positive length only: restrict it to active latents")
+    if reading not in ("deviation", "variance"):
+        raise ValueError(f"reading must be 'deviation' or 'variance', got {reading!r}")
+    log_volume = -precision if reading == "variance" else -2 * precision
+    share = torch.exp(columns.log().mean(-1) + log_volume / columns.shape[-1])
+    return StochasticMinimum(columns.shape[-1] * share, share.unsqueeze(-1) / columns)
 
 
 def _checked(
@@ -185,7 +233,7 @@ def _checked(
 def _opposites(decoder: Decoder, mean: Tensor, shifts: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Decoder's outputs at mean + ε and mean - ε, one sample at a time."""
     for shift in shifts:
-        yield decoded(decoder, mean + shift), decoded(decoder, mean - shift)
+        yield decode_samples(decoder, mean + shift), decode_samples(decoder, mean - shift)
 
 
 def _quadratic_mean(metric: Tensor, posterior: Gaussians) -> Tensor:

@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import jvp
 
+from unseam.geometry.checks import Decoder
+
 __all__ = ["Pushed", "push"]
 
-Decoder = Callable[[Tensor], Tensor]
 Handler = Callable[..., "Pushed"]
 
 
@@ -42,12 +43,12 @@ class Pushed:
     @property
     def primal(self) -> Tensor:
         r"""The points (batch, \*shape)."""
-        return self._settled()._primal
+        return self._resolved()._primal
 
     @property
     def tangents(self) -> Tensor:
         r"""Their derivatives (batch or 1, latent, \*shape)."""
-        return self._settled()._tangents
+        return self._resolved()._tangents
 
     @property
     def last_product(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None] | None:
@@ -99,7 +100,7 @@ class Pushed:
             raise NotImplementedError(f"no rule for {func}")
         return _HANDLERS[func](func, *args, **(kwargs or {}))
 
-    def _settled(self) -> Pushed:
+    def _resolved(self) -> Pushed:
         if self._pending is not None:
             weight, bias = self._pending
             self._primal = F.linear(self._primal, weight, bias).reshape(self.shape)

@@ -1,8 +1,8 @@
-"""The right singular fields of a decoder along a path, told apart by direction instead of by rank."""
+"""The right singular fields of a decoder along a path, matched by direction instead of by rank; moving latents."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,12 +10,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry import FisherWeighted, local_geometry, restrict, right_basis
-from unseam.geometry.jacobian import Decoder
-from unseam.independence._moving import Active, moving_latents
+from unseam.geometry.checks import Decoder, check_points
 
-__all__ = ["Field", "Followed", "Frames", "follow"]
+__all__ = [
+    "Active",
+    "Array",
+    "Field",
+    "Followed",
+    "Frames",
+    "MovingPoints",
+    "follow",
+    "hold_passive",
+    "moving_latents",
+]
 
 Array = NDArray[np.float64]
+Active = Tensor | NDArray[Any] | list[int] | None
+"""Mask or indices of the latents that may move; all where it is ``None``."""
 
 
 class Frames(NamedTuple):
@@ -114,3 +125,34 @@ def follow(frames: Frames, reference: Array, degeneracy: float) -> Followed:
         whole[rows, best] - others,
         mine.sum(1) > 1,
     )
+
+
+class MovingPoints(NamedTuple):
+    """Points around a base, with the latents that do not move as they are there."""
+
+    points: Tensor
+    """(batch, latent)."""
+    centre: Tensor
+    """The base (latent,)."""
+    moving: Tensor
+    """Indices (moving,) of the latents that move."""
+
+
+def moving_latents(active: Active, points: Tensor) -> Tensor:
+    """Indices (moving,) of the latents of points (..., latent) that may move."""
+    every = torch.arange(points.shape[-1], device=points.device)
+    return every if active is None else restrict(every.diag().double(), active).diagonal().long()
+
+
+def hold_passive(
+    z: Tensor | NDArray[Any], base: Tensor | NDArray[Any] | None, active: Active
+) -> MovingPoints:
+    """Points z (batch, latent) with passive latents as in the base (latent,), by default the origin."""
+    points = check_points(z).detach()
+    centre = torch.zeros_like(points[0]) if base is None else torch.as_tensor(base).detach().to(points)
+    if centre.shape != points.shape[1:]:
+        raise ValueError(f"base must have shape ({points.shape[1]},), got shape {tuple(centre.shape)}")
+    moving = moving_latents(active, points)
+    passive = torch.ones_like(centre, dtype=torch.bool)
+    passive[moving] = False
+    return MovingPoints(torch.where(passive, centre, points), centre, moving)

@@ -34,9 +34,9 @@ def segments(points: Tensor, moving: Tensor | None = None) -> Segments:
     end = picked.roll(1, 0)
     if moving is None:
         return Segments(picked, end)
-    kept = torch.zeros(points.shape[1], dtype=torch.bool, device=points.device)
-    kept[moving] = True
-    return Segments(picked, torch.where(kept, end, picked))
+    varied = torch.zeros(points.shape[1], dtype=torch.bool, device=points.device)
+    varied[moving] = True
+    return Segments(picked, torch.where(varied, end, picked))
 
 
 def jumps(measured: Measured, ways: Segments, floor: float) -> bool:

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.func import jvp, vmap
 
 from unseam.geometry import FisherWeighted, pullback
-from unseam.geometry.checks import check_decoder
-from unseam.geometry.jacobian import Decoder
+from unseam.geometry.checks import Decoder, check_decoder
 from unseam.geometry.memory import points_at_once
 
 __all__ = ["LAYERS", "Metric"]
@@ -18,7 +17,7 @@ __all__ = ["LAYERS", "Metric"]
 Way = Callable[[Tensor], Tensor]
 
 LAYERS = 8
-"""Reverse mode keeps what every layer gave, not only the widest: room for about so many, and their tangents."""
+"""Reverse mode stores every layer's output, not only the widest: room for about so many, and their tangents."""
 
 
 class Metric:

@@ -22,7 +22,7 @@ class Samples(NamedTuple):
     dtype: torch.dtype
     """Type that results come back in."""
     stacked: bool
-    """Whether the samples came with a set axis, so that results keep it."""
+    """Whether the samples came with a set axis, so that results have one too."""
 
     def back(self, result: Tensor) -> Tensor:
         """A result (set, ...) in the type and with the axes that the samples came with."""

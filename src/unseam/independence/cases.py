@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry import FisherWeighted
-from unseam.geometry.jacobian import Decoder
-from unseam.independence._moving import Active, settled
+from unseam.geometry.checks import Decoder
+from unseam.independence._fields import Active, hold_passive
 from unseam.independence.curvilinear import Curvilinear, ReferenceCurves, curvilinear
 from unseam.independence.integrability import Integrability, integrability
 from unseam.independence.testing import IndependenceTest, Statistic, independence_test
@@ -36,7 +36,7 @@ class ComponentCase(NamedTuple):
     coordinates: Curvilinear | None
     """Coordinates of every point, where components exist."""
     used: int
-    """Points that the test used: reached by every coordinate, with every field told apart."""
+    """Points that the test used: reached by every coordinate, with every field identified."""
 
 
 def component_case(
@@ -62,7 +62,7 @@ def component_case(
     (:func:`curvilinear`) at draws of the prior, then a permutation test of their independence
     (:func:`independence_test`). In case (1) the decoder entangles the latents: what it generates need not be a
     product of independent components. In case (2) it is one, though the components may be curves that no
-    rotation of the latents straightens, and that data cannot tell from others. As with any test, case (2) says
+    rotation of the latents straightens, and that data cannot distinguish from others. As with any test, case (2) says
     that no dependence was found with so many points.
 
     A decoder with orthogonal columns has its latents for coordinates, so it is always case (2), coupled or
@@ -74,7 +74,7 @@ def component_case(
         generator: source of the permutations.
         level: p-value below which components count as dependent.
         method, permutations: as for :func:`independence_test`.
-        reference, degeneracy, likelihood, active, chunk_size: as for :func:`curvilinear`; latents that are dead
+        reference, degeneracy, likelihood, active, chunk_size: as for :func:`curvilinear`; collapsed latents
             must be left out of ``active``.
         step: as for :func:`integrability`, for decoders with kinks (ReLU) and three latents or more.
 
@@ -87,7 +87,7 @@ def component_case(
     >>> component_case(lambda z: z @ matrix, draws, generator=torch.Generator().manual_seed(0)).case
     2
     """
-    points, _, moving = settled(z, None if reference is None else reference.base, active)
+    points, _, moving = hold_passive(z, None if reference is None else reference.base, active)
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
     if len(moving) < 2:

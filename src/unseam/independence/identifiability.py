@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry import jacobian, jacobian_basis, signed_permutation
-from unseam.geometry.checks import check_points
-from unseam.independence._basis import Decoder
+from unseam.geometry.checks import Decoder, check_points
 
 __all__ = ["GeneratorMatch", "match_generators"]
 
@@ -69,7 +68,7 @@ def match_generators(
     of one component (Corollary 2.1); residual 0 makes it ±z, as equal priors ask. What repeats here are singular
     values *at every point*: then :math:`f(R z)` has orthogonal columns and the same distribution for every
     rotation R of the group. Equal functions of different coordinates, :math:`s_1(z_1)` and :math:`s_2(z_2)`,
-    differ at almost every point and are told apart.
+    differ at almost every point and are identified.
 
     Args:
         true: matrix (data, component), of full rank, or map from (batch, component) to (batch, \*data).
@@ -137,7 +136,7 @@ class _Pairs:
         self.z, self.codes = check_points(z), check_points(codes)
         if len(self.z) != len(self.codes):
             raise ValueError(
-                f"z and codes must have one row a point, got {len(self.z)} and {len(self.codes)}"
+                f"z and codes must have one row per point, got {len(self.z)} and {len(self.codes)}"
             )
         self.chunk_size, self.dtype = chunk_size or _AT_ONCE, self.z.dtype
 
@@ -225,21 +224,21 @@ def _errors(pairs: _Pairs, permutation: Tensor, groups: Tensor) -> tuple[Tensor,
     for true, learned in pairs:
         crossed += ((learned @ permutation).mT @ true).sum(0)
     rotation = _rotation(crossed, members)
-    size = plain = turned = crossed.new_zeros(())
+    size = plain = rotated = crossed.new_zeros(())
     angles, count = crossed.new_zeros(len(crossed)), 0
     for true, learned in pairs:
         matched = learned @ permutation
         size = size + true.square().sum()
         plain = plain + (matched - true).square().sum()
-        turned = turned + (matched @ rotation - true).square().sum()
+        rotated = rotated + (matched @ rotation - true).square().sum()
         for group in members:
             angles[group] += _angle(true[:, :, group], matched[:, :, group]).sum()
         count += len(true)
-    return (plain / size).sqrt(), (turned / size).sqrt(), angles / count
+    return (plain / size).sqrt(), (rotated / size).sqrt(), angles / count
 
 
 def _rotation(crossed: Tensor, members: list[Tensor]) -> Tensor:
-    """Orthogonal matrix, a block for each group, that turns matched columns closest to true ones (Procrustes)."""
+    """Orthogonal matrix, a block for each group, that rotates matched columns closest to true ones (Procrustes)."""
     rotation = torch.zeros_like(crossed)
     for group in members:
         left, _, right = torch.linalg.svd(crossed[group[:, None], group])

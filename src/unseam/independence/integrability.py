@@ -9,14 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry import FisherWeighted, degenerate_points, local_geometry, restrict, right_basis
-from unseam.geometry.checks import check_points
-from unseam.geometry.jacobian import Decoder
+from unseam.geometry.checks import Decoder, check_points
+from unseam.independence._fields import Active, moving_latents
 from unseam.independence._kinks import jumps, segments
 from unseam.independence._metric import Metric
-from unseam.independence._moving import Active, moving_latents
-from unseam.independence.brackets import LieBrackets, frame_brackets, repeated
 
-__all__ = ["Integrability", "integrability"]
+__all__ = ["Integrability", "LieBrackets", "integrability", "lie_brackets"]
 
 
 class Integrability(NamedTuple):
@@ -44,6 +42,15 @@ class Integrability(NamedTuple):
     """Points (batch,) where singular values repeat, so that there are no fields: left out."""
     brackets: Tensor
     """⟨v_k, [v_i, v_j]⟩ (batch, i, j, k), NaN at degenerate points."""
+
+
+class LieBrackets(NamedTuple):
+    """How a frame of right singular vectors rotates from point to point, and whether its curves close."""
+
+    brackets: Tensor
+    """⟨v_k, [v_i, v_j]⟩ (..., i, j, k); NaN where two singular values repeat."""
+    rotation: Tensor
+    """⟨v_k, ∇_{v_i} v_j⟩ (..., i, j, k), antisymmetric in j and k; NaN likewise."""
 
 
 @torch.no_grad()
@@ -105,12 +112,12 @@ def integrability(
     if active is not None:
         values = restrict(values, active)
         basis = right_basis(values)
-    degenerate = degenerate_points(basis.singular_values, tolerance=degeneracy) | repeated(
+    degenerate = degenerate_points(basis.singular_values, tolerance=degeneracy) | _has_repeated(
         basis.singular_values
     )
     metric = Metric(decoder, points, moving_latents(active, points), likelihood, chunk_size)
     changes = metric.derivatives(points) if step is None else metric.differences(points, step)
-    found = frame_brackets(basis.singular_values.square(), basis.right_vectors, changes, degenerate)
+    found = _frame_brackets(basis.singular_values.square(), basis.right_vectors, changes, degenerate)
     if tolerance is None:
         tolerance = max(torch.finfo(points.dtype).eps ** 0.5, 0.0 if step is None else step**2)
     rounding = _rounding(basis.singular_values, changes, degeneracy)
@@ -118,16 +125,65 @@ def integrability(
     return _summary(found, degenerate, tolerance, rounding, kinked)
 
 
+def lie_brackets(pullback: Tensor | NDArray[Any], derivative: Tensor | NDArray[Any]) -> LieBrackets:
+    r"""Brackets of the eigenvector fields of any metric, from its derivative at a point.
+
+    .. math:: \langle v_k, \nabla_{v_i} v_j \rangle = \frac{v_k^\top (\partial_{v_i} G)\, v_j}
+        {\lambda_j - \lambda_k}, \qquad
+        [v_i, v_j] = \nabla_{v_i} v_j - \nabla_{v_j} v_i
+
+    first-order perturbation theory of a symmetric matrix. Fields in descending order of eigenvalues, signs as
+    in :func:`~unseam.geometry.right_basis`; a bracket changes sign with each of its three fields.
+
+    Args:
+        pullback: G (..., latent, latent).
+        derivative: :math:`\partial G / \partial z_a` (..., a, latent, latent).
+
+    Returns:
+        Brackets and rotation (..., latent, latent, latent), per unit of length in latent space.
+
+    >>> metric = torch.diag(torch.tensor([9.0, 4.0, 1.0]))
+    >>> derivative = torch.zeros(3, 3, 3)
+    >>> derivative[2, 0, 1] = derivative[2, 1, 0] = 5.0  # v_1 and v_2 rotate at unit rate along z_3
+    >>> lie_brackets(metric, derivative).brackets[2, 0, 1]
+    tensor(1.)
+    """
+    gram, changes = torch.as_tensor(pullback), torch.as_tensor(derivative)
+    if changes.shape != (*gram.shape[:-1], gram.shape[-1], gram.shape[-1]):
+        raise ValueError(
+            f"derivative must have shape (..., latent, latent, latent) for a pullback of shape "
+            f"{tuple(gram.shape)}, got {tuple(changes.shape)}"
+        )
+    basis = right_basis(gram)
+    equal = _has_repeated(basis.singular_values)
+    return _frame_brackets(basis.singular_values.square(), basis.right_vectors, changes, equal)
+
+
+def _has_repeated(singular_values: Tensor) -> Tensor:
+    """Where two neighbours are the same number."""
+    return (singular_values.diff(dim=-1) == 0).any(-1)
+
+
+def _frame_brackets(squares: Tensor, vectors: Tensor, changes: Tensor, degenerate: Tensor) -> LieBrackets:
+    """Brackets and rotation from eigenvalues, eigenvectors and ∂G (..., direction, latent, latent)."""
+    entries = torch.einsum("...abc,...ai,...bj,...ck->...ijk", changes, vectors, vectors, vectors)
+    gap = squares[..., :, None] - squares[..., None, :]
+    same = torch.eye(squares.shape[-1], dtype=torch.bool, device=squares.device)
+    rotation = torch.where(same, 0.0, entries / torch.where(same, 1.0, gap)[..., None, :, :])
+    rotation = torch.where(degenerate[..., None, None, None], torch.nan, rotation)
+    return LieBrackets(rotation - rotation.transpose(-3, -2), rotation)
+
+
 def _rounding(singular_values: Tensor, changes: Tensor, degeneracy: float) -> Tensor:
     """What rounding alone leaves of each bracket (batch, i, j, k).
 
-    Entries of ∂G are exact to latent · ε of the largest, and singular vectors are turned by no more than
+    Entries of ∂G are exact to latent · ε of the largest, and singular vectors are rotated by no more than
     ε / (2 · degeneracy) where relative gaps are no smaller than ``degeneracy``.
     """
     squares = singular_values.square()
     latent = squares.shape[-1]
-    turn = 1 + 1 / (2 * max(degeneracy, torch.finfo(squares.dtype).eps ** 0.5))
-    error = latent * torch.finfo(squares.dtype).eps * turn * changes.abs().amax((-3, -2, -1))
+    rotation = 1 + 1 / (2 * max(degeneracy, torch.finfo(squares.dtype).eps ** 0.5))
+    error = latent * torch.finfo(squares.dtype).eps * rotation * changes.abs().amax((-3, -2, -1))
     gap = (squares[:, :, None] - squares[:, None, :]).abs()
     reach = error[:, None, None] / torch.where(gap == 0, torch.inf, gap)
     return reach[:, None, :, :] + reach[:, :, None, :]
@@ -216,7 +272,7 @@ def _verdict(
         return "components exist: one latent is one component"
     if kinked:
         return (
-            "undecided: the decoder has kinks, as piece-wise linear layers do, where its fields turn and "
+            "undecided: the decoder has kinks, as piece-wise linear layers do, where its fields rotate and "
             "derivatives do not see it; give a step"
         )
     if exist is None:

@@ -188,7 +188,7 @@ def _orders(values: Tensor, permutations: int, at_once: int, generator: torch.Ge
     The first component stays, since only the orders of the others relative to it matter.
     """
     _, component, batch = values.shape
-    kept = torch.arange(batch, device=values.device).expand(component, batch)
+    given = torch.arange(batch, device=values.device).expand(component, batch)
     for start in range(0, permutations + 1, at_once):
         stop = min(start + at_once, permutations + 1)
         # One draw for each order, so that they do not depend on how many fit into memory.
@@ -199,8 +199,8 @@ def _orders(values: Tensor, permutations: int, at_once: int, generator: torch.Ge
             ]
         )
         drawn = keys.to(values.device).argsort(-1)
-        orders = torch.cat([kept[:1].expand(len(drawn), 1, batch), drawn], dim=1)
-        yield torch.cat([kept[None], orders[1:]]) if start == 0 else orders
+        orders = torch.cat([given[:1].expand(len(drawn), 1, batch), drawn], dim=1)
+        yield torch.cat([given[None], orders[1:]]) if start == 0 else orders
 
 
 def _stream(seed: int, number: int) -> torch.Generator:

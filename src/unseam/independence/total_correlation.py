@@ -83,8 +83,11 @@ class NeighbourTc:
     See :func:`neighbour_total_correlation`; more neighbours than an estimate would take make a test more powerful.
     Neighbours are found on the host, order by order.
 
-    >>> NeighbourTc()
-    NeighbourTc(neighbours=10)
+    >>> from unseam.independence import independence_test
+    >>> x = torch.linspace(-1, 1, 64)
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> independence_test(torch.stack([x, x**2], 1), method=NeighbourTc(5), generator=generator).p_value  # 1/200
+    tensor(0.0050)
     """
 
     neighbours: int = 10
@@ -129,8 +132,11 @@ class NeighbourTc:
 class GaussianTc:
     """Gaussian total correlation as a statistic for ``independence_test``: powerful for correlations, blind to others.
 
-    >>> GaussianTc()
-    GaussianTc()
+    >>> from unseam.independence import independence_test
+    >>> x = torch.linspace(-1, 1, 64)
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> independence_test(torch.stack([x, x**3], 1), method=GaussianTc(), generator=generator).p_value  # 1/200
+    tensor(0.0050)
     """
 
     def prepare(self, samples: Samples, generator: torch.Generator) -> Tensor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -11,29 +11,45 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._scale import level, scaled
+from unseam.metrics.intervals import Interval
 
 __all__ = [
+    "NUMBERS_AT_ONCE",
     "Checked",
     "Table",
-    "at_least_one",
-    "checked",
-    "chosen",
+    "check_counts",
+    "check_inputs",
+    "check_settings",
+    "centre_distant",
+    "resolve_preset",
     "classes",
     "default_generator",
-    "distinct",
-    "drawn",
+    "draw_distinct",
+    "draw_points",
     "equal_width",
     "labels",
-    "parts",
+    "scale_exponent",
+    "ratio",
+    "row_slices",
+    "map_members",
+    "scale_by_power",
     "tensor",
-    "unstacked",
-    "unsupervised",
+    "check_codes",
 ]
 
 Table = Tensor | NDArray[Any] | pd.DataFrame
 Settings = TypeVar("Settings")
 Numbers = TypeVar("Numbers", bound=tuple[Any, ...])
+Found = TypeVar("Found")
+
+NUMBERS_AT_ONCE = {"cpu": 2**24, "cuda": 2**31}
+"""Numbers that a step may hold, by type of device: what a processor's caches and an accelerator's memory bear."""
+# Between 2⁻⁴⁰ and 2⁴⁰ squares, and sums of millions of them, are far from the limits of single precision.
+_EXPONENT = 40
+# The most that one factor may be: 2¹⁰⁰⁰ is a number, the inverse of the smallest is not.
+_MOST = 1000
+# From so many times its range on a code loses digits that matter: single precision has 24, of which 18 are left.
+_FAR = 64
 
 
 class Checked(NamedTuple):
@@ -49,14 +65,26 @@ class Checked(NamedTuple):
     variance: Tensor | None
     """Posterior variance (member, batch, latent), or none."""
     stacked: bool
-    """Whether the codes came with a member axis, so that the score keeps it."""
+    """Whether the codes came with a member axis, so that the score has one too."""
 
-    def levelled(self, *, common: bool = False, small: bool = True) -> Checked:
-        """The same with codes of extreme size brought to one that can be squared, see :func:`level`."""
-        return self._replace(codes=scaled(self.codes, level(self.codes, common=common, small=small)))
+    def rescale(self, *, common: bool = False, small: bool = True) -> tuple[Checked, Tensor]:
+        """The same with codes of extreme size brought to one that can be squared, and :func:`scale_exponent`."""
+        exponent = scale_exponent(self.codes, common=common, small=small)
+        return self._replace(codes=scale_by_power(self.codes, exponent)), exponent
+
+    def rescaled(self, *, common: bool = False, small: bool = True) -> Checked:
+        """The first of :meth:`rescale`."""
+        return self.rescale(common=common, small=small)[0]
+
+    def unstack(self, result: Numbers) -> Numbers:
+        """The result without the member axis of its tensors, those of its intervals too, where the codes had none."""
+        if self.stacked:
+            return result
+        parts = (self.unstack(part) if isinstance(part, Interval) else part for part in result)
+        return type(result)(*(part[0] if isinstance(part, Tensor) else part for part in parts))
 
 
-def checked(
+def check_inputs(
     codes: Tensor | NDArray[Any],
     factors: Table,
     *,
@@ -77,12 +105,10 @@ def checked(
     values, integer = _columns(factors, discrete)
     if len(values) != given.shape[-2]:
         raise ValueError(
-            f"codes and factors must have one row a point, got {given.shape[-2]} codes and {len(values)} factors"
+            f"codes and factors must have one row per point, got {given.shape[-2]} codes and {len(values)} factors"
         )
     if discrete is not None and len(discrete) != values.shape[1]:
-        raise ValueError(
-            f"discrete must say of each of {values.shape[1]} factors whether it is, got {len(discrete)} values"
-        )
+        raise ValueError(f"discrete must have one entry per factor ({values.shape[1]}), got {len(discrete)}")
     spread = None if variance is None else _spread(variance, given)
     return Checked(
         given if stacked else given[None],
@@ -105,11 +131,11 @@ def _spread(variance: Tensor | NDArray[Any], codes: Tensor) -> Tensor:
     return spread
 
 
-def unsupervised(codes: Tensor | NDArray[Any], *, variance: Tensor | NDArray[Any] | None = None) -> Checked:
-    """Codes alone, as :func:`checked` gives them, with a table of no factors."""
+def check_codes(codes: Tensor | NDArray[Any], *, variance: Tensor | NDArray[Any] | None = None) -> Checked:
+    """Codes alone, as :func:`check_inputs` gives them, with a table of no factors."""
     given = tensor("codes", codes)
     rows = given.shape[-2] if given.ndim >= 2 else 1
-    found = checked(given, torch.zeros(max(rows, 1), 1), variance=variance)
+    found = check_inputs(given, torch.zeros(max(rows, 1), 1), variance=variance)
     return found._replace(factors=found.factors[:, :0], discrete=())
 
 
@@ -138,7 +164,7 @@ def classes(given: Checked, bins: int) -> Tensor:
     return labels(torch.stack(columns, dim=1))
 
 
-def parts(count: int, numbers: int, device: torch.device) -> Iterator[slice]:
+def row_slices(count: int, numbers: int, device: torch.device) -> Iterator[slice]:
     """Slices of ``count`` rows of so many numbers each: 8 MB at a time for a processor's caches, else 256 MB."""
     most = max(1, (2**25 if device.type == "cuda" else 2**20) // max(numbers, 1))
     return (slice(start, start + most) for start in range(0, count, most))
@@ -149,12 +175,12 @@ def labels(factors: Tensor) -> Tensor:
     return torch.stack([torch.unique(column, return_inverse=True)[1] for column in factors.T], dim=1)
 
 
-def drawn(given: Checked, points: int | None, generator: torch.Generator) -> Checked:
+def draw_points(given: Checked, points: int | None, generator: torch.Generator) -> Checked:
     """At most so many points, at random without replacement, the same for all members."""
     batch = given.codes.shape[1]
     if points is None or points >= batch:
         return given._replace(factors=given.factors.double())
-    index = distinct(batch, points, generator).to(given.codes.device)
+    index = draw_distinct(batch, points, generator).to(given.codes.device)
     return given._replace(
         codes=given.codes.index_select(1, index),
         factors=given.factors.index_select(0, index).double(),
@@ -162,7 +188,7 @@ def drawn(given: Checked, points: int | None, generator: torch.Generator) -> Che
     )
 
 
-def distinct(batch: int, count: int, generator: torch.Generator) -> Tensor:
+def draw_distinct(batch: int, count: int, generator: torch.Generator) -> Tensor:
     """So many different points (count,) of a batch in random order, without permuting a much larger batch."""
     if count > batch // 4:
         return torch.randperm(batch, generator=generator, device=generator.device)[:count]
@@ -185,7 +211,7 @@ def default_generator(generator: torch.Generator | None) -> torch.Generator:
     return generator
 
 
-def chosen(preset: str | Settings, presets: Mapping[str, Settings]) -> Settings:
+def resolve_preset(preset: str | Settings, presets: Mapping[str, Settings]) -> Settings:
     """Settings of a named preset, or those that were given."""
     if not isinstance(preset, str):
         kind = type(next(iter(presets.values())))
@@ -197,26 +223,30 @@ def chosen(preset: str | Settings, presets: Mapping[str, Settings]) -> Settings:
     return presets[preset]
 
 
-def at_least_one(**counts: int | None) -> None:
-    """Refuses settings that ask for less than one of something; none stands for all."""
+def check_counts(**counts: int | None) -> None:
+    """Refuse counts below 1; ``None`` stands for all."""
     for name, count in counts.items():
         if count is not None and count < 1:
             raise ValueError(f"{name} must be at least 1, got {count}")
 
 
-def unstacked(result: Numbers, stacked: bool) -> Numbers:
-    """A result whose tensors lose their member axis where the codes had none; tuples inside likewise."""
-    if stacked:
-        return result
-    parts = (
-        part[0] if isinstance(part, Tensor) else unstacked(part, stacked) if _is_named(part) else part
-        for part in result
-    )
-    return type(result)(*parts)
+def check_settings(settings: object, *positive: str, **least: int) -> None:
+    """Refuse settings out of range: counts, choices that a ``Literal`` field does not list, and ``positive`` numbers.
 
-
-def _is_named(value: object) -> bool:
-    return isinstance(value, tuple) and getattr(value, "_fields", None) is not None
+    Args:
+        settings: a dataclass; its fields of type ``int`` are counts, at least 1, where ``None`` stands for all.
+        positive: names of the fields that must be above 0.
+        least: other lower bounds of counts.
+    """
+    for name, kind in get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise ValueError(f"{name} must be {' or '.join(map(repr, get_args(kind)))}, got {value!r}")
+        low = least.get(name, 1)
+        if kind in (int, int | None) and value is not None and value < low:
+            raise ValueError(f"{name} must {f'be at least {low}' if low else 'not be negative'}, got {value}")
+        if name in positive and not value > 0:
+            raise ValueError(f"{name} must be positive, got {value}")
 
 
 def _columns(factors: Table, discrete: Sequence[bool] | None) -> tuple[Tensor, list[bool]]:
@@ -225,10 +255,13 @@ def _columns(factors: Table, discrete: Sequence[bool] | None) -> tuple[Tensor, l
     if named or isinstance(factors, pd.DataFrame):
         frame = pd.DataFrame(factors).infer_objects()
         numbers = [pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
-        _refuse_unordered(frame, numbers, discrete)
+        for name, number, flag in zip(frame.columns, numbers, discrete or (), strict=False):
+            if not number and not flag:
+                raise ValueError(f"discrete must be true for factor {name!r}, whose values are no numbers")
+        series = (frame.iloc[:, place] for place in range(frame.shape[1]))
         columns = [
-            _numbers(frame.iloc[:, place]) if number else _positions(frame.iloc[:, place])
-            for place, number in enumerate(numbers)
+            column.to_numpy("float64", na_value=float("nan")) if number else _positions(column)
+            for column, number in zip(series, numbers, strict=True)
         ]
         table = torch.as_tensor(np.stack(columns, 1) if columns else np.empty(frame.shape))
         integer = [not pd.api.types.is_float_dtype(kind) for kind in frame.dtypes]
@@ -239,21 +272,10 @@ def _columns(factors: Table, discrete: Sequence[bool] | None) -> tuple[Tensor, l
         raise ValueError(f"factors must have shape (batch, factor), got shape {tuple(table.shape)}")
     if table.is_complex() or _unfinite(table) > 0:
         raise ValueError("factors must be real and finite, got NaN, infinite or complex values")
-    keep = not table.is_floating_point() and (discrete is None or all(discrete))
-    if keep:
+    if not table.is_floating_point() and (discrete is None or all(discrete)):
         return table, integer
     table = table.double()
-    return scaled(table, level(table)), integer
-
-
-def _refuse_unordered(frame: pd.DataFrame, numbers: list[bool], discrete: Sequence[bool] | None) -> None:
-    for name, number, flag in zip(frame.columns, numbers, discrete or (), strict=False):
-        if not number and not flag:
-            raise ValueError(f"discrete must be true for factor {name!r}, whose values are no numbers")
-
-
-def _numbers(column: pd.Series) -> NDArray[Any]:
-    return column.to_numpy("float64", na_value=float("nan"))
+    return scale_by_power(table, scale_exponent(table)), integer
 
 
 def _positions(column: pd.Series) -> NDArray[Any]:
@@ -303,3 +325,50 @@ def _unfinite(values: Tensor) -> int:
     if not values.is_floating_point() or bool(values.sum().isfinite()):
         return 0
     return int((~values.isfinite()).sum())
+
+
+def ratio(above: Tensor, below: Tensor) -> Tensor:
+    """Quotient of tensors, 0 where the denominator is not positive."""
+    return torch.where(below > 0, above / torch.where(below > 0, below, 1.0), 0.0)
+
+
+def map_members(codes: Tensor, numbers: int, measure: Callable[[Tensor], Found]) -> list[Found]:
+    """Results of ``measure`` on codes (member, ...), as many members at once as memory allows (``numbers`` each)."""
+    most = max(1, NUMBERS_AT_ONCE.get(codes.device.type, 2**24) // max(1, numbers))
+    return [measure(part) for part in codes.split(most)]
+
+
+def scale_exponent(values: Tensor, *, common: bool = False, small: bool = True) -> Tensor:
+    """Power of two, as its exponent, that brings columns of values (..., batch, column) within 2^±40: 0 for most.
+
+    Values inside stay as they are, to the last digit, and a power of two changes no digit either. So a score that scale
+    does not change is the same for codes of any finite size. A score with a penalty or threshold sees large codes as
+    large as 2⁴⁰, beyond which neither matters.
+
+    Args:
+        values: real, finite.
+        common: one power for all columns, where their sizes are compared.
+        small: also for small ones; without, what is near 0 stays so, for scores that call such codes inactive.
+
+    Returns:
+        (..., 1, column), or (..., 1, 1) for a common one.
+    """
+    low, high = values.aminmax(dim=-2, keepdim=True)
+    most = torch.maximum(-low, high)
+    exponent = torch.frexp(most.amax(-1, keepdim=True) if common else most).exponent
+    return (exponent.clamp(-_EXPONENT if small else None, _EXPONENT) - exponent).clamp(max=_MOST)
+
+
+def scale_by_power(values: Tensor, exponent: Tensor) -> Tensor:
+    """Values times two to the exponent, which broadcasts; the very same where that is 0."""
+    return values * exponent.to(values.dtype).exp2() if bool(exponent.any()) else values
+
+
+def centre_distant(values: Tensor) -> Tensor:
+    """Values (..., batch, column), a column that lies further from 0 than 64 times its range moved to mean 0.
+
+    In the precision that they came in, before trees read them in single precision; others stay as they are.
+    """
+    low, high = values.aminmax(dim=-2, keepdim=True)
+    far = torch.maximum(-low, high) > _FAR * (high - low)
+    return torch.where(far, values - values.mean(-2, keepdim=True), values) if bool(far.any()) else values

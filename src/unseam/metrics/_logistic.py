@@ -16,7 +16,7 @@ _STEPS = 100
 _HALVINGS = 40
 # Distance from the least objective, in nats over all points, from which its last step is taken.
 _NEAR = 1e-10
-# Columns beyond which products of every two of them are not kept: matrix products of so many are fast themselves.
+# Columns beyond which products of every two of them are not stored: matrix products of so many are fast themselves.
 _WIDE = 64
 
 Evaluation = tuple[Tensor, Tensor]
@@ -155,11 +155,7 @@ def _minimum(
 
 
 def _step(
-    weights: Tensor,
-    step: Tensor,
-    slope: Tensor,
-    objective: Tensor,
-    evaluate: Callable[[Tensor], Evaluation],
+    weights: Tensor, step: Tensor, slope: Tensor, objective: Tensor, evaluate: Callable[[Tensor], Evaluation]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """How much of its step (...) each takes, and scores and objectives there; nothing where no part gains enough."""
     size = torch.ones_like(slope)

@@ -7,21 +7,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, default_generator, distinct, drawn
+from unseam.metrics._inputs import Checked, default_generator, draw_distinct, draw_points
 from unseam.metrics.intervals import GROUPS, groups
 
 __all__ = [
     "Halves",
-    "at_least_two",
-    "fewer",
+    "check_points",
+    "split_sizes",
     "gap",
     "halves",
-    "over_varying",
-    "parted",
-    "sampled",
-    "share_without",
-    "unexplained_without",
-    "varying",
+    "mean_over_varying",
+    "split_by_share",
+    "sample_points",
+    "leave_out_means",
+    "leave_out_unexplained",
+    "varying_factors",
 ]
 
 
@@ -38,58 +38,55 @@ class Halves(NamedTuple):
     """Group (test,) of every test point."""
 
 
-def sampled(given: Checked, points: int | None, generator: torch.Generator | None) -> tuple[Checked, Tensor]:
+def sample_points(
+    given: Checked, points: int | None, generator: torch.Generator | None
+) -> tuple[Checked, Tensor]:
     """At most so many points at random, and the group (batch,) of each."""
     source = default_generator(generator)
-    given = drawn(given, points, source)
+    given = draw_points(given, points, source)
     batch = given.codes.shape[1]
-    at_least_two(batch)
+    check_points(batch)
     return given, groups(batch, source).to(given.codes.device)
 
 
-def at_least_two(batch: int, purpose: str = "for a score") -> None:
+def check_points(batch: int, purpose: str = "for a score") -> None:
     """Refuses a single point, over which nothing varies."""
     if batch < 2:
         raise ValueError(f"codes must have at least 2 points {purpose}, got {batch}")
 
 
-def fewer(train: int, test: int, batch: int) -> tuple[int, int]:
+def split_sizes(train: int, test: int, batch: int) -> tuple[int, int]:
     """So many points to train and to test on, or all there are in the same proportion."""
     if batch >= train + test:
         return train, test
-    return parted(batch, train / (train + test))
+    return split_by_share(batch, train / (train + test))
 
 
-def parted(batch: int, share: float) -> tuple[int, int]:
+def split_by_share(batch: int, share: float) -> tuple[int, int]:
     """All points parted into a share to train and the rest to test on, at least one each."""
-    at_least_two(batch, "to train and to test on")
+    check_points(batch, "to train and to test on")
     train = min(max(1, round(batch * share)), batch - 1)
     return train, batch - train
 
 
-def halves(train: int, test: int, given: Checked, generator: torch.Generator) -> Halves:
+def halves(train: int, test: int, given: Checked, generator: torch.Generator | None) -> Halves:
     """So many points to train and to test on, drawn without replacement, the same for all members."""
-    batch, device = given.codes.shape[1], given.codes.device
-    order = distinct(batch, train + test, generator)
-    apart = groups(train, generator), groups(test, generator)
-    return Halves(
-        order[:train].to(device),
-        order[train:].to(device),
-        apart[0].to(device),
-        apart[1].to(device),
-    )
+    source = default_generator(generator)
+    order = draw_distinct(given.codes.shape[1], train + test, source)
+    parts = (order[:train], order[train:], groups(train, source), groups(test, source))
+    return Halves(*(part.to(given.codes.device) for part in parts))
 
 
-def varying(given: Checked) -> list[int]:
+def varying_factors(given: Checked) -> list[int]:
     """Which factors have more than one value; all where none has, for a score must be over something."""
     low, high = given.factors.aminmax(dim=0)
     found = (low < high).nonzero()[:, 0].tolist()
     return found or list(range(given.factors.shape[1]))
 
 
-def over_varying(scores: Tensor, given: Checked) -> Tensor:
+def mean_over_varying(scores: Tensor, given: Checked) -> Tensor:
     """Mean of scores (..., factor) over the factors that vary."""
-    return scores[..., varying(given)].mean(-1)
+    return scores[..., varying_factors(given)].mean(-1)
 
 
 def gap(scores: Tensor) -> Tensor:
@@ -98,7 +95,7 @@ def gap(scores: Tensor) -> Tensor:
     return best[..., 0] - best[..., 1]
 
 
-def share_without(right: Tensor, group: Tensor) -> Tensor:
+def leave_out_means(right: Tensor, group: Tensor) -> Tensor:
     """Share of right answers with all points, then without each group of them.
 
     Args:
@@ -116,7 +113,7 @@ def share_without(right: Tensor, group: Tensor) -> Tensor:
     return torch.cat([total / number, left], -1).movedim(-1, 0)
 
 
-def unexplained_without(guess: Tensor, truth: Tensor, group: Tensor) -> Tensor:
+def leave_out_unexplained(guess: Tensor, truth: Tensor, group: Tensor) -> Tensor:
     """Mean squared error over variance with all points, then without each group; 1 where nothing varies.
 
     Args:
@@ -128,8 +125,8 @@ def unexplained_without(guess: Tensor, truth: Tensor, group: Tensor) -> Tensor:
         (1 + group, ...), float64.
     """
     moved = truth - truth.mean()
-    error = share_without((guess - truth).square(), group).clamp(min=0)
-    spread = share_without(moved.square(), group) - share_without(moved, group).square()
+    error = leave_out_means((guess - truth).square(), group).clamp(min=0)
+    spread = leave_out_means(moved.square(), group) - leave_out_means(moved, group).square()
     spread = spread.view(-1, *[1] * (error.ndim - 1))
     flat = spread <= 1e-12 * spread[:1]
     return torch.where(flat, 1.0, error / torch.where(flat, 1.0, spread))

@@ -1,4 +1,4 @@
-"""BetaVAE score: whether the mean difference of pairs that share a factor tells which factor that is."""
+"""BetaVAE score: whether the mean difference of pairs that share a factor identifies that factor."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unseam.metrics._inputs import Table, at_least_one, checked, chosen, default_generator, unstacked
+from unseam.metrics._inputs import (
+    Table,
+    check_inputs,
+    check_settings,
+    default_generator,
+    map_members,
+    resolve_preset,
+    scale_by_power,
+)
 from unseam.metrics._logistic import multinomial
-from unseam.metrics._members import per_chunk
-from unseam.metrics._scale import level, scaled
-from unseam.metrics._sharing import in_parts
-from unseam.metrics._splits import at_least_two
-from unseam.metrics._votes import Votes, drawn_votes, in_groups, share_of_right
+from unseam.metrics._splits import check_points
+from unseam.metrics._votes import Votes, accuracy_interval, draw_votes, group_masks, vote_slices
 from unseam.metrics.intervals import GROUPS, Interval, groups
 
 __all__ = ["BetaVaeScore", "BetaVaeSettings", "beta_vae_score"]
@@ -35,13 +40,12 @@ class BetaVaeSettings:
     test: int = 5_000
     """Mean differences that it is scored on."""
     batch: int = 64
-    """Pairs a mean difference."""
+    """Pairs per mean difference."""
     bins: int = 20
     """Bins of equal width of a continuous factor."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        at_least_one(train=self.train, test=self.test, batch=self.batch, bins=self.bins)
+        check_settings(self)
 
 
 BETA_VAE_PRESETS = {"dlib": BetaVaeSettings(), "fast": BetaVaeSettings(train=2_000, test=1_000)}
@@ -72,13 +76,13 @@ def beta_vae_score(
     preset: str | BetaVaeSettings = "dlib",
     generator: torch.Generator | None = None,
 ) -> BetaVaeScore:
-    r"""Accuracy of telling which factor pairs share from how their codes differ (Higgins et al. 2017, §3).
+    r"""Accuracy of predicting which factor pairs share from how their codes differ (Higgins et al. 2017, §3).
 
     .. math:: \frac{1}{B} \sum_{b=1}^{B} |z^{(b)} - z'^{(b)}|, \qquad v_k(z^{(b)}) = v_k(z'^{(b)})
 
     is given to a linear classifier of k: the multinomial logistic regression of scikit-learn with its defaults (an L2
     penalty with C = 1), for all members at once and at its optimum, which scikit-learn comes near within its tolerance:
-    where codes hardly tell the factors apart, two in a thousand answers may differ. The first of a pair is a uniformly
+    where codes hardly distinguish the factors, two in a thousand answers may differ. The first of a pair is a uniformly
     drawn row, the second a row that shares its value of factor k, drawn with replacement from those at hand: grids may
     be incomplete. Continuous factors are cut into bins of equal width.
 
@@ -98,36 +102,35 @@ def beta_vae_score(
     Returns:
         The score and its parts. The interval covers the draw of test differences, of which groups are left out, and
         that of points: without each group of rows, pairs that lose a row are left out of all differences. The
-        classifier stays. Where it has little but chance to go by, as for codes turned by 45°, a new one would make up
+        classifier stays. Where it is close to chance, as for codes rotated by 45°, a new one would make up
         for some of the change, and the error can be twice the spread over independent points.
 
     >>> factors = torch.cartesian_prod(torch.arange(4), torch.arange(5))
     >>> beta_vae_score(factors.double(), factors, preset="fast").score
     tensor(1., dtype=torch.float64)
     """
-    given = checked(codes, factors, discrete=discrete, variance=variance)
-    at_least_two(given.codes.shape[1])
-    exponent = level(given.codes, small=False)
-    given = given._replace(codes=scaled(given.codes, exponent))
-    settings = chosen(preset, BETA_VAE_PRESETS)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance)
+    check_points(given.codes.shape[1])
+    given, exponent = given.rescale(small=False)
+    settings = resolve_preset(preset, BETA_VAE_PRESETS)
     source, device = default_generator(generator), given.codes.device
     count, train = settings.train + settings.test, settings.train
-    votes = drawn_votes(given, count, settings.batch, settings.batch, settings.bins, source)
+    votes = draw_votes(given, count, settings.batch, settings.batch, settings.bins, source)
     of_votes, of_rows = (groups(size, source).to(device) for size in (settings.test, given.codes.shape[1]))
 
     def measure(codes: Tensor) -> tuple[Tensor, Tensor]:
         features = _differences(codes, votes, of_rows)
-        told = _told(features, votes.factor[:train])
+        predicted = _predict_factor(features, votes.factor[:train])
         hot = one_hot(votes.factor[:train], given.factors.shape[1]).to(features.dtype)
-        return told == votes.factor[:, None], features[:, :train, 0].mT @ (hot / hot.sum(0).clamp(min=1))
+        return predicted == votes.factor[:, None], features[:, :train, 0].mT @ (hot / hot.sum(0).clamp(min=1))
 
     numbers = count * (GROUPS + 1) * (given.codes.shape[2] + given.factors.shape[1])
-    right, differences = map(torch.cat, zip(*per_chunk(given.codes, numbers, measure), strict=True))
+    right, differences = map(torch.cat, zip(*map_members(given.codes, numbers, measure), strict=True))
     change = right[..., 1:].double() - right[..., :1].double()
-    score, interval = share_of_right(right[:, train:, 0], change, of_votes)
-    differences = scaled(differences, -exponent.mT)
+    score, interval = accuracy_interval(right[:, train:, 0], change, of_votes)
+    differences = scale_by_power(differences, -exponent.mT)
     found = BetaVaeScore(score, interval, right[:, :train, 0].double().mean(1), differences, settings)
-    return unstacked(found, given.stacked)
+    return given.unstack(found)
 
 
 def _differences(codes: Tensor, votes: Votes, group: Tensor) -> Tensor:
@@ -138,11 +141,11 @@ def _differences(codes: Tensor, votes: Votes, group: Tensor) -> Tensor:
     members, _, latent = codes.shape
     count, size = votes.first.shape
     found = []
-    for part in in_parts(count, members * latent * (2 * size + 2 * GROUPS), codes.device):
+    for part in vote_slices(count, members * latent * (2 * size + 2 * GROUPS), codes.device):
         first, second = votes.first[part], votes.second[part]
         near, far = (codes.index_select(1, rows.flatten()) for rows in (first, second))
         apart = near.sub_(far).abs_().unflatten(1, first.shape)
-        inside = (in_groups(group, first) | in_groups(group, second)).to(codes.dtype)
+        inside = (group_masks(group, first) | group_masks(group, second)).to(codes.dtype)
         gone = (inside @ apart.movedim(0, 2).flatten(2)).unflatten(2, (members, latent)).movedim(2, 0)
         stay, total = size - inside.sum(-1)[..., None], apart.sum(2)[:, :, None]
         fewer = torch.where(stay > 0, (total - gone) / stay.clamp(min=1), total / size)
@@ -150,8 +153,8 @@ def _differences(codes: Tensor, votes: Votes, group: Tensor) -> Tensor:
     return torch.cat(found, 1)
 
 
-def _told(features: Tensor, factor: Tensor) -> Tensor:
-    """Factor (member, vote, variant) that differences (member, vote, variant, latent) are told to share.
+def _predict_factor(features: Tensor, factor: Tensor) -> Tensor:
+    """Factor (member, vote, variant) that differences (member, vote, variant, latent) are predicted to share.
 
     By a classifier of the first variant of the first votes, whose factors (train,) are known.
     """

@@ -11,19 +11,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics import _boosting, _trees
-from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, default_generator, unstacked
-from unseam.metrics._scale import centred
+from unseam.metrics._boosting import Boosted, boost_binned, boost_exact
+from unseam.metrics._inputs import (
+    Checked,
+    Table,
+    centre_distant,
+    check_inputs,
+    check_settings,
+    ratio,
+    resolve_preset,
+)
 from unseam.metrics._splits import (
     Halves,
-    fewer,
     halves,
-    over_varying,
-    share_without,
-    unexplained_without,
-    varying,
+    leave_out_means,
+    leave_out_unexplained,
+    mean_over_varying,
+    split_sizes,
+    varying_factors,
 )
-from unseam.metrics.intervals import Interval, jackknife
+from unseam.metrics.intervals import Interval, with_interval
 
 __all__ = ["Dci", "DciSettings", "dci"]
 
@@ -45,32 +52,21 @@ class DciSettings:
     precision: Literal["float32", "float64"] = "float64"
     """Of residuals where splits are binned. Codes are read in single precision by scikit-learn's trees, too."""
     rounds: int = 100
-    """Trees a class."""
+    """Trees per class."""
     depth: int = 3
     """Splits from root to leaf."""
     rate: float = 0.1
     """Learning rate."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        at_least_one(train=self.train, test=self.test, rounds=self.rounds)
-        if self.splits not in ("exact", "binned"):
-            raise ValueError(f"splits must be exact or binned, got {self.splits!r}")
-        if self.bins < 2:
-            raise ValueError(f"bins must be at least 2, got {self.bins}")
-        if self.candidates < 0:
-            raise ValueError(f"candidates must not be negative, got {self.candidates}")
-        if self.precision not in ("float32", "float64"):
-            raise ValueError(f"precision must be float32 or float64, got {self.precision!r}")
-        if not 1 <= self.depth <= 7:
+        check_settings(self, "rate", bins=2, candidates=0)
+        if self.depth > 7:
             raise ValueError(f"depth must lie between 1 and 7, got {self.depth}")
-        if self.rate <= 0:
-            raise ValueError(f"rate must be positive, got {self.rate}")
 
 
 DCI_PRESETS = {"dlib": DciSettings(), "fast": DciSettings(splits="binned", precision="float32")}
 """``dlib``: scikit-learn's boosting with its defaults, as in the study of 12 600 models (Locatello et al. 2019);
-``fast``: the same algorithm and numbers of points, splits searched in the most promising of 128 bins a code."""
+``fast``: the same algorithm and numbers of points, splits searched in the most promising of 128 bins per code."""
 
 
 class Dci(NamedTuple):
@@ -118,12 +114,11 @@ def dci(
     importance. For each factor there is one gradient-boosted classifier, or regressor for a continuous factor; an
     importance is the summed decrease of squared error at the splits of a code, normalised for each factor.
 
-    Boosting by scikit-learn takes minutes at 10 000 points and a hundred classes. Factors are fitted side by side, and
-    the trees of a round, one a class, are grown side by side too, on as many threads as there are processors; numbers
-    are those of scikit-learn's own loop to the last digit. ``fast`` is the same algorithm on tensors, for all factors
-    at once; it looks for a split between bins of values first, and then value by value in those bins where most
-    could be gained. Bins alone (``candidates=0``) are not enough: trees of rare classes set single points apart, and
-    noisy codes of 40 classes then give D lower by 0.08.
+    Boosting by scikit-learn takes minutes at 10 000 points and a hundred classes; factors are fitted in parallel on as
+    many threads as there are processors. ``fast`` is the same algorithm on tensors, for all factors at once; it
+    searches a split between bins of values first, then value by value in the bins where most could be gained. Bins
+    alone (``candidates=0``) are not enough: trees of rare classes isolate single points, and noisy codes of 40 classes
+    then give D lower by 0.08.
 
     Unchanged by order and monotone transformation of codes, up to splits that are equally good, among which one is
     drawn from a fixed seed, and to scikit-learn's limits: it sees codes in single precision and no differences below
@@ -151,85 +146,61 @@ def dci(
     >>> round(found.score.item(), 3), round(found.completeness.item(), 3), found.informativeness.item()
     (1.0, 1.0, 1.0)
     """
-    settings = chosen(preset, DCI_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance)
-    given = given.levelled(small=settings.splits == "binned")
-    train, test = fewer(settings.train, settings.test, given.codes.shape[1])
-    split = halves(train, test, given, default_generator(generator))
+    settings = resolve_preset(preset, DCI_PRESETS)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance)
+    given = given.rescaled(small=settings.splits == "binned")
+    train, test = split_sizes(settings.train, settings.test, given.codes.shape[1])
+    split = halves(train, test, given, generator)
     boosted = _boosted(given, split, settings)
     importance = boosted.importance
-    # A constant factor, which no code could be used for, must not make codes look choosier.
-    by_code, by_factor = _purity(importance[..., varying(given)]), _purity(importance.mT)
-    score = _weighted(by_code, importance.sum(-1))
-    whole = _weighted(by_factor, importance.sum(-2))
+    # A constant factor, which no code can be used for, must not raise the disentanglement of codes.
+    by_code, by_factor = _purity(importance[..., varying_factors(given)]), _purity(importance.mT)
+    score, whole = (
+        ratio((purity * weight).sum(-1), weight.sum(-1))
+        for purity, weight in ((by_code, importance.sum(-1)), (by_factor, importance.sum(-2)))
+    )
     truth = given.factors[torch.cat([split.train, split.test])].double()
-    told, learned = (
-        over_varying(_told(predicted, answer, given.discrete, group), given)
+    held_out, fitted = (
+        mean_over_varying(_accuracy(predicted, answer, given.discrete, group), given)
         for predicted, answer, group in (
             (boosted.predicted[:, train:], truth[train:], split.test_groups),
             (boosted.predicted[:, :train], truth[:train], split.train_groups),
         )
     )
-    found = Dci(
-        score[0],
-        jackknife(score[0], score[1:]),
-        whole[0],
-        jackknife(whole[0], whole[1:]),
-        told[0],
-        jackknife(told[0], told[1:]),
-        learned[0],
-        importance[0],
-        by_code[0],
-        by_factor[0],
-        replace(settings, train=train, test=test),
-    )
-    return unstacked(found, given.stacked)
+    parts = (*with_interval(score), *with_interval(whole), *with_interval(held_out), fitted[0])
+    settings = replace(settings, train=train, test=test)
+    return given.unstack(Dci(*parts, importance[0], by_code[0], by_factor[0], settings))
 
 
-def _boosted(given: Checked, split: Halves, settings: DciSettings) -> _boosting.Boosted:
+def _boosted(given: Checked, split: Halves, settings: DciSettings) -> Boosted:
     order = torch.cat([split.train, split.test])
-    codes, targets = centred(given.codes[:, order]), given.factors[order].double()
-    rounds, depth, rate = settings.rounds, settings.depth, settings.rate
+    codes, targets = centre_distant(given.codes[:, order]), given.factors[order].double()
+    options: dict[str, Any] = {"rounds": settings.rounds, "depth": settings.depth, "rate": settings.rate}
     if settings.splits == "exact":
-        return _trees.grow(
-            codes, targets, given.discrete, split.train_groups, rounds=rounds, depth=depth, rate=rate
-        )
-    return _boosting.boost(
-        codes.to(getattr(torch, settings.precision)),
-        targets,
-        given.discrete,
-        split.train_groups,
-        bins=settings.bins,
-        candidates=settings.candidates,
-        rounds=rounds,
-        depth=depth,
-        rate=rate,
-    )
+        return boost_exact(codes, targets, given.discrete, split.train_groups, **options)
+    bins = {"bins": settings.bins, "candidates": settings.candidates}
+    codes = codes.to(getattr(torch, settings.precision))
+    return boost_binned(codes, targets, given.discrete, split.train_groups, **bins, **options)
 
 
 def _purity(importance: Tensor) -> Tensor:
     """1 − entropy of each row, in units of its largest; 0 for a row of zeros, 1 for rows of one number."""
     total = importance.sum(-1, keepdim=True)
-    share = importance / torch.where(total > 0, total, 1.0)
+    share = ratio(importance, total)
     entropy = -torch.xlogy(share, share).sum(-1)
     count = importance.shape[-1]
     purity = 1 - entropy / math.log(count) if count > 1 else torch.ones_like(entropy)
     return torch.where(total[..., 0] > 0, purity, 0.0)
 
 
-def _weighted(purity: Tensor, weight: Tensor) -> Tensor:
-    total = weight.sum(-1)
-    return (purity * weight).sum(-1) / torch.where(total > 0, total, 1.0)
-
-
-def _told(predicted: Tensor, truth: Tensor, discrete: Sequence[bool], group: Tensor) -> Tensor:
+def _accuracy(predicted: Tensor, truth: Tensor, discrete: Sequence[bool], group: Tensor) -> Tensor:
     """Accuracy or R² (1 + group, member, factor), with all points, then without each group."""
     found = []
     for factor, is_discrete in enumerate(discrete):
         guess, column = predicted[..., factor], truth[:, factor]
         found.append(
-            share_without(guess == column, group)
+            leave_out_means(guess == column, group)
             if is_discrete
-            else 1 - unexplained_without(guess, column, group)
+            else 1 - leave_out_unexplained(guess, column, group)
         )
     return torch.stack(found, -1)

@@ -10,25 +10,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, Table, checked, chosen, default_generator, drawn, unstacked
-from unseam.metrics._members import per_chunk
-from unseam.metrics._neighbours import most_common, nearest
+from unseam.metrics._inputs import (
+    Checked,
+    Table,
+    check_inputs,
+    check_settings,
+    default_generator,
+    draw_points,
+    map_members,
+    ratio,
+    resolve_preset,
+)
 from unseam.metrics._splits import (
     Halves,
     gap,
     halves,
-    over_varying,
-    parted,
-    share_without,
-    unexplained_without,
+    leave_out_means,
+    leave_out_unexplained,
+    mean_over_varying,
+    split_by_share,
 )
-from unseam.metrics.intervals import Interval, jackknife
+from unseam.metrics.intervals import Interval, with_interval
 
-__all__ = [
-    "DisentanglementScore",
-    "DisentanglementSettings",
-    "disentanglement_score",
-]
+__all__ = ["DisentanglementScore", "DisentanglementSettings", "disentanglement_score"]
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,9 @@ class DisentanglementSettings:
     """Which of the two scales of sensitivity."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        if self.points is not None and self.points < 2:
-            raise ValueError(f"points must be at least 2, got {self.points}")
+        check_settings(self, points=2)
         if not 0 < self.train_share < 1:
             raise ValueError(f"train_share must lie between 0 and 1, got {self.train_share}")
-        if self.neighbours < 1:
-            raise ValueError(f"neighbours must be at least 1, got {self.neighbours}")
-        if self.form not in ("normalised", "printed"):
-            raise ValueError(f"form must be normalised or printed, got {self.form!r}")
 
 
 DISENTANGLEMENT_PRESETS = {
@@ -126,59 +124,84 @@ def disentanglement_score(
     >>> disentanglement_score(factors.double(), factors, preset="printed").gaps
     tensor([1.0000, 1.7368], dtype=torch.float64)
     """
-    given = checked(codes, factors, discrete=discrete, variance=variance).levelled()
-    settings = chosen(preset, DISENTANGLEMENT_PRESETS)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled()
+    settings = resolve_preset(preset, DISENTANGLEMENT_PRESETS)
     source = default_generator(generator)
-    given = drawn(given, settings.points, source)
+    given = draw_points(given, settings.points, source)
     batch = given.codes.shape[1]
-    train, test = parted(batch, settings.train_share)
+    train, test = split_by_share(batch, settings.train_share)
     used = replace(settings, points=batch, neighbours=min(settings.neighbours, train))
     split = halves(train, test, given, source)
     numbers = given.codes.shape[2] * (4 * train + test * used.neighbours * (4 + used.neighbours))
-    parts = per_chunk(
+    parts = map_members(
         given.codes, numbers, lambda part: _sensitivities(given._replace(codes=part), split, used)
     )
     scores = torch.cat(parts, 1)
     gaps = gap(scores.mT)
-    means = over_varying(gaps, given)
-    found = DisentanglementScore(
-        means[0],
-        jackknife(means[0], means[1:]),
-        scores[0],
-        gaps[0],
-        used,
-    )
-    return unstacked(found, given.stacked)
+    means = mean_over_varying(gaps, given)
+    found = DisentanglementScore(*with_interval(means), scores[0], gaps[0], used)
+    return given.unstack(found)
 
 
 def _sensitivities(given: Checked, split: Halves, settings: DisentanglementSettings) -> Tensor:
     """Sensitivity (1 + group, member, latent, factor) with all held-out points, then without each group."""
     train, test = given.codes[:, split.train].mT, given.codes[:, split.test].mT
-    near = nearest(train, test, settings.neighbours)
+    near = _nearest(train, test, settings.neighbours)
     columns = []
     for column, is_discrete in zip(given.factors.T, given.discrete, strict=True):
         if is_discrete:
             column = torch.unique(column, return_inverse=True)[1]
-            found = most_common(column[split.train][near])
+            found = _most_common(column[split.train][near])
             columns.append(_classified(found, column[split.test], split.test_groups, settings.form))
         else:
             found = column[split.train][near].mean(-1)
-            columns.append(_regressed(found, column[split.test], split.test_groups, settings.form))
+            error = leave_out_unexplained(found, column[split.test], split.test_groups)
+            columns.append(
+                1 - error.sqrt() if settings.form == "printed" else (1 - error.sqrt()).clamp(min=0)
+            )
     return torch.stack(columns, -1)
 
 
 def _classified(found: Tensor, truth: Tensor, group: Tensor, form: str) -> Tensor:
-    accuracy = share_without(found == truth, group)
+    accuracy = leave_out_means(found == truth, group)
     hot = torch.nn.functional.one_hot(truth).T
-    constant = share_without(hot, group).amax(1)[:, None, None]
+    constant = leave_out_means(hot, group).amax(1)[:, None, None]
     if form == "printed":
         return accuracy / constant
-    perfect = constant == 1
-    return torch.where(perfect, 0.0, (accuracy - constant) / torch.where(perfect, 1.0, 1 - constant)).clamp(
-        min=0
-    )
+    return ratio(accuracy - constant, 1 - constant).clamp(min=0)
 
 
-def _regressed(found: Tensor, truth: Tensor, group: Tensor, form: str) -> Tensor:
-    score = 1 - unexplained_without(found, truth, group).sqrt()
-    return score if form == "printed" else score.clamp(min=0)
+def _nearest(train: Tensor, test: Tensor, count: int) -> Tensor:
+    """The training values nearest to each test value, for many lists of values at once.
+
+    In sorted values the neighbours are a window, found by bisection: no distance matrix is built. Of values
+    equally far away the smaller one is nearer, of equal values the earlier one.
+
+    Args:
+        train: (..., train).
+        test: (..., test).
+        count: number k of neighbours, at most as many as training values.
+
+    Returns:
+        Places (..., test, k) in the list of training values.
+    """
+    ordered, order = train.contiguous().sort(dim=-1, stable=True)
+    place = torch.searchsorted(ordered, test.contiguous())
+    last = train.shape[-1] - count
+    low, high = (place - count).clamp(0, last), place.clamp(0, last)
+    for _ in range(count.bit_length()):
+        middle = (low + high) // 2
+        below = test - ordered.gather(-1, middle)
+        above = ordered.gather(-1, (middle + count).clamp(max=train.shape[-1] - 1)) - test
+        right = (below > above) & (low < high)
+        low, high = torch.where(right, middle + 1, low), torch.where(right, high, middle)
+    window = low[..., None] + torch.arange(count, device=train.device)
+    return order.gather(-1, window.flatten(-2)).unflatten(-1, (-1, count))
+
+
+def _most_common(labels: Tensor) -> Tensor:
+    """The most frequent of the labels (..., k), not negative, the smallest of those equally frequent."""
+    ordered = labels.sort(-1).values
+    alike = (ordered[..., :, None] == ordered[..., None, :]).sum(-1)
+    # The first of the largest: labels are sorted.
+    return ordered.gather(-1, alike.argmax(-1, keepdim=True))[..., 0]

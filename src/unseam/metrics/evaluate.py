@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, Table, checked, default_generator
+from unseam.metrics._inputs import Checked, Table, check_inputs, default_generator
 from unseam.metrics.beta_vae_score import beta_vae_score
 from unseam.metrics.dci import dci
 from unseam.metrics.disentanglement_score import disentanglement_score
@@ -34,7 +34,7 @@ from unseam.metrics.total_correlation import (
 )
 from unseam.metrics.udr import udr
 
-__all__ = ["METRICS", "Metric", "drawn_seed", "evaluate"]
+__all__ = ["METRICS", "Metric", "evaluate"]
 
 Metric = Callable[..., Any]
 """A function of codes and factors whose result has a score, an interval and settings."""
@@ -89,7 +89,7 @@ def evaluate(
             with this generator itself gives other points; by default seed 0, as for a metric alone.
 
     Returns:
-        One row a member and metric: ``member``, ``metric``, ``score``, ``lower``, ``upper``, ``error``,
+        One row per member and metric: ``member``, ``metric``, ``score``, ``lower``, ``upper``, ``error``,
         ``preset``, ``settings`` (JSON, what was used) and ``note``. Further scores of a metric that have
         intervals of their own follow it: ``dci_completeness``, ``dci_informativeness``. A metric that does not
         fit has a row without a score, and the note says why.
@@ -99,15 +99,17 @@ def evaluate(
     >>> table[["metric", "score"]].values.tolist()
     [['mig', 1.0], ['modularity', 1.0]]
     """
-    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance)
     asked = dict(_named(METRICS if metrics is None else metrics))
     presets = _presets(preset, asked)
-    seed = 0 if generator is None else drawn_seed(default_generator(generator))
+    seed = 0 if generator is None else draw_seed(default_generator(generator))
     rows: list[dict[str, Any]] = []
     for name, metric in asked.items():
         reason = _misfit(metric, given) if metrics is None else ""
         if reason:
-            rows += _empty(name, given, reason)
+            nothing = dict.fromkeys(("score", "lower", "upper", "error"), float("nan"))
+            about = {"metric": name, **nothing, "preset": "", "settings": "", "note": reason}
+            rows += ({"member": member, **about} for member in range(len(given.codes)))
             continue
         found = _call(metric, given, presets[name], torch.Generator().manual_seed(seed))
         rows += _rows(name, found, presets[name])
@@ -115,12 +117,8 @@ def evaluate(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def drawn_seed(generator: torch.Generator) -> int:
-    """A seed from a generator on any device.
-
-    >>> drawn_seed(torch.Generator().manual_seed(0)) == drawn_seed(torch.Generator().manual_seed(0))
-    True
-    """
+def draw_seed(generator: torch.Generator) -> int:
+    """A seed from a generator on any device."""
     return int(torch.randint(2**62, (), generator=generator, device=generator.device))
 
 
@@ -210,10 +208,3 @@ def _rows(name: str, found: Any, preset: Any) -> Iterator[dict[str, Any]]:
         for member, numbers in enumerate(zip(score, *interval, strict=True)):
             values = dict(zip(("score", *Interval._fields), map(float, numbers), strict=True))
             yield {"member": member, "metric": title, **values, **about}
-
-
-def _empty(name: str, given: Checked, reason: str) -> Iterator[dict[str, Any]]:
-    """Rows of a metric that was left out."""
-    nothing = dict.fromkeys(("score", "lower", "upper", "error"), float("nan"))
-    for member in range(len(given.codes)):
-        yield {"member": member, "metric": name, **nothing, "preset": "", "settings": "", "note": reason}

@@ -1,4 +1,4 @@
-"""Explicitness: how well a logistic regression on all codes tells each value of a factor from the others."""
+"""Explicitness: how well a logistic regression on all codes separates each value of a factor from the others."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unseam.metrics._inputs import Table, at_least_one, checked, chosen, classes, default_generator, unstacked
+from unseam.metrics._inputs import Table, check_inputs, check_settings, classes, map_members, resolve_preset
 from unseam.metrics._logistic import one_vs_rest
-from unseam.metrics._members import per_chunk
-from unseam.metrics._splits import Halves, fewer, halves, over_varying
-from unseam.metrics.intervals import GROUPS, Interval, jackknife
+from unseam.metrics._splits import Halves, halves, mean_over_varying, split_sizes
+from unseam.metrics.intervals import GROUPS, Interval, with_interval
 
 __all__ = ["Explicitness", "ExplicitnessSettings", "explicitness"]
 
@@ -34,10 +33,7 @@ class ExplicitnessSettings:
     """Bins of equal width of a continuous factor."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        at_least_one(train=self.train, test=self.test, bins=self.bins)
-        if self.penalty <= 0:
-            raise ValueError(f"penalty must be positive, got {self.penalty}")
+        check_settings(self, "penalty")
 
 
 EXPLICITNESS_PRESETS = {"dlib": ExplicitnessSettings(), "fast": ExplicitnessSettings(train=2_000, test=1_000)}
@@ -95,23 +91,18 @@ def explicitness(
     >>> explicitness(factors.double(), factors).areas.round(decimals=1)
     tensor([1.0000, 0.8000], dtype=torch.float64)
     """
-    given = checked(codes, factors, discrete=discrete, variance=variance)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance)
     # Large codes each on its own, small ones together: to the penalty their proportions matter.
-    given = given.levelled(small=False).levelled(common=True)
-    settings = chosen(preset, EXPLICITNESS_PRESETS)
-    train, test = fewer(settings.train, settings.test, given.codes.shape[1])
+    given = given.rescaled(small=False).rescaled(common=True)
+    settings = resolve_preset(preset, EXPLICITNESS_PRESETS)
+    train, test = split_sizes(settings.train, settings.test, given.codes.shape[1])
     labels = classes(given, settings.bins)
-    split = halves(train, test, given, default_generator(generator))
-    columns = [_areas(given.codes, column, split, settings.penalty) for column in labels.T]
-    areas = torch.stack(columns, -1)
-    means = over_varying(areas, given)
-    found = Explicitness(
-        means[0],
-        jackknife(means[0], means[1:]),
-        areas[0],
-        replace(settings, train=train, test=test),
-    )
-    return unstacked(found, given.stacked)
+    split = halves(train, test, given, generator)
+    areas = torch.stack([_areas(given.codes, column, split, settings.penalty) for column in labels.T], -1)
+    means = mean_over_varying(areas, given)
+    settings = replace(settings, train=train, test=test)
+    found = Explicitness(*with_interval(means), areas[0], settings)
+    return given.unstack(found)
 
 
 def _areas(codes: Tensor, labels: Tensor, split: Halves, penalty: float) -> Tensor:
@@ -133,7 +124,7 @@ def _areas(codes: Tensor, labels: Tensor, split: Halves, penalty: float) -> Tens
         return codes.new_full((variants, len(codes)), 0.5, dtype=torch.float64)
     latent = codes.shape[2]
     numbers = len(split.train) * (6 * count + latent * latent) + 20 * len(split.test) * count
-    return torch.cat(per_chunk(codes, numbers, measure), 1)
+    return torch.cat(map_members(codes, numbers, measure), 1)
 
 
 def _area_without(scores: Tensor, positive: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""FactorVAE score: whether the code that varies least tells which factor was held fixed."""
+"""FactorVAE score: whether the code that varies least identifies the factor that was held fixed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from torch import Tensor
 from unseam.metrics._inputs import (
     Checked,
     Table,
-    at_least_one,
-    checked,
-    chosen,
+    check_inputs,
+    check_settings,
     default_generator,
-    distinct,
-    unstacked,
+    draw_distinct,
+    resolve_preset,
 )
-from unseam.metrics._sharing import in_parts
-from unseam.metrics._splits import at_least_two
-from unseam.metrics._votes import drawn_votes, in_groups, share_of_right
+from unseam.metrics._splits import check_points
+from unseam.metrics._votes import accuracy_interval, draw_votes, group_masks, vote_slices
 from unseam.metrics.intervals import GROUPS, Interval, groups
 
 __all__ = ["FactorVaeScore", "FactorVaeSettings", "factor_vae_score"]
@@ -37,7 +35,7 @@ class FactorVaeSettings:
     test: int = 5_000
     """Votes that it is scored on."""
     batch: int = 64
-    """Points a vote."""
+    """Points per vote."""
     points: int = 10_000
     """Points that the global variances are taken over."""
     prune: float = 0.05
@@ -46,8 +44,7 @@ class FactorVaeSettings:
     """Bins of equal width of a continuous factor."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        at_least_one(train=self.train, test=self.test, bins=self.bins)
+        check_settings(self)
         if min(self.batch, self.points) < 2:
             raise ValueError(
                 f"batch and points must be at least 2 for a variance, got {self.batch} and {self.points}"
@@ -86,7 +83,7 @@ def factor_vae_score(
     preset: str | FactorVaeSettings = "dlib",
     generator: torch.Generator | None = None,
 ) -> FactorVaeScore:
-    r"""Accuracy of telling a fixed factor by the code that varies least (Kim & Mnih 2018, §4).
+    r"""Accuracy of predicting a fixed factor from the code that varies least (Kim & Mnih 2018, §4).
 
     A vote fixes a factor k at a value, draws a batch of points that have it, and names
 
@@ -119,35 +116,30 @@ def factor_vae_score(
     >>> factor_vae_score(factors.double(), factors, preset="fast").score
     tensor(1., dtype=torch.float64)
     """
-    given = checked(codes, factors, discrete=discrete, variance=variance).levelled(small=False)
-    settings = chosen(preset, FACTOR_VAE_PRESETS)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled(small=False)
+    settings = resolve_preset(preset, FACTOR_VAE_PRESETS)
     batch = given.codes.shape[1]
-    at_least_two(batch, "for a variance")
+    check_points(batch, "for a variance")
     source = default_generator(generator)
-    spread, points = _global_variance(given, settings.points, source)
+    points = draw_distinct(batch, min(settings.points, batch), source).to(given.codes.device)
+    spread = given.codes[:, points].var(1)
     active = spread.sqrt() >= settings.prune
     count, train = settings.train + settings.test, settings.train
-    factor, _, index = drawn_votes(given, count, 1, settings.batch, settings.bins, source)
+    factor, _, index = draw_votes(given, count, 1, settings.batch, settings.bins, source)
     of_rows, of_votes = (groups(size, source).to(given.codes.device) for size in (batch, settings.test))
     scale = _scale(spread, active)
     seen = _least(given, index[:train], scale)
     scales = _scale(_variance_without(given, points, of_rows), active[:, None])
     tested, without = _left_out(given, index[train:], scale, scales, of_rows)
     table = _table(factor[:train], seen, given.codes.shape[2], given.factors.shape[1])
-    majority, alive = table.argmax(-1), active.any(-1, keepdim=True)
-    right = (majority.gather(1, torch.cat([seen, tested], 1)) == factor) & alive
-    told = majority.gather(1, without.flatten(1)).view_as(without) == factor[train:, None]
-    change = (told & alive[..., None]).double() - right[:, train:, None].double()
-    score, interval = share_of_right(right[:, train:], change, of_votes)
-    found = FactorVaeScore(
-        score,
-        interval,
-        right[:, :train].double().mean(1),
-        table,
-        active,
-        replace(settings, points=len(points)),
-    )
-    return unstacked(found, given.stacked)
+    majority, any_active = table.argmax(-1), active.any(-1, keepdim=True)
+    right = (majority.gather(1, torch.cat([seen, tested], 1)) == factor) & any_active
+    right_without = majority.gather(1, without.flatten(1)).view_as(without) == factor[train:, None]
+    change = (right_without & any_active[..., None]).double() - right[:, train:, None].double()
+    score, interval = accuracy_interval(right[:, train:], change, of_votes)
+    settings = replace(settings, points=len(points))
+    found = FactorVaeScore(score, interval, right[:, :train].double().mean(1), table, active, settings)
+    return given.unstack(found)
 
 
 def _scale(spread: Tensor, active: Tensor) -> Tensor:
@@ -155,18 +147,11 @@ def _scale(spread: Tensor, active: Tensor) -> Tensor:
     return torch.where(active, 1 / torch.where(active, spread, 1.0), torch.inf)
 
 
-def _global_variance(given: Checked, points: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Variance (member, latent) over some points, and which."""
-    batch = given.codes.shape[1]
-    index = distinct(batch, min(points, batch), generator).to(given.codes.device)
-    return given.codes[:, index].var(1), index
-
-
 def _variance_without(given: Checked, points: Tensor, group: Tensor) -> Tensor:
     """Variance (member, group, latent) over the points without each group; of all where fewer than two stay."""
     rows = given.codes[:, points]
     moved = rows - rows.mean(1, keepdim=True)
-    stays = (~in_groups(group, points[None])[0]).to(rows.dtype)
+    stays = (~group_masks(group, points[None])[0]).to(rows.dtype)
     count = stays.sum(-1, keepdim=True)
     first, second = stays @ moved, stays @ moved.square()
     found = (second - first.square() / count.clamp(min=1)) / (count - 1).clamp(min=1)
@@ -187,7 +172,9 @@ def _lowest(spread: Tensor, scale: Tensor) -> Tensor:
 def _least(given: Checked, index: Tensor, scale: Tensor) -> Tensor:
     """Code (member, vote) that varies least in batches of rows (vote, batch)."""
     found = []
-    for part in in_parts(len(index), len(given.codes) * index.shape[1] * given.codes.shape[2], index.device):
+    for part in vote_slices(
+        len(index), len(given.codes) * index.shape[1] * given.codes.shape[2], index.device
+    ):
         moved = _moved(given, index[part])
         spread = moved.square().sum(2) - moved.sum(2).square() / index.shape[1]
         found.append(_lowest(spread, scale[:, None]))
@@ -205,11 +192,11 @@ def _left_out(
     members, _, latent = given.codes.shape
     size, eps = index.shape[1], torch.finfo(given.codes.dtype).eps
     whole, without = [], []
-    for part in in_parts(len(index), members * latent * (2 * size + 4 * GROUPS), index.device):
+    for part in vote_slices(len(index), members * latent * (2 * size + 4 * GROUPS), index.device):
         moved = _moved(given, index[part])
         first, second = moved.sum(2), moved.square().sum(2)
         code = _lowest(second - first.square() / size, scale[:, None])
-        inside = in_groups(group, index[part]).to(moved.dtype)
+        inside = group_masks(group, index[part]).to(moved.dtype)
         stay = (size - inside.sum(-1))[..., None]
         both = torch.stack([moved, moved.square()]).movedim(2, 0).movedim(3, 1).flatten(2)
         gone = (inside @ both).unflatten(2, (2, members, latent)).movedim((2, 3), (0, 1))

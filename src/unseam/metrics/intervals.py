@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-__all__ = ["Interval", "GROUPS", "around", "groups", "jackknife"]
+__all__ = ["Interval", "GROUPS", "interval_around", "groups", "jackknife"]
 
 GROUPS = 20
 """Groups that are left out in turn: Student's t of 19 degrees is within 7 % of the normal.
@@ -39,11 +39,7 @@ One point has no score: nothing varies, and all refuse it.
 
 
 class Interval(NamedTuple):
-    """Where a score lies with 95 % confidence, for points drawn from the same population.
-
-    >>> Interval(torch.tensor(0.4), torch.tensor(0.6), torch.tensor(0.05)).error
-    tensor(0.0500)
-    """
+    """Where a score lies with 95 % confidence, for points drawn from the same population."""
 
     lower: Tensor
     """Lower end, in the shape of the score; not clipped to the score's range. NaN, as all three, of too few points."""
@@ -87,13 +83,23 @@ def jackknife(score: Tensor, left_out: Tensor) -> Interval:
     count = len(left_out)
     spread = (left_out - left_out.mean(0)).square().sum(0)
     error = (spread * (count - 1) / count).sqrt()
-    return around(score, error, count)
+    return interval_around(score, error, count)
 
 
-def around(score: Tensor, error: Tensor, groups: int) -> Interval:
+def with_interval(scores: Tensor) -> tuple[Tensor, Interval]:
+    """The score of all points and its interval, from scores (1 + group, ...): of all, then without each group.
+
+    >>> score, interval = with_interval(torch.tensor([2.0, *[1.0, 3.0] * 10]))
+    >>> score, interval.error
+    (tensor(2.), tensor(4.3589))
+    """
+    return scores[0], jackknife(scores[0], scores[1:])
+
+
+def interval_around(score: Tensor, error: Tensor, groups: int) -> Interval:
     """Interval around a score with a standard error that was found from so many groups; NaN for fewer than 20.
 
-    >>> around(torch.tensor(0.5), torch.tensor(0.1), 20).upper
+    >>> interval_around(torch.tensor(0.5), torch.tensor(0.1), 20).upper
     tensor(0.7093)
     """
     if groups < GROUPS:

@@ -1,21 +1,28 @@
-"""Interventional robustness: whether a code stays put while all factors but one are changed."""
+"""Interventional robustness: whether a code stays the same while all factors but one change."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, classes, parts, unstacked
-from unseam.metrics._scale import level, scaled
-from unseam.metrics._splits import sampled
-from unseam.metrics.intervals import GROUPS, Interval, jackknife
+from unseam.metrics._inputs import (
+    Table,
+    check_inputs,
+    check_settings,
+    classes,
+    ratio,
+    resolve_preset,
+    row_slices,
+    scale_by_power,
+)
+from unseam.metrics._splits import sample_points
+from unseam.metrics.intervals import GROUPS, Interval, with_interval
 
 __all__ = ["Irs", "IrsSettings", "irs"]
 
@@ -32,8 +39,7 @@ class IrsSettings:
     """Quantile of the deviations that stands for the largest."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        at_least_one(points=self.points, bins=self.bins)
+        check_settings(self)
         if not 0 <= self.quantile <= 1:
             raise ValueError(f"quantile must lie in [0, 1], got {self.quantile}")
 
@@ -95,40 +101,33 @@ def irs(
     >>> irs(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    settings = chosen(preset, IRS_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance)
-    exponent = level(given.codes, common=True)
-    given, group = sampled(given._replace(codes=scaled(given.codes, exponent)), settings.points, generator)
+    settings = resolve_preset(preset, IRS_PRESETS)
+    given, exponent = check_inputs(codes, factors, discrete=discrete, variance=variance).rescale(common=True)
+    given, group = sample_points(given, settings.points, generator)
     members, batch, latent = given.codes.shape
     rows = given.codes.mT.reshape(members * latent, batch).double()
     rows = rows - rows.mean(1, keepdim=True)
     rows = torch.where(rows.amax(1, keepdim=True) > rows.amin(1, keepdim=True), rows, 0.0)
     deviation = _largest(rows, group)
-    held = [_held(rows, column, group, settings.quantile) for column in _classes(given, settings).T]
-    safe = torch.where(deviation > 0, deviation, 1.0)
-    robustness = torch.where(deviation > 0, 1 - torch.stack(held) / safe, 0.0)
+    binned = given if settings.bins is None else given._replace(discrete=(False,) * len(given.discrete))
+    columns = classes(binned, settings.bins or 20).T
+    held = [_held(rows, column, group, settings.quantile) for column in columns]
+    robustness = torch.where(deviation > 0, 1 - ratio(torch.stack(held), deviation), 0.0)
     robustness = robustness.movedim(0, -1).unflatten(0, (members, latent)).movedim(2, 0)
     weight = deviation.T.unflatten(1, (members, latent))
     per_code = robustness.amax(-1)
-    total = weight.sum(-1)
-    score = (weight * per_code).sum(-1) / torch.where(total > 0, total, 1.0)
-    settings = dataclasses.replace(settings, points=batch)
-    interval = jackknife(score[0], score[1:])
-    moved = scaled(weight[0], -exponent[:, 0])
-    return unstacked(Irs(score[0], interval, per_code[0], robustness[0], moved, settings), given.stacked)
-
-
-def _classes(given: Checked, settings: IrsSettings) -> Tensor:
-    if settings.bins is None:
-        return classes(given, 20)
-    return classes(given._replace(discrete=(False,) * len(given.discrete)), settings.bins)
+    score = ratio((weight * per_code).sum(-1), weight.sum(-1))
+    deviation = scale_by_power(weight[0], -exponent[:, 0])
+    settings = replace(settings, points=batch)
+    found = Irs(*with_interval(score), per_code[0], robustness[0], deviation, settings)
+    return given.unstack(found)
 
 
 def _largest(rows: Tensor, group: Tensor) -> Tensor:
     """Largest deviation from the mean (row, 1 + group) of all points, then without each group."""
     subsets = _subsets(group)
     found = torch.empty(len(rows), len(subsets), dtype=rows.dtype, device=rows.device)
-    for part in parts(len(rows), rows.shape[1], rows.device):
+    for part in row_slices(len(rows), rows.shape[1], rows.device):
         found[part] = _quantiles(rows[part], group, subsets, 1.0)
     return found
 
@@ -141,7 +140,7 @@ def _held(rows: Tensor, column: Tensor, group: Tensor, quantile: float) -> Tenso
     for value in range(int(column.max()) + 1):
         own = (column == value).nonzero()[:, 0]
         within = group[own]
-        for part in parts(len(rows), 8 * len(own), rows.device):
+        for part in row_slices(len(rows), 8 * len(own), rows.device):
             total[part] += _quantiles(rows[part].index_select(1, own), within, subsets, quantile)
         present += (within[:, None] != subsets).any(0)
     return total / present.clamp(min=1)

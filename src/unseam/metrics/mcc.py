@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, parts, unstacked
-from unseam.metrics._moments import correlation, covariance, ranks
-from unseam.metrics._splits import sampled
-from unseam.metrics._tables import Grouping, grouping, kept
-from unseam.metrics.intervals import Interval, jackknife
+from unseam.metrics._inputs import Checked, Table, check_inputs, check_settings, resolve_preset, row_slices
+from unseam.metrics._splits import sample_points
+from unseam.metrics._tables import Grouping, correlation, covariance, grouping, leave_out_masks, ranks
+from unseam.metrics.intervals import Interval, with_interval
 
 __all__ = ["Mcc", "MccSettings", "mcc"]
 
@@ -27,14 +25,11 @@ class MccSettings:
 
     points: int | None = 10_000
     """Number of points, none for all; in a result, how many there were."""
-    correlation: str = "pearson"
+    correlation: Literal["pearson", "spearman"] = "pearson"
     """Which correlation the score is made of: ``"pearson"`` or ``"spearman"``."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        if self.correlation not in ("pearson", "spearman"):
-            raise ValueError(f"correlation must be 'pearson' or 'spearman', got {self.correlation!r}")
-        at_least_one(points=self.points)
+        check_settings(self)
 
 
 MCC_PRESETS = {"dlib": MccSettings(), "fast": MccSettings(points=2_000)}
@@ -94,9 +89,9 @@ def mcc(
     >>> mcc(-grid.double().flip(1), grid).match
     tensor([1, 0])
     """
-    settings = chosen(preset, MCC_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance).levelled()
-    given, group = sampled(given, settings.points, generator)
+    settings = resolve_preset(preset, MCC_PRESETS)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled()
+    given, group = sample_points(given, settings.points, generator)
     batch = given.codes.shape[1]
     grouped = grouping(group, batch, given.codes.device)
     varies = given.factors.amax(0) > given.factors.amin(0)
@@ -109,24 +104,16 @@ def mcc(
     pearson_mean, spearman_mean = (
         _mean(found[:1], _matched(found[:1]), varies)[0] for found in (pearson_found, spearman_found)
     )
-    settings = dataclasses.replace(settings, points=batch)
-    result = Mcc(
-        score[0],
-        jackknife(score[0], score[1:]),
-        pearson_mean,
-        spearman_mean,
-        match[0],
-        used[0],
-        settings,
-    )
-    return unstacked(result, given.stacked)
+    settings = replace(settings, points=batch)
+    result = Mcc(*with_interval(score), pearson_mean, spearman_mean, match[0], used[0], settings)
+    return given.unstack(result)
 
 
 def _pearson(given: Checked, grouped: Grouping) -> Tensor:
     """Correlations (1 + group, member, latent, factor)."""
     latent, factors = given.codes.shape[2], given.factors[None]
     found = []
-    for part in parts(len(given.codes), given.codes[0].numel() + factors.numel(), given.codes.device):
+    for part in row_slices(len(given.codes), given.codes[0].numel() + factors.numel(), given.codes.device):
         codes = given.codes[part].double()
         both = torch.cat([codes, factors.expand(len(codes), -1, -1)], -1)
         found.append(correlation(covariance(both, grouped))[..., :latent, latent:])
@@ -135,10 +122,10 @@ def _pearson(given: Checked, grouped: Grouping) -> Tensor:
 
 def _spearman(given: Checked, group: Tensor, *, left_out: bool) -> Tensor:
     """Rank correlations (1 + group, member, latent, factor), without each group only where asked for."""
-    keep = kept(group) if left_out else kept(group)[:1]
+    keep = leave_out_masks(group) if left_out else leave_out_masks(group)[:1]
     factor_ranks = _unit(ranks(given.factors.T, keep), keep[:, None])
     found = []
-    for part in parts(len(given.codes), given.codes[0].numel() * len(keep), given.codes.device):
+    for part in row_slices(len(given.codes), given.codes[0].numel() * len(keep), given.codes.device):
         rows = given.codes[part].mT
         code_ranks = _unit(ranks(rows, keep), keep[:, None, None])
         found.append(code_ranks @ factor_ranks.mT[:, None])
@@ -146,7 +133,7 @@ def _spearman(given: Checked, group: Tensor, *, left_out: bool) -> Tensor:
 
 
 def _unit(values: Tensor, keep: Tensor) -> Tensor:
-    """Values (..., batch) about their mean over what is kept, at unit length; zeros for what is constant."""
+    """Values (..., batch) about their mean over the subset, at unit length; zeros for what is constant."""
     count = keep.sum(-1, keepdim=True).clamp(min=1)
     away = torch.where(keep, values - (values * keep).sum(-1, keepdim=True) / count, 0.0)
     length = away.norm(dim=-1, keepdim=True)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, Table, at_least_one, checked, chosen, unstacked
-from unseam.metrics._splits import gap, sampled
-from unseam.metrics.intervals import Interval, jackknife
-from unseam.metrics.mutual_information import factor_entropies, neighbouring, tabulated
+from unseam.metrics._inputs import Checked, Table, check_inputs, check_settings, ratio, resolve_preset
+from unseam.metrics._splits import gap, sample_points
+from unseam.metrics.intervals import Interval, with_interval
+from unseam.metrics.mutual_information import binned_estimates, factor_entropies, neighbour_estimates
 
 __all__ = ["Mig", "MigSettings", "MigSup", "MigSupSettings", "mig", "mig_sup"]
 
@@ -27,16 +26,13 @@ class MigSettings:
     """Number of points, none for all; in a result, how many there were."""
     bins: int = 20
     """Bins of a code, and of a continuous factor that is binned."""
-    information: str = "binned"
+    information: Literal["binned", "knn"] = "binned"
     """``"binned"``, or ``"knn"`` for nearest neighbours."""
     neighbours: int = 3
     """Neighbours of the k-NN estimate."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        if self.information not in ("binned", "knn"):
-            raise ValueError(f"information must be 'binned' or 'knn', got {self.information!r}")
-        at_least_one(bins=self.bins, neighbours=self.neighbours, points=self.points)
+        check_settings(self)
 
 
 @dataclass(frozen=True)
@@ -47,16 +43,13 @@ class MigSupSettings:
     """Number of points, none for all; in a result, how many there were."""
     bins: int = 20
     """Bins of a code and of a continuous factor."""
-    normalisation: str = "factor"
+    normalisation: Literal["factor", "code"] = "factor"
     """Entropy that information is divided by: the ``"factor"``'s, or the binned ``"code"``'s."""
     active_variance: float = 0.01
     """A code is active where its variance over the data is larger."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        if self.normalisation not in ("factor", "code"):
-            raise ValueError(f"normalisation must be 'factor' or 'code', got {self.normalisation!r}")
-        at_least_one(bins=self.bins, points=self.points)
+        check_settings(self)
 
 
 MIG_PRESETS = {"dlib": MigSettings(), "fast": MigSettings(points=2_000)}
@@ -110,7 +103,7 @@ def mig(
     preset: str | MigSettings = "dlib",
     generator: torch.Generator | None = None,
 ) -> Mig:
-    r"""Mutual information gap: how much more the best code tells about a factor than the second best does.
+    r"""Mutual information gap: how much more information the best code has about a factor than the second best.
 
     .. math:: \text{MIG} = \frac{1}{K} \sum_k \frac{1}{H(v_k)}
               \bigl( I(z_{j_k}; v_k) - \max_{j \ne j_k} I(z_j; v_k) \bigr), \qquad
@@ -126,7 +119,7 @@ def mig(
     :math:`1 - e^{-2 I}` (Linfoot 1957), ρ² for Gaussian pairs. Binned, a continuous factor counts as its
     equal-width bins.
 
-    A constant factor is left out of the mean (0 if all are); a constant code tells nothing; a single code's
+    A constant factor is left out of the mean (0 if all are); a constant code has no information; a single code's
     gap is its whole information. Unchanged by order, sign and scale of codes (bins are cut anew from the
     other end under a change of sign: values that lie on an edge change sides).
 
@@ -145,23 +138,17 @@ def mig(
     >>> mig(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    settings = chosen(preset, MIG_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance).levelled()
-    given, group = sampled(given, settings.points, generator)
+    settings = resolve_preset(preset, MIG_PRESETS)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled()
+    given, group = sample_points(given, settings.points, generator)
     information, normalised, varies = _normalised(given, settings, group)
     gaps = gap(normalised.mT) * varies[:, None]
     score = gaps.sum(-1) / varies.sum(-1, keepdim=True).clamp(min=1)
-    settings = dataclasses.replace(settings, points=given.codes.shape[1])
-    found = Mig(
-        score[0],
-        jackknife(score[0], score[1:]),
-        gaps[0],
-        information[0],
-        normalised[0],
-        _estimators(given, settings),
-        settings,
-    )
-    return unstacked(found, given.stacked)
+    settings = replace(settings, points=given.codes.shape[1])
+    knn = ("knn-discrete" if flag else "knn-continuous" for flag in given.discrete)
+    estimators = ("binned",) * len(given.discrete) if settings.information == "binned" else tuple(knn)
+    found = Mig(*with_interval(score), gaps[0], information[0], normalised[0], estimators, settings)
+    return given.unstack(found)
 
 
 def mig_sup(
@@ -173,17 +160,17 @@ def mig_sup(
     preset: str | MigSupSettings = "dlib",
     generator: torch.Generator | None = None,
 ) -> MigSup:
-    r"""Gap per code: how much more a code tells about its best factor than about its second best.
+    r"""Gap per code: how much more information a code has about its best factor than about its second best.
 
     .. math:: \text{MIG-sup} = \frac{1}{|A|} \sum_{j \in A} \Bigl( \tilde I(z_j; v_{k_j}) -
               \max_{k \ne k_j} \tilde I(z_j; v_k) \Bigr), \qquad k_j = \arg\max_k \tilde I(z_j; v_k)
 
-    of Li et al. 2020, which bhowal2024 reports beside MIG: it penalises a code that mixes factors where MIG
+    of Li et al. 2020, which bhowal2024 reports with MIG: it penalises a code that mixes factors where MIG
     penalises a factor spread over codes. :math:`\tilde I` is binned information divided by H(v_k)
     (``normalisation="factor"``, the default) or by the binned code's entropy (``"code"``); published numbers
     use either. A are the active codes, those with Var[z_j] > 0.01 over the data.
 
-    Without an active code the score is 0; a constant factor tells nothing; with a single factor the gap is
+    Without an active code the score is 0; a constant factor has no information; with a single factor the gap is
     the whole normalised information. Changes with the scale of codes only through A.
 
     Args:
@@ -201,53 +188,34 @@ def mig_sup(
     >>> mig_sup(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    settings = chosen(preset, MIG_SUP_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance).levelled(small=False)
-    given, group = sampled(given, settings.points, generator)
-    found = tabulated(given, settings.bins, group)
+    settings = resolve_preset(preset, MIG_SUP_PRESETS)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled(small=False)
+    given, group = sample_points(given, settings.points, generator)
+    found = binned_estimates(given, settings.bins, group)
     entropy = (
         found.factor_entropy[:, None, None]
         if settings.normalisation == "factor"
         else found.code_entropy[..., None]
     )
-    normalised = _ratio(found.information, entropy)
+    normalised = ratio(found.information, entropy)
     active = given.codes.double().var(1, correction=0) > settings.active_variance
     gaps = gap(normalised)
     score = (gaps * active).sum(-1) / active.sum(-1).clamp(min=1)
-    settings = dataclasses.replace(settings, points=given.codes.shape[1])
-    result = MigSup(
-        score[0],
-        jackknife(score[0], score[1:]),
-        gaps[0],
-        active,
-        found.information[0],
-        normalised[0],
-        settings,
-    )
-    return unstacked(result, given.stacked)
+    settings = replace(settings, points=given.codes.shape[1])
+    result = MigSup(*with_interval(score), gaps[0], active, found.information[0], normalised[0], settings)
+    return given.unstack(result)
 
 
 def _normalised(given: Checked, settings: MigSettings, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Information, the same normalised (1 + group, member, latent, factor), and which factors vary."""
     if settings.information == "binned":
-        found = tabulated(given, settings.bins, group)
+        found = binned_estimates(given, settings.bins, group)
         entropy = found.factor_entropy
-        return found.information, _ratio(found.information, entropy[:, None, None]), entropy > 0
-    information = neighbouring(given, settings.neighbours, group)
-    # A continuous factor's bins only tell whether it varies; its scale needs none of them.
+        return found.information, ratio(found.information, entropy[:, None, None]), entropy > 0
+    information = neighbour_estimates(given, settings.neighbours, group)
+    # A continuous factor's bins only show whether it varies; its scale needs none of them.
     entropy = factor_entropies(given, settings.bins, group)
     discrete = torch.tensor(given.discrete, device=information.device)
     squared = -torch.expm1(-2 * information)
-    ratio = _ratio(information, entropy[:, None, None]).clamp(max=1)
-    return information, torch.where(discrete, ratio, squared), entropy > 0
-
-
-def _ratio(information: Tensor, entropy: Tensor) -> Tensor:
-    """Information over entropy, 0 where there is none."""
-    return torch.where(entropy > 0, information / torch.where(entropy > 0, entropy, 1.0), 0.0)
-
-
-def _estimators(given: Checked, settings: MigSettings) -> tuple[str, ...]:
-    if settings.information == "binned":
-        return ("binned",) * len(given.discrete)
-    return tuple("knn-discrete" if discrete else "knn-continuous" for discrete in given.discrete)
+    share = ratio(information, entropy[:, None, None]).clamp(max=1)
+    return information, torch.where(discrete, share, squared), entropy > 0

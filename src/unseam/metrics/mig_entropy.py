@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -15,19 +14,18 @@ from torch import Tensor
 from unseam.metrics._inputs import (
     Checked,
     Table,
-    at_least_one,
-    checked,
-    chosen,
+    check_inputs,
+    check_settings,
     classes,
     default_generator,
-    distinct,
-    drawn,
-    parts,
-    unstacked,
+    draw_distinct,
+    draw_points,
+    resolve_preset,
+    row_slices,
 )
-from unseam.metrics._splits import at_least_two, gap
+from unseam.metrics._splits import check_points, gap
 from unseam.metrics._tables import Grouping, grouping
-from unseam.metrics.intervals import Interval, groups, jackknife
+from unseam.metrics.intervals import Interval, groups, with_interval
 
 __all__ = ["MigEntropy", "MigEntropySettings", "mig_entropy"]
 
@@ -46,14 +44,10 @@ class MigEntropySettings:
     """Factors that do not count; the original leaves out dSprites' shape, (0,)."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        at_least_one(samples=self.samples, mixture=self.mixture, bins=self.bins)
+        check_settings(self)
 
 
-MIG_ENTROPY_PRESETS = {
-    "dlib": MigEntropySettings(),
-    "fast": MigEntropySettings(samples=1_000, mixture=5_000),
-}
+MIG_ENTROPY_PRESETS = {"dlib": MigEntropySettings(), "fast": MigEntropySettings(samples=1_000, mixture=5_000)}
 
 
 class MigEntropy(NamedTuple):
@@ -113,16 +107,18 @@ def mig_entropy(
     >>> round(found.score.item(), 6)
     1.0
     """
-    settings = chosen(preset, MIG_ENTROPY_PRESETS)
+    settings = resolve_preset(preset, MIG_ENTROPY_PRESETS)
     if variance is None:
         raise ValueError("variance must hold the posterior's variances for the entropy form, got none")
     source = default_generator(generator)
-    given = drawn(checked(codes, factors, discrete=discrete, variance=variance), settings.mixture, source)
+    given = draw_points(
+        check_inputs(codes, factors, discrete=discrete, variance=variance), settings.mixture, source
+    )
     counts = _counting(given, settings)
     members, batch, latent = given.codes.shape
-    at_least_two(batch)
+    check_points(batch)
     samples = batch if settings.samples is None else min(batch, settings.samples)
-    sampled = distinct(batch, samples, source).to(given.codes.device)
+    sampled = draw_distinct(batch, samples, source).to(given.codes.device)
     noise = torch.randn(samples, latent, generator=source, dtype=torch.float64, device=source.device)
     grouped = grouping(groups(samples, source), samples, given.codes.device)
     label = classes(given, settings.bins)
@@ -133,16 +129,10 @@ def mig_entropy(
     normalised = torch.where(counts, information / values.double().clamp(min=2).log(), 0.0)
     gaps = gap(normalised.mT)
     score = gaps.sum(-1) / counts.sum().clamp(min=1)
-    settings = dataclasses.replace(settings, samples=samples, mixture=batch)
-    found = MigEntropy(
-        score[0],
-        jackknife(score[0], score[1:]),
-        gaps[0],
-        information[0],
-        code_entropy.view(members, latent),
-        settings,
-    )
-    return unstacked(found, given.stacked)
+    settings = replace(settings, samples=samples, mixture=batch)
+    code_entropy = code_entropy.view(members, latent)
+    found = MigEntropy(*with_interval(score), gaps[0], information[0], code_entropy, settings)
+    return given.unstack(found)
 
 
 def _counting(given: Checked, settings: MigEntropySettings) -> Tensor:
@@ -180,8 +170,8 @@ def _log_mixture(z: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     count = mean.shape[1]
     constant = -deviation.log() - math.log(count) - math.log(2 * math.pi) / 2
     found = torch.empty_like(z)
-    for row in parts(len(z), count, z.device):
-        for sample in parts(z.shape[1], count * len(z[row]), z.device):
+    for row in row_slices(len(z), count, z.device):
+        for sample in row_slices(z.shape[1], count * len(z[row]), z.device):
             away = (z[row, sample, None] - mean[row, None]).div_(deviation[row, None])
             found[row, sample] = away.square_().div_(-2).add_(constant[row, None]).logsumexp(-1)
     return found

@@ -1,20 +1,19 @@
-"""Modularity: whether each code tells about one factor only."""
+"""Modularity: whether each code has information about one factor only."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Table, at_least_one, checked, chosen, unstacked
-from unseam.metrics._splits import sampled
-from unseam.metrics.intervals import Interval, jackknife
-from unseam.metrics.mutual_information import tabulated
+from unseam.metrics._inputs import Table, check_inputs, check_settings, ratio, resolve_preset
+from unseam.metrics._splits import sample_points
+from unseam.metrics.intervals import Interval, with_interval
+from unseam.metrics.mutual_information import binned_estimates
 
 __all__ = ["Modularity", "ModularitySettings", "modularity"]
 
@@ -29,8 +28,7 @@ class ModularitySettings:
     """Bins of a code and of a continuous factor."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        at_least_one(points=self.points, bins=self.bins)
+        check_settings(self)
 
 
 MODULARITY_PRESETS = {"dlib": ModularitySettings(), "fast": ModularitySettings(points=2_000)}
@@ -44,7 +42,7 @@ class Modularity(NamedTuple):
     interval: Interval
     """95 % interval of the score."""
     per_code: Tensor
-    """Modularity ([member,] latent) of each code; 0 for a dead one."""
+    """Modularity ([member,] latent) of each code; 0 for a collapsed one."""
     information: Tensor
     """Mutual information ([member,] latent, factor) in nats."""
     settings: ModularitySettings
@@ -60,16 +58,16 @@ def modularity(
     preset: str | ModularitySettings = "dlib",
     generator: torch.Generator | None = None,
 ) -> Modularity:
-    r"""How close each code comes to telling about a single factor.
+    r"""How close each code comes to information about a single factor.
 
     .. math:: \frac{1}{d} \sum_j \Bigl( 1 - \frac{\sum_{k \ne k_j} I_{jk}^2}{(K - 1)\, I_{j k_j}^2} \Bigr),
               \qquad k_j = \arg\max_k I_{jk}
 
     of Ridgeway & Mozer 2018 (§3), from the binned information of :func:`~unseam.metrics.mig`; a mean over
-    all codes, dead ones included, as in Locatello et al. 2019. A code without any information, which a
-    constant one has not, counts 0. A code that is only noise has some by the bias of bins, spread over all
-    factors: it counts as what that spread gives, so modularity says little about codes that tell nothing.
-    K counts the factors that vary: a constant one changes nothing. With a single factor a live code counts 1.
+    all codes, collapsed ones included, as in Locatello et al. 2019. A code without any information, such as a
+    constant one, counts 0. A code that is only noise has some by the bias of bins, spread over all
+    factors: it counts as what that spread gives, so modularity says little about uninformative codes.
+    K counts the factors that vary: a constant one changes nothing. With a single factor an informative code counts 1.
 
     Args:
         codes: z (batch, latent) or (member, batch, latent).
@@ -86,16 +84,16 @@ def modularity(
     >>> modularity(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    settings = chosen(preset, MODULARITY_PRESETS)
-    given = checked(codes, factors, discrete=discrete, variance=variance).levelled()
-    given, group = sampled(given, settings.points, generator)
-    table = tabulated(given, settings.bins, group)
+    settings = resolve_preset(preset, MODULARITY_PRESETS)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled()
+    given, group = sample_points(given, settings.points, generator)
+    table = binned_estimates(given, settings.bins, group)
     information = table.information
     per_code = _per_code(information, (table.factor_entropy > 0).sum(-1))
     score = per_code.mean(-1)
-    settings = dataclasses.replace(settings, points=given.codes.shape[1])
-    found = Modularity(score[0], jackknife(score[0], score[1:]), per_code[0], information[0], settings)
-    return unstacked(found, given.stacked)
+    settings = replace(settings, points=given.codes.shape[1])
+    found = Modularity(*with_interval(score), per_code[0], information[0], settings)
+    return given.unstack(found)
 
 
 def _per_code(information: Tensor, number: Tensor) -> Tensor:
@@ -103,5 +101,4 @@ def _per_code(information: Tensor, number: Tensor) -> Tensor:
     squares = information.square()
     most = squares.amax(-1)
     others = (squares.sum(-1) - most) / (number - 1).clamp(min=1)[:, None, None]
-    live = most > 0
-    return torch.where(live, 1 - others / torch.where(live, most, 1.0), 0.0)
+    return torch.where(most > 0, 1 - ratio(others, most), 0.0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 from numpy.typing import NDArray
@@ -13,17 +12,16 @@ from torch import Tensor
 
 from unseam.metrics._inputs import (
     Table,
-    at_least_one,
-    checked,
-    chosen,
+    check_inputs,
+    check_settings,
     default_generator,
-    drawn,
-    parts,
-    unstacked,
+    draw_points,
+    resolve_preset,
+    row_slices,
 )
-from unseam.metrics._splits import fewer
+from unseam.metrics._splits import split_sizes
 from unseam.metrics._tables import Grouping, grouping
-from unseam.metrics.intervals import Interval, groups, jackknife
+from unseam.metrics.intervals import Interval, groups, with_interval
 
 __all__ = ["R2", "R2Settings", "r2"]
 
@@ -36,20 +34,15 @@ class R2Settings:
     """Points to fit on; in a result, how many there were."""
     test: int = 5_000
     """Points to score on; in a result, how many there were."""
-    form: str = "linear"
+    form: Literal["linear", "nonlinear"] = "linear"
     """Which regression the score is of: ``"linear"`` or ``"nonlinear"``."""
-    direction: str = "factors"
+    direction: Literal["factors", "codes"] = "factors"
     """What the score's regression explains: ``"factors"`` by codes, or ``"codes"`` by factors."""
     neighbours: int = 5
     """Neighbours of the non-linear regression."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        if self.form not in ("linear", "nonlinear"):
-            raise ValueError(f"form must be 'linear' or 'nonlinear', got {self.form!r}")
-        if self.direction not in ("factors", "codes"):
-            raise ValueError(f"direction must be 'factors' or 'codes', got {self.direction!r}")
-        at_least_one(train=self.train, test=self.test, neighbours=self.neighbours)
+        check_settings(self)
 
 
 # Products of standardised inputs round by about 1e-14; 10 000 ties move no squared distance by more than 1e-8.
@@ -116,14 +109,14 @@ def r2(
     >>> found.linear
     tensor([1., 1.], dtype=torch.float64)
     """
-    settings = chosen(preset, R2_PRESETS)
+    settings = resolve_preset(preset, R2_PRESETS)
     source = default_generator(generator)
-    given = checked(codes, factors, discrete=discrete, variance=variance).levelled()
-    train, test = fewer(settings.train, settings.test, given.codes.shape[1])
-    given = drawn(given, train + test, source)
+    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled()
+    train, test = split_sizes(settings.train, settings.test, given.codes.shape[1])
+    given = draw_points(given, train + test, source)
     order = torch.randperm(train + test, generator=source, device=source.device).to(given.codes.device)
     grouped = grouping(groups(test, source), test, given.codes.device)
-    settings = dataclasses.replace(settings, train=train, test=test)
+    settings = replace(settings, train=train, test=test)
     x, y = given.codes[:, order].double(), given.factors[order].double()[None]
     shares = {
         (form, direction): _share(_split(*sides, train), grouped, form, settings.neighbours)
@@ -132,16 +125,9 @@ def r2(
     }
     used, varies = shares[settings.form, settings.direction]
     score = (used * varies).sum(-1) / varies.sum(-1).clamp(min=1)
-    found = R2(
-        score[0],
-        jackknife(score[0], score[1:]),
-        shares["linear", "factors"][0][0],
-        shares["nonlinear", "factors"][0][0],
-        shares["linear", "codes"][0][0],
-        shares["nonlinear", "codes"][0][0],
-        settings,
-    )
-    return unstacked(found, given.stacked)
+    linear, nonlinear, linear_back, nonlinear_back = (share[0] for share, _ in shares.values())
+    found = R2(*with_interval(score), linear, nonlinear, linear_back, nonlinear_back, settings)
+    return given.unstack(found)
 
 
 class _Split(NamedTuple):
@@ -193,7 +179,7 @@ def _nearest(split: _Split, neighbours: int) -> Tensor:
     members, targets = max(len(split.train_x), len(split.train_y)), split.train_y.shape[2]
     index, values = index.expand(members, -1, -1), split.train_y.expand(members, -1, -1)
     found = []
-    for part in parts(members, index[0].numel() * targets, index.device):
+    for part in row_slices(members, index[0].numel() * targets, index.device):
         place = index[part].flatten(1)[..., None].expand(-1, -1, targets)
         found.append(values[part].gather(1, place).unflatten(1, (-1, k)).mean(2))
     return torch.cat(found)
@@ -205,9 +191,9 @@ def _nearest_points(train: Tensor, test: Tensor, k: int) -> Tensor:
     # Of points equally far, as on a grid, the earlier in random order are nearer, by more than products round.
     later = torch.arange(train.shape[1], dtype=train.dtype, device=train.device) * _TIE
     length = (train.square().sum(-1) + later)[:, None]
-    for member in parts(len(train), train.shape[1], train.device):
+    for member in row_slices(len(train), train.shape[1], train.device):
         held = train[member].mT
-        for point in parts(test.shape[1], len(train[member]) * train.shape[1], train.device):
+        for point in row_slices(test.shape[1], len(train[member]) * train.shape[1], train.device):
             # Less the test point's own length, which is the same for all.
             away = torch.baddbmm(length[member], test[member, point], held, alpha=-2)
             found[member, point] = away.topk(k, largest=False, sorted=False).indices

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -14,18 +13,26 @@ from torch import Tensor
 from unseam.metrics._inputs import (
     Checked,
     Table,
-    at_least_one,
-    chosen,
+    check_codes,
+    check_settings,
     equal_width,
-    parts,
-    unstacked,
-    unsupervised,
+    ratio,
+    resolve_preset,
+    row_slices,
+    scale_by_power,
 )
-from unseam.metrics._moments import correlation, covariance
-from unseam.metrics._scale import level, scaled
-from unseam.metrics._splits import sampled
-from unseam.metrics._tables import Grouping, counted, entropy, grouping, several, xlogx
-from unseam.metrics.intervals import Interval, jackknife
+from unseam.metrics._splits import sample_points
+from unseam.metrics._tables import (
+    Grouping,
+    correlation,
+    count_cells,
+    covariance,
+    entropy,
+    grouping,
+    has_several,
+    xlogx,
+)
+from unseam.metrics.intervals import Interval, with_interval
 
 __all__ = [
     "CodeDependence",
@@ -41,14 +48,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TotalCorrelationSettings:
-    """How a dependence that the covariance tells is estimated."""
+    """How a dependence is estimated from the covariance."""
 
     points: int | None = 10_000
     """Number of points, none for all; in a result, how many there were."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        at_least_one(points=self.points)
+        check_settings(self)
 
 
 @dataclass(frozen=True)
@@ -61,18 +67,11 @@ class PairwiseInformationSettings:
     """Bins of a code."""
 
     def __post_init__(self) -> None:
-        """Settings that make no sense are refused where they are made."""
-        at_least_one(points=self.points, bins=self.bins)
+        check_settings(self)
 
 
-COVARIANCE_PRESETS = {
-    "dlib": TotalCorrelationSettings(),
-    "fast": TotalCorrelationSettings(points=2_000),
-}
-PAIRWISE_PRESETS = {
-    "dlib": PairwiseInformationSettings(),
-    "fast": PairwiseInformationSettings(points=2_000),
-}
+COVARIANCE_PRESETS = {"dlib": TotalCorrelationSettings(), "fast": TotalCorrelationSettings(points=2_000)}
+PAIRWISE_PRESETS = {"dlib": PairwiseInformationSettings(), "fast": PairwiseInformationSettings(points=2_000)}
 
 
 class CodeDependence(NamedTuple):
@@ -143,12 +142,12 @@ def total_correlation(
     Returns:
         The total correlation in nats.
 
-    >>> plane = torch.cartesian_prod(torch.arange(3.0), torch.arange(4.0))
-    >>> total_correlation(plane).score.abs() < 1e-12
-    tensor(True)
+    >>> codes = torch.tensor([[1.0, 1.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, -1.0]])  # correlation 1/√2
+    >>> total_correlation(codes).score  # -½ log(1 − ½)
+    tensor(0.3466, dtype=torch.float64)
     """
-    settings = chosen(preset, COVARIANCE_PRESETS)
-    given, grouped = _prepared(unsupervised(codes).levelled(), settings.points, generator)
+    settings = resolve_preset(preset, COVARIANCE_PRESETS)
+    given, grouped = _prepared(check_codes(codes).rescaled(), settings.points, generator)
     found = correlation(_covariance(given, grouped))
     eye = torch.eye(found.shape[-1], dtype=torch.float64, device=found.device)
     # Ones for the codes without variance, which are uncorrelated with all.
@@ -156,10 +155,8 @@ def total_correlation(
     least = found.shape[-1] * torch.finfo(torch.float64).eps
     score = -torch.linalg.eigvalsh(full).clamp(min=least).log().sum(-1) / 2
     score = torch.where(score > 0, score, 0.0)
-    settings = dataclasses.replace(settings, points=given.codes.shape[1])
-    return unstacked(
-        CodeDependence(score[0], jackknife(score[0], score[1:]), found[0], settings), given.stacked
-    )
+    settings = replace(settings, points=given.codes.shape[1])
+    return given.unstack(CodeDependence(*with_interval(score), found[0], settings))
 
 
 def wasserstein_correlation(
@@ -195,10 +192,8 @@ def wasserstein_correlation(
     >>> wasserstein_correlation(line).score  # 4 − 2 √2
     tensor(1.1716, dtype=torch.float64)
     """
-    settings = chosen(preset, COVARIANCE_PRESETS)
-    given = unsupervised(codes)
-    exponent = level(given.codes, common=True)
-    given = given._replace(codes=scaled(given.codes, exponent))
+    settings = resolve_preset(preset, COVARIANCE_PRESETS)
+    given, exponent = check_codes(codes).rescale(common=True)
     given, grouped = _prepared(given, settings.points, generator)
     sizes = grouped.sizes[:, None, None, None]
     found = _covariance(given, grouped) * (sizes / (sizes - 1).clamp(min=1))
@@ -207,14 +202,13 @@ def wasserstein_correlation(
     values = torch.linalg.eigvalsh(root[..., :, None] * found * root[..., None, :])
     trace = spread.sum(-1)
     score = (2 * trace - 2 * values.clamp(min=0).sqrt().sum(-1)).clamp(min=0)
-    normalised = score[0] / torch.where(trace[0] > 0, trace[0], 1.0)
+    normalised = ratio(score[0], trace[0])
     # Once for each of two factors: their product may be no number where the distance is.
-    score = scaled(scaled(score, -exponent[:, 0, 0]), -exponent[:, 0, 0])
+    score = scale_by_power(scale_by_power(score, -exponent[:, 0, 0]), -exponent[:, 0, 0])
     if not bool(score.isfinite().all()):
         raise ValueError("codes must be below 1e150 for a squared distance, got one that overflows")
-    settings = dataclasses.replace(settings, points=given.codes.shape[1])
-    result = WassersteinCorrelation(score[0], jackknife(score[0], score[1:]), normalised, settings)
-    return unstacked(result, given.stacked)
+    settings = replace(settings, points=given.codes.shape[1])
+    return given.unstack(WassersteinCorrelation(*with_interval(score), normalised, settings))
 
 
 def mean_pairwise_information(
@@ -244,12 +238,12 @@ def mean_pairwise_information(
     Returns:
         The mean in nats.
 
-    >>> plane = torch.cartesian_prod(torch.arange(3.0), torch.arange(4.0))
-    >>> mean_pairwise_information(plane).score.abs() < 1e-12
-    tensor(True)
+    >>> bit = torch.tensor([0.0, 1.0, 0.0, 1.0])
+    >>> mean_pairwise_information(torch.stack([bit, 1 - bit], 1)).score  # log 2
+    tensor(0.6931, dtype=torch.float64)
     """
-    settings = chosen(preset, PAIRWISE_PRESETS)
-    given, grouped = _prepared(unsupervised(codes).levelled(), settings.points, generator)
+    settings = resolve_preset(preset, PAIRWISE_PRESETS)
+    given, grouped = _prepared(check_codes(codes).rescaled(), settings.points, generator)
     latent = given.codes.shape[2]
     left, right = torch.triu_indices(latent, latent, device=given.codes.device)
     found = _pairwise(given, grouped, settings.bins, left, right)
@@ -257,23 +251,22 @@ def mean_pairwise_information(
     score = (found * distinct).sum(-1) / distinct.sum().clamp(min=1)
     matrix = found.new_empty(len(given.codes), latent, latent)
     matrix[:, left, right] = matrix[:, right, left] = found[0]
-    settings = dataclasses.replace(settings, points=given.codes.shape[1])
-    result = PairwiseInformation(score[0], jackknife(score[0], score[1:]), matrix, settings)
-    return unstacked(result, given.stacked)
+    settings = replace(settings, points=given.codes.shape[1])
+    return given.unstack(PairwiseInformation(*with_interval(score), matrix, settings))
 
 
 def _prepared(
     given: Checked, points: int | None, generator: torch.Generator | None
 ) -> tuple[Checked, Grouping]:
     """Codes as drawn, and their groups."""
-    given, group = sampled(given, points, generator)
+    given, group = sample_points(given, points, generator)
     return given, grouping(group, len(group), given.codes.device)
 
 
 def _covariance(given: Checked, grouped: Grouping) -> Tensor:
-    """Covariances (1 + group, member, latent, latent), so many members at once as memory likes."""
+    """Covariances (1 + group, member, latent, latent), as many members at once as memory allows."""
     size = given.codes[0].numel()
-    slices = parts(len(given.codes), size, given.codes.device)
+    slices = row_slices(len(given.codes), size, given.codes.device)
     return torch.cat([covariance(given.codes[part], grouped) for part in slices], 1)
 
 
@@ -283,14 +276,14 @@ def _pairwise(given: Checked, grouped: Grouping, bins: int, left: Tensor, right:
     rows = given.codes.index_select(1, grouped.order).mT
     sizes, in_group = grouped.sizes, grouped.of * bins**2
     found = []
-    for part in parts(members, len(left) * max(batch, len(sizes) * bins**2), rows.device):
+    for part in row_slices(members, len(left) * max(batch, len(sizes) * bins**2), rows.device):
         binned = equal_width(rows[part].double().contiguous(), bins)
         index = binned[:, left] * bins + binned[:, right] + in_group
-        table = counted(index.flatten(0, 1), bins**2, grouped).unflatten(-1, (bins, bins))
+        table = count_cells(index.flatten(0, 1), bins**2, grouped).unflatten(-1, (bins, bins))
         both = xlogx(table, batch).sum((-2, -1))
         sides = [table.sum(axis, dtype=torch.int32) for axis in (-1, -2)]
-        vary = several(sides[0]) & several(sides[1])
+        vary = has_several(sides[0]) & has_several(sides[1])
         first, second = (entropy(xlogx(side, batch).sum(-1), sizes, vary) for side in sides)
-        told = (first + second - entropy(both, sizes, vary)).clamp(min=0)
-        found.append(told.unflatten(0, (-1, len(left))))
+        shared = (first + second - entropy(both, sizes, vary)).clamp(min=0)
+        found.append(shared.unflatten(0, (-1, len(left))))
     return torch.cat(found).movedim(-1, 0)

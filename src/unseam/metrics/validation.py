@@ -1,4 +1,4 @@
-"""What every metric says of encoders whose codes are known: the grid by which metrics are judged."""
+"""Every metric on encoders whose codes are known: a grid that shows what each metric measures."""
 
 from __future__ import annotations
 
@@ -12,22 +12,16 @@ import torch
 from torch import Tensor
 
 from unseam.metrics._inputs import default_generator
-from unseam.metrics.evaluate import Metric, drawn_seed, evaluate
+from unseam.metrics.evaluate import Metric, draw_seed, evaluate
 
-__all__ = [
-    "FactorWorld",
-    "SyntheticEncoder",
-    "encoders",
-    "validation_grid",
-    "worlds",
-]
+__all__ = ["FactorWorld", "SyntheticEncoder", "encoders", "validation_grid", "worlds"]
 
 Way = Callable[[Tensor, torch.Generator], Tensor]
 
 SIZES = (4, 4, 6, 6)
 """Values of the discrete factors: equal within the pairs that encoders mix, different between them."""
 ANGLES = (15, 30, 45)
-"""Degrees by which codes are turned; at 45 a code holds both factors of its pair alike."""
+"""Degrees by which codes are rotated; at 45 a code holds both factors of its pair equally."""
 NOISES = (0.1, 0.3, 1.0)
 """Standard deviations of noise beside codes of standard deviation 1."""
 CORRELATION = 0.5
@@ -35,7 +29,7 @@ CORRELATION = 0.5
 EXTRA = 4
 """Codes that are added to as many good ones in overcomplete encoders."""
 DEAD = 0.01
-"""Standard deviation of a dead code: below every threshold of activity in use (0.05, and variance 0.01)."""
+"""Standard deviation of a collapsed code: below every threshold of activity in use (0.05, and variance 0.01)."""
 
 
 class FactorWorld(NamedTuple):
@@ -82,14 +76,14 @@ def encoders() -> Sequence[SyntheticEncoder]:
     With v the four factors, each shifted and scaled to mean 0 and variance 1:
 
     - ``perfect``: z = v. ``permuted``: the same codes in another order. ``scaled``: each times a power of two.
-    - ``rotated 15°``, ``30°``, ``45°``: each pair of factors turned by the angle,
+    - ``rotated 15°``, ``30°``, ``45°``: each pair of factors rotated by the angle,
       :math:`z_0 = v_0 \cos\varphi - v_1 \sin\varphi,\ z_1 = v_0 \sin\varphi + v_1 \cos\varphi`.
     - ``entangled pairs``: radius and angle of each pair: orthogonal axes that are not the factors.
     - ``merged``: the first two factors in one code, none of them lost, the other two in one each.
     - ``duplicated``: the first factor in two codes. ``missing``: the last factor in none.
     - ``noisy 0.1``, ``0.3``, ``1``: normal noise of that standard deviation added.
     - ``monotone``: z = sinh v. ``steep``: z = exp 2v.
-    - ``with dead codes``: four codes of standard deviation 0.01 that know nothing are added.
+    - ``with collapsed codes``: four codes of standard deviation 0.01 that know nothing are added.
       ``with noise codes``: four of standard deviation 1.
 
     >>> encoder = encoders()[0]
@@ -98,9 +92,9 @@ def encoders() -> Sequence[SyntheticEncoder]:
     ('perfect', [-1.0, -1.0, -1.0, -1.0])
     """
     ways: dict[str, Way] = {
-        "perfect": _perfect,
-        "permuted": _permuted,
-        "scaled": _scaled,
+        "perfect": lambda values, generator: values,
+        "permuted": lambda values, generator: values[:, [2, 0, 3, 1]],
+        "scaled": lambda values, generator: values * values.new_tensor([0.25, 0.5, 4.0, 8.0]),
         "monotone": lambda values, generator: values.sinh(),
         "steep": lambda values, generator: (2 * values).exp(),
         **{f"rotated {angle}°": partial(_rotated, angle=angle) for angle in ANGLES},
@@ -109,7 +103,7 @@ def encoders() -> Sequence[SyntheticEncoder]:
         "duplicated": lambda values, generator: torch.cat([values, values[:, :1]], 1),
         "missing": lambda values, generator: values[:, :-1],
         **{f"noisy {level:g}": partial(_noisy, level=level) for level in NOISES},
-        "with dead codes": partial(_overcomplete, scale=DEAD),
+        "with collapsed codes": partial(_overcomplete, scale=DEAD),
         "with noise codes": partial(_overcomplete, scale=1.0),
     }
     return tuple(SyntheticEncoder(name, partial(_encode, way)) for name, way in ways.items())
@@ -141,7 +135,7 @@ def validation_grid(
     """
     if points < math.prod(SIZES):
         raise ValueError(f"points must be at least those of one grid, {math.prod(SIZES)}, got {points}")
-    seed = drawn_seed(default_generator(generator))
+    seed = draw_seed(default_generator(generator))
     parts = []
     for world in worlds():
         factors = world.draw(points, _seeded(seed))
@@ -167,15 +161,15 @@ def _stacks(factors: Tensor, seed: int) -> Iterator[tuple[list[str], Tensor]]:
 
 def _sorted(table: pd.DataFrame) -> pd.DataFrame:
     """Columns and rows in the order in which a reader meets them; what was left out is left out."""
-    kept = table[table["note"] == ""]
+    scored = table[table["note"] == ""]
     order = {
-        "metric": list(dict.fromkeys(kept["metric"])),
+        "metric": list(dict.fromkeys(scored["metric"])),
         "world": [world.name for world in worlds()],
         "encoder": [way.name for way in encoders()],
     }
-    ranks = pd.DataFrame({column: kept[column].map(names.index) for column, names in order.items()})
+    ranks = pd.DataFrame({column: scored[column].map(names.index) for column, names in order.items()})
     rows = ranks.sort_values(list(order)).index
-    return kept.loc[rows, [*order, "score", "lower", "upper"]].reset_index(drop=True)
+    return scored.loc[rows, [*order, "score", "lower", "upper"]].reset_index(drop=True)
 
 
 # Worlds
@@ -191,7 +185,8 @@ def _correlated(points: int, generator: torch.Generator) -> Tensor:
     shared = torch.randn(points, 1, generator=generator, dtype=torch.float64)
     own = torch.randn(points, len(SIZES), generator=generator, dtype=torch.float64)
     normal = math.sqrt(CORRELATION) * shared + math.sqrt(1 - CORRELATION) * own
-    return _cut(torch.special.ndtr(normal))
+    sizes = torch.tensor(SIZES)
+    return (torch.special.ndtr(normal) * sizes).long().clamp(max=sizes - 1)
 
 
 def _imbalanced(points: int, generator: torch.Generator) -> Tensor:
@@ -206,12 +201,6 @@ def _continuous(points: int, generator: torch.Generator) -> Tensor:
     return torch.rand(points, len(SIZES), generator=generator, dtype=torch.float64)
 
 
-def _cut(uniform: Tensor) -> Tensor:
-    """Values of the discrete factors from numbers in [0, 1]."""
-    sizes = torch.tensor(SIZES)
-    return (uniform * sizes).long().clamp(max=sizes - 1)
-
-
 # Encoders, of standardised factors
 
 
@@ -222,23 +211,11 @@ def _encode(way: Way, factors: Tensor, generator: torch.Generator) -> Tensor:
     return way(values, generator).round(decimals=9)
 
 
-def _perfect(values: Tensor, generator: torch.Generator) -> Tensor:
-    return values
-
-
-def _permuted(values: Tensor, generator: torch.Generator) -> Tensor:
-    return values[:, [2, 0, 3, 1]]
-
-
-def _scaled(values: Tensor, generator: torch.Generator) -> Tensor:
-    return values * values.new_tensor([0.25, 0.5, 4.0, 8.0])
-
-
 def _rotated(values: Tensor, generator: torch.Generator, *, angle: float) -> Tensor:
     cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     first, second = values[:, ::2], values[:, 1::2]
-    turned = torch.stack([cosine * first - sine * second, sine * first + cosine * second], 2)
-    return turned.flatten(1)
+    rotated = torch.stack([cosine * first - sine * second, sine * first + cosine * second], 2)
+    return rotated.flatten(1)
 
 
 def _polar(values: Tensor, generator: torch.Generator) -> Tensor:

@@ -172,7 +172,7 @@ def _active(code: Encoding) -> Tensor:
     spread = code.variance if code.variance.ndim == 3 else code.variance.diagonal(dim1=-2, dim2=-1)
     if not bool((spread != 0).any()):
         return torch.ones_like(code.mean[:, 0], dtype=torch.bool)
-    return (code.mean.square() + spread - spread.log() - 1).mean(1) / 2 > ACTIVE
+    return geometry.gaussian_kl(code.mean, spread).mean(1) > ACTIVE
 
 
 def _dto(basis: geometry.RightBasis) -> Tensor:

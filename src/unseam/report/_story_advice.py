@@ -64,8 +64,9 @@ def _advice(study: Study) -> str:
     lives, text = len(study.live), ""
     if given is not None and _priced(study):
         text = (
-            f"At β = {found.beta:g} a linear decoder would find {counted(given.alive(found.beta), 'direction')} of the "
-            f"data worth the price; this one has {counted(found.latent, 'latent')} and uses {lives}. "
+            f"At β = {found.beta:g} a linear decoder would find "
+            f"{counted(given.active_count(found.beta), 'direction')} of the data worth the price; this one has "
+            f"{counted(found.latent, 'latent')} and uses {lives}. "
         )
         text += _range(study, given)
     elif found.posterior == "point":

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unseam.geometry import degenerate_points
+from unseam.geometry import cosine_matrix, degenerate_points
 from unseam.inspection import Inspection, verdict
 from unseam.inspection.verdict import CLEARLY, MANY_DEGENERATE, NEARLY, POLARISED
 from unseam.report._panels import Bar, Dot, bars, dots, matrix, ranks
@@ -229,8 +229,7 @@ def _baseline(value: float, error: float) -> Dot:
 def _cosines(found: Inspection, live: Sequence[int]) -> NDArray[np.float64]:
     assert found.pullback is not None
     metric = found.pullback[:, list(live)][:, :, list(live)].double()
-    scale = metric.diagonal(dim1=-2, dim2=-1).clamp(min=torch.finfo(metric.dtype).tiny).rsqrt()
-    return numbers((metric * scale[:, :, None] * scale[:, None, :]).abs().mean(0).clamp(max=1.0))
+    return numbers(cosine_matrix(metric).mean(0).clamp(max=1.0))
 
 
 def _cosine_rows(known: Sequence[Study], studies: Sequence[Study]) -> list[dict[str, str]]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from unseam.drawing import COLOURS
+from unseam.geometry import cosine_matrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,8 +78,7 @@ def cosine_figure(pullback: Tensor) -> Figure:
     >>> cosine_figure(torch.eye(2).expand(5, 2, 2)).axes[0].get_title(loc="left")
     'Mean |cos| between columns'
     """
-    scale = pullback.diagonal(dim1=-2, dim2=-1).clamp(min=torch.finfo(pullback.dtype).tiny).rsqrt()
-    cosines = (pullback * scale[:, :, None] * scale[:, None, :]).abs().mean(0).clamp(max=1.0)
+    cosines = cosine_matrix(pullback).mean(0).clamp(max=1.0)
     return _matrix(cosines, "Mean |cos| between columns", "latent", "latent")
 
 

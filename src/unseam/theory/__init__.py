@@ -3,7 +3,7 @@
 from unseam.theory.collapse import (
     BetaRange,
     Moments,
-    alive,
+    active_count,
     beta_range,
     collapse_thresholds,
     data_moments,
@@ -38,7 +38,7 @@ __all__ = [
     "plateau_term",
     "BetaRange",
     "Moments",
-    "alive",
+    "active_count",
     "beta_range",
     "collapse_thresholds",
     "data_moments",

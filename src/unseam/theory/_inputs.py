@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["at_least", "canonical", "covariance_matrix", "floating", "positive", "spectrum"]
+__all__ = ["at_least", "canonical", "covariance_matrix", "floating", "positive", "spectrum", "square"]
 
 
 def floating(name: str, value: Tensor | NDArray[Any] | float) -> Tensor:
@@ -21,6 +21,14 @@ def floating(name: str, value: Tensor | NDArray[Any] | float) -> Tensor:
         given = given.double()
     if not given.isfinite().all():
         raise ValueError(f"{name} must be finite, got NaN or infinite values")
+    return given
+
+
+def square(name: str, value: Tensor | NDArray[Any]) -> Tensor:
+    """Square matrices (..., latent, latent)."""
+    given = floating(name, value)
+    if given.ndim < 2 or given.shape[-1] != given.shape[-2] or given.shape[-1] == 0:
+        raise ValueError(f"{name} must have shape (..., latent, latent), got shape {tuple(given.shape)}")
     return given
 
 

@@ -1,4 +1,4 @@
-"""At which weight of the KL term each latent dies, from the data alone."""
+"""At which weight of the KL term each latent collapses, from the data alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unseam.theory._inputs import at_least, covariance_matrix, floating, positiv
 __all__ = [
     "BetaRange",
     "Moments",
-    "alive",
+    "active_count",
     "beta_range",
     "collapse_thresholds",
     "data_moments",
@@ -34,18 +34,18 @@ class Moments(NamedTuple):
 
 
 class BetaRange(NamedTuple):
-    """The weights of the KL term that keep a number of latents alive: lower ≤ β < upper."""
+    """The weights of the KL term at which a number of latents is active: lower ≤ β < upper."""
 
     lower: float
-    """Below this, more latents live (0 where there is no further direction in the data)."""
+    """Below this, more latents are active (0 where there is no further direction in the data)."""
     upper: float
-    """From here on, fewer live."""
+    """From here on, fewer are active."""
 
 
 def collapse_thresholds(
     covariance: Tensor | NDArray[Any], *, weight: Tensor | NDArray[Any] | float = 1.0
 ) -> Tensor:
-    r"""The β at which each latent dies: it lives while β is below its threshold.
+    r"""The β at which each latent collapses: it is active while β is below its threshold.
 
     .. math:: \beta_j = \lambda_j\bigl(W^{1/2} C\, W^{1/2}\bigr), \qquad
               W = \tfrac{1}{\sigma^2} I \;\text{ or }\; \text{diag}\,\frac{1}{m (1 - m)}
@@ -55,7 +55,7 @@ def collapse_thresholds(
     m the same holds of small departures from the collapsed decoder, whose Fisher information is m(1 − m) in
     the logits: for binary data W^½CW^½ is the correlation matrix. Exact for linear decoders and Gaussian
     likelihoods; for others it says where the collapsed solution stops being stable, and a decoder that is
-    not linear may keep a latent alive beyond that, where it gains by more than the covariance shows.
+    not linear may keep a latent active beyond that, where it gains by more than the covariance shows.
 
     Args:
         covariance: C (data, data).
@@ -77,9 +77,9 @@ def collapse_thresholds(
     if not (scale > 0).all():
         raise ValueError("weight must be positive, got zero, negative or NaN values")
     root = scale.expand(len(given)).clone().sqrt()
-    kept = root.isfinite()
-    root = root[kept]
-    scaled = given.double()[kept][:, kept] * root[:, None] * root
+    varies = root.isfinite()
+    root = root[varies]
+    scaled = given.double()[varies][:, varies] * root[:, None] * root
     thresholds = torch.zeros(len(given), dtype=torch.float64)
     if len(scaled):
         found = spectrum("covariance", scaled)[0]
@@ -108,7 +108,7 @@ def data_moments(batches: Iterable[Tensor | NDArray[Any]]) -> Moments:
     for batch in batches:
         rows = floating("batches", batch).flatten(1).double()
         if count and rows.shape[1] != len(mean):
-            raise ValueError(f"batches must have {len(mean)} values a point, got {rows.shape[1]}")
+            raise ValueError(f"batches must have {len(mean)} values per point, got {rows.shape[1]}")
         for part in rows.split(max(1, _AT_ONCE // max(1, rows.shape[1]))):
             here = part.mean(0)
             centred = part - here
@@ -160,8 +160,8 @@ def data_thresholds(
     return collapse_thresholds(moments.covariance.double(), weight=weight)
 
 
-def alive(thresholds: Tensor | NDArray[Any], beta: Tensor | NDArray[Any] | float) -> Tensor:
-    r"""How many latents live at each β.
+def active_count(thresholds: Tensor | NDArray[Any], beta: Tensor | NDArray[Any] | float) -> Tensor:
+    r"""How many latents are active at each β.
 
     .. math:: \#\{j : \beta_j > \beta\}
 
@@ -172,7 +172,7 @@ def alive(thresholds: Tensor | NDArray[Any], beta: Tensor | NDArray[Any] | float
     Returns:
         The counts (...), int64, for a model with latents enough.
 
-    >>> alive(torch.tensor([4.0, 1.0, 0.2]), torch.tensor([0.5, 4.0]))
+    >>> active_count(torch.tensor([4.0, 1.0, 0.2]), torch.tensor([0.5, 4.0]))
     tensor([2, 0])
     """
     given, weights = floating("thresholds", thresholds), floating("beta", beta)
@@ -180,7 +180,7 @@ def alive(thresholds: Tensor | NDArray[Any], beta: Tensor | NDArray[Any] | float
 
 
 def beta_range(thresholds: Tensor | NDArray[Any], latents: int) -> BetaRange:
-    r"""The interval of β that keeps exactly so many latents alive.
+    r"""The interval of β at which exactly so many latents are active.
 
     .. math:: \beta_{k+1} \le \beta < \beta_k
 
@@ -188,7 +188,7 @@ def beta_range(thresholds: Tensor | NDArray[Any], latents: int) -> BetaRange:
 
     Args:
         thresholds: of :func:`collapse_thresholds` (data,).
-        latents: k, how many should live.
+        latents: k, how many should be active.
 
     Returns:
         Both ends; infinite above for no latent.

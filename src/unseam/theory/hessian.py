@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.theory._inputs import floating, positive
+from unseam.theory._inputs import floating, positive, square
 
 __all__ = ["Inequality", "diagonal_hessian", "diagonal_hessian_optimal", "plateau_term"]
 
@@ -25,7 +25,7 @@ class Inequality(NamedTuple):
 
 
 def diagonal_hessian(hessian: Tensor | NDArray[Any], variance: Tensor | NDArray[Any]) -> Inequality:
-    r"""Theorem 4: the trace of Hessian and diagonal covariance, and the most that turning the Hessian gives.
+    r"""Theorem 4: the trace of Hessian and diagonal covariance, and the most that rotating the Hessian gives.
 
     .. math:: \langle H, \Sigma \rangle = \text{tr}(V T V^\top \Sigma) \;\le\; \sum_i t_{(i)} \sigma_{(i)}^2
 
@@ -53,13 +53,13 @@ def diagonal_hessian(hessian: Tensor | NDArray[Any], variance: Tensor | NDArray[
 
 
 def diagonal_hessian_optimal(hessian: Tensor | NDArray[Any], *, beta: float = 1.0) -> Inequality:
-    r"""Theorem 5: the part of the deterministic ELBO that turns with the Hessian, Σ keeping up with it.
+    r"""Theorem 5: the part of the deterministic ELBO that depends on the Hessian's axes, with the best Σ for each.
 
     .. math:: -\tfrac{\beta}{2} \sum_i \log\bigl(1 - \tfrac{1}{\beta} H_{ii}\bigr) \;\le\;
               -\tfrac{\beta}{2} \log \det\bigl(I - \tfrac{1}{\beta} H\bigr)
 
     Hadamard's inequality, with equality exactly where H is diagonal; Σ is the best diagonal covariance
-    diag(I − H/β)⁻¹ (A#4, Eq. 7). "Iff V = I" means up to signed permutations and turns within repeated
+    diag(I − H/β)⁻¹ (A#4, Eq. 7). "Iff V = I" means up to signed permutations and rotations within repeated
     eigenvalues, none of which change H's being diagonal.
 
     Args:
@@ -111,9 +111,7 @@ def plateau_term(singular_values: Tensor | NDArray[Any], *, beta: float = 1.0, n
 
 
 def _symmetric(hessian: Tensor | NDArray[Any]) -> Tensor:
-    given = floating("hessian", hessian)
-    if given.ndim < 2 or given.shape[-1] != given.shape[-2] or given.shape[-1] == 0:
-        raise ValueError(f"hessian must have shape (..., latent, latent), got shape {tuple(given.shape)}")
+    given = square("hessian", hessian)
     if float((given - given.mT).abs().max()) > torch.finfo(given.dtype).eps ** 0.5 * float(given.abs().max()):
         raise ValueError("hessian must be symmetric, got matrices that differ from their transposes")
     return given

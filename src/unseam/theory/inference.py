@@ -77,17 +77,16 @@ def inference_error(
     fixed = (precision * (target.mT @ target / points)).sum() - torch.logdet(precision) - latent
     fixed = fixed - spread.double().log().sum(-1).mean(-1)
 
-    def divergence(turn: Tensor) -> Tensor:
-        turned = turn @ second @ turn.mT
-        return ((precision * turned).sum((-2, -1)) - 2 * (cross * turn).sum((-2, -1)) + fixed) / 2
+    def divergence(alignment: Tensor) -> Tensor:
+        aligned = alignment @ second @ alignment.mT
+        return ((precision * aligned).sum((-2, -1)) - 2 * (cross * alignment).sum((-2, -1)) + fixed) / 2
 
     raw = divergence(torch.eye(latent, dtype=torch.float64, device=codes.device))
     if latent <= _MOST_ENUMERATED:
-        aligned = torch.stack([divergence(turn) for turn in _signed_permutations(latent, codes.device)]).amin(
-            0
-        )
+        every = [divergence(one) for one in _signed_permutations(latent, codes.device)]
+        aligned = torch.stack(every).amin(0)
     else:
-        aligned = torch.minimum(raw, divergence(_assigned(cross)))
+        aligned = torch.minimum(raw, divergence(_best_assignment(cross)))
     return InferenceError(raw.to(codes.dtype), aligned.to(codes.dtype))
 
 
@@ -99,10 +98,10 @@ def _signed_permutations(latent: int, device: torch.device) -> list[Tensor]:
     ]
 
 
-def _assigned(cross: Tensor) -> Tensor:
+def _best_assignment(cross: Tensor) -> Tensor:
     """The signed permutation of largest cross term for each member."""
-    turns = torch.zeros_like(cross).flatten(0, -3) if cross.ndim > 2 else torch.zeros_like(cross)[None]
-    for turn, one in zip(turns, cross.reshape(-1, *cross.shape[-2:]), strict=True):
+    found = torch.zeros_like(cross).reshape(-1, *cross.shape[-2:])
+    for alignment, one in zip(found, cross.reshape(found.shape), strict=True):
         rows, columns = linear_sum_assignment(-one.abs().cpu().numpy())
-        turn[rows, columns] = torch.where(one[rows, columns] < 0, -1.0, 1.0).to(turn.dtype)
-    return turns.view(cross.shape)
+        alignment[rows, columns] = torch.where(one[rows, columns] < 0, -1.0, 1.0).to(found.dtype)
+    return found.view(cross.shape)

@@ -94,8 +94,8 @@ def linear_beta_vae(
     noise = float(positive("data_noise", data_noise)) ** 2
     observed = float(positive("likelihood_variance", likelihood_variance))
     left, scales, right = torch.linalg.svd(given.double(), full_matrices=False)
-    turned = canonical(left)
-    right = right * (left * turned).sum(0).sign()[:, None]
+    axes = canonical(left)
+    right = right * (left * axes).sum(0).sign()[:, None]
     eigenvalues = scales.square() + noise
     v = weights.unsqueeze(-1) * observed
     active = eigenvalues > v
@@ -109,8 +109,8 @@ def linear_beta_vae(
     mie = _model_error(columns, gains, variance, eigenvalues, observed)
     cross, apart = _true_error(scales, right, gains, variance, eigenvalues, noise)
     result = LinearBetaVAE(
-        turned * columns.unsqueeze(-2),
-        gains.unsqueeze(-1) * turned.mT,
+        axes * columns.unsqueeze(-2),
+        gains.unsqueeze(-1) * axes.mT,
         variance,
         reconstruction - weights * kl,
         reconstruction - kl,

@@ -51,7 +51,7 @@ def linear_vae(
         beta: weight of the KL term.
 
     Returns:
-        The optimum; latents in the order of their eigenvalues, dead ones with a zero column and unit variance.
+        The optimum; latents in the order of their eigenvalues, collapsed ones with a zero column and unit variance.
 
     >>> found = linear_vae(torch.diag(torch.tensor([5.0, 2.0, 0.5])), 2, noise=1.0)
     >>> found.weights
@@ -95,21 +95,30 @@ def rotated(
 
     >>> data = torch.diag(torch.tensor([5.0, 2.0, 0.5], dtype=torch.float64))
     >>> straight = linear_vae(data, 2, noise=1.0)
-    >>> turned = rotated(straight, torch.tensor([[0.6, -0.8], [0.8, 0.6]]), data, noise=1.0)
-    >>> abs(turned.elbo - straight.elbo) < 1e-6
+    >>> other = rotated(straight, torch.tensor([[0.6, -0.8], [0.8, 0.6]]), data, noise=1.0)
+    >>> abs(other.elbo - straight.elbo) < 1e-6
     True
     """
     given = covariance_matrix("covariance", covariance)
-    turn = floating("rotation", rotation).double()
+    orthogonal = floating("rotation", rotation).double()
     latent = solution.weights.shape[1]
-    if turn.shape != (latent, latent):
-        raise ValueError(f"rotation must have shape ({latent}, {latent}), got shape {tuple(turn.shape)}")
-    if float((turn.mT @ turn - torch.eye(latent, dtype=torch.float64)).abs().max()) > 1e-6:
+    if orthogonal.shape != (latent, latent):
+        raise ValueError(
+            f"rotation must have shape ({latent}, {latent}), got shape {tuple(orthogonal.shape)}"
+        )
+    if float((orthogonal.mT @ orthogonal - torch.eye(latent, dtype=torch.float64)).abs().max()) > 1e-6:
         raise ValueError("rotation must be orthogonal")
     weights, encoder, posterior = (
         part.double() for part in (solution.weights, solution.encoder, solution.covariance)
     )
-    return _solution(given, weights @ turn, turn.mT @ encoder, turn.mT @ posterior @ turn, noise, beta)
+    return _solution(
+        given,
+        weights @ orthogonal,
+        orthogonal.mT @ encoder,
+        orthogonal.mT @ posterior @ orthogonal,
+        noise,
+        beta,
+    )
 
 
 def _solution(

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.theory._inputs import floating, positive
+from unseam.theory._inputs import floating, positive, square
 
 __all__ = ["PrecisionOptimum", "local_posterior", "optimal_precision", "precision_optimum"]
 
@@ -46,7 +46,7 @@ def optimal_precision(pullback: Tensor | NDArray[Any], *, beta: float = 1.0) -> 
     tensor([[3.0000, 0.5000],
             [0.5000, 2.0000]])
     """
-    gram = _square("pullback", pullback)
+    gram = square("pullback", pullback)
     weight = float(positive("beta", beta))
     return torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device) + gram / weight
 
@@ -99,7 +99,7 @@ def precision_optimum(jacobians: Tensor | NDArray[Any], budget: float) -> Precis
         budget: C, the sum of −log σ² over points and latents, in nats.
 
     Returns:
-        The least loss, the least loss without turning the axes, and a minimiser.
+        The least loss, the least loss without rotating the axes, and a minimiser.
 
     >>> found = precision_optimum(torch.tensor([[[4.0, 1.0], [-3.0, 1.0], [5.0, -1.0]]]), 0.0)
     >>> round(math.exp(found.loss_as_given), 2), round(math.exp(found.loss), 2)
@@ -123,10 +123,3 @@ def precision_optimum(jacobians: Tensor | NDArray[Any], budget: float) -> Precis
         right.mT.to(given.dtype),
         (share.exp() / squares).to(given.dtype),
     )
-
-
-def _square(name: str, value: Tensor | NDArray[Any]) -> Tensor:
-    gram = floating(name, value)
-    if gram.ndim < 2 or gram.shape[-1] != gram.shape[-2] or gram.shape[-1] == 0:
-        raise ValueError(f"{name} must have shape (..., latent, latent), got shape {tuple(gram.shape)}")
-    return gram

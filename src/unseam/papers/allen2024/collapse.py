@@ -16,7 +16,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.papers.allen2024._members import dots, last_crossing, orthonormal, trained
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations, Identities, Identity
-from unseam.theory import alive, data_moments, data_thresholds
+from unseam.theory import active_count, data_moments, data_thresholds
 from unseam.training import Ensemble
 from unseam.trial import Trial
 
@@ -75,7 +75,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         columns = {
             "beta": [trial.beta for trial in trials],
             "seed": [trial.seed for trial in trials],
-            "predicted": [int(alive(known, trial.beta)) for trial in trials],
+            "predicted": [int(active_count(known, trial.beta)) for trial in trials],
             "counted": _active(ensemble, world, settings.points),
         }
         members.append(pd.DataFrame({"model": name, **columns}))

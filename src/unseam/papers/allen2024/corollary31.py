@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
+from unseam.geometry import gaussian_kl
 from unseam.papers.allen2024._members import logarithmic, trained
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
@@ -139,7 +140,7 @@ def _measured(ensemble: Ensemble, world: ArrayWorld, settings: Settings) -> tupl
     x = world.images(torch.arange(min(settings.points, len(world))))
     code = ensemble.encode(x)
     mean, variance = code.mean.double().cpu(), code.variance.double().cpu()
-    kl = (mean.square() + variance - variance.log() - 1).mean(1) / 2
+    kl = gaussian_kl(mean, variance).mean(1)
     output = ensemble.decode(code.mean).double().cpu()
     likelihood = ensemble[0].likelihood.double().cpu()
     left = likelihood.variance(output.flatten(0, 1)).unflatten(0, output.shape[:2])

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
+from unseam.geometry import gaussian_kl
 from unseam.papers.allen2024._members import trained
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Order, Orders, Trends
@@ -133,7 +134,7 @@ def _elbo(ensemble: Ensemble, x: Tensor, settings: Settings) -> Tensor:
     back = ensemble.decode(z.float())[..., 0].double().cpu().unflatten(1, (len(x), len(node)))
     error = ((back - x.double()).square() * weight).sum(-1)
     fit = -(math.log(2 * math.pi * settings.variance) + error / settings.variance) / 2
-    kl = (mean.square() + variance - variance.log() - 1)[..., 0] / 2
+    kl = gaussian_kl(mean, variance)[..., 0]
     return (fit - kl).mean(1)
 
 

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from unseam.data import World, load
 from unseam.drawing import COLOURS, panels
+from unseam.geometry import gaussian_kl
 from unseam.papers.allen2024._members import (
     aligned,
     apart,
@@ -215,7 +216,7 @@ def _objective(form: Form, ensemble: Ensemble, x: Tensor, noise: Tensor) -> Tens
         else:
             lost = (functional.softplus(output) - x.double() * output) / form.beta
         total += lost.flatten(2).sum(-1).mean(1) / len(noise)
-    kl = (mean.square() + variance - variance.log() - 1).sum(-1).mean(1) / 2
+    kl = gaussian_kl(mean, variance).sum(-1).mean(1)
     return total + kl.double().cpu()
 
 

@@ -177,7 +177,7 @@ def _encoded(ensemble: Ensemble, unseen: Unseen) -> Encoding:
 
 def _active(code: Encoding) -> Tensor:
     """Active latents (latent,) of a diagonal posterior by their KL."""
-    return (code.mean.square() + code.variance - code.variance.log() - 1).mean(0) / 2 > ACTIVE
+    return geometry.gaussian_kl(code.mean, code.variance).mean(0) > ACTIVE
 
 
 def _factors(unseen: Unseen) -> Tensor:

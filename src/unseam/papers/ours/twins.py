@@ -267,7 +267,7 @@ def _measures(ensemble: Ensemble, world: World, points: int) -> dict[str, Tensor
     unseen = torch.ones(len(world), dtype=torch.bool).index_fill(0, seen.cpu(), False).nonzero().flatten()
     x = world.images(unseen).to(ensemble.device)
     code = ensemble.encode(x)
-    cost = (code.mean.square() + code.variance - code.variance.log() - 1) / 2
+    cost = geometry.gaussian_kl(code.mean, code.variance)
     active = cost.mean(1) > 0.01
     rec, dto = [], []
     for member, alive in enumerate(active):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from unseam.geometry import gaussian_kl
 from unseam.papers.measures import Unseen
 from unseam.training import Ensemble
 
@@ -46,7 +47,7 @@ def latent_terms(ensemble: Ensemble, unseen: Unseen) -> LatentTerms:
     torch.Size([1, 2])
     """
     mean, variance = ensemble.encode(unseen.world.images(unseen.validation[: unseen.points]))
-    costs = (mean.square() + variance - variance.log() - 1).double() / 2
+    costs = gaussian_kl(mean, variance).double()
     return LatentTerms(*(values.mean(1).cpu() for values in (costs, variance.double() / 2)))
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS
+from unseam.geometry import gaussian_kl
 from unseam.papers.artefact import Workplace
 from unseam.papers.claims import Bound, Bounds, Claim, Curve, Trends, resampled
 from unseam.theory import inference_error
@@ -177,7 +178,7 @@ def measure_terms(ensemble: Ensemble, world: ArrayWorld, *, draws: int, generato
         raise ValueError(f"world must have an exact posterior, got {world.name}")
     x = world.images(torch.arange(len(world), device=world.device))
     mean, variance = ensemble.encode(x)
-    kl = (mean.square() + variance - variance.log() - 1).double().sum(-1).mean(-1) / 2
+    kl = gaussian_kl(mean, variance).double().sum(-1).mean(-1)
     error = _squared_error(ensemble, x, mean, variance.sqrt(), draws, generator)
     reconstruction = -(math.prod(world.shape) * math.log(2 * math.pi) + error) / 2
     truth = world.posterior(x.double())
