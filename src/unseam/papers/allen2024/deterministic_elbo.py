@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["DETERMINISTIC_ELBO"]
 
 KINDS = ("Gaussian", "Bernoulli", "Gaussian, linear decoder")
+SMALL = 0.1
 
 
 @dataclass(frozen=True)
@@ -115,25 +116,31 @@ def _size_cases(tables: Tables) -> Iterator[Bound]:
         exact = (
             _relative(last, "size with the exact Hessian").mean() / _relative(last, "size of the gap").mean()
         )
-        note = f"{100 * exact:.0f} % of it is left with the exact Hessian"
+        without = abs(1 + _relative(last, "gap")).mean()
+        note = (
+            f"{100 * exact:.0f} % of it is left with the exact Hessian; "
+            f"without the term of second order, a wrong model: {without:.2g}"
+        )
         words = f"{kind}: |gap| at the end of training, of the regularisation"
-        yield Bound(words, "small: of fourth order", _relative(last, "size of the gap"), most=0.1, note=note)
+        yield Bound(words, f"at most {SMALL:g}", _relative(last, "size of the gap"), most=SMALL, note=note)
 
 
 def _trend_cases(column: str, words: str) -> Callable[[Tables], Iterator[Curve]]:
+    """What vanishes falls in logarithms all along; in units, one large value at the start would hide every rise."""
+
     def cases(tables: Tables) -> Iterator[Curve]:
         for kind in KINDS[:2]:
             own = tables["training"][tables["training"]["kind"] == kind]
-            ratio = own.assign(ratio=_relative(own, column)).pivot(
+            logs = own.assign(ratio=np.log(_relative(own, column))).pivot(
                 index="steps", columns="seed", values="ratio"
             )
-            mean = ratio.mean(axis=1)
+            mean = np.exp(logs.mean(axis=1))
             note = (
                 f"{mean.iloc[0]:.2g} after {mean.index[0]} steps, least {mean.min():.2g} after {mean.idxmin()}, "
                 f"{mean.iloc[-1]:.2g} after {mean.index[-1]}"
             )
-            quantity = f"{kind}: largest rise of the {words} along training, of its range"
-            yield Curve(quantity, "vanishes as training progresses", ratio.to_numpy(), note=note)
+            quantity = f"{kind}: largest rise of the logarithm of the {words} along training, of its range"
+            yield Curve(quantity, "vanishes as training progresses", logs.to_numpy(), note=note)
 
     return cases
 
@@ -183,7 +190,7 @@ DETERMINISTIC_ELBO = Artefact(
     title="The deterministic ELBO's gap to the sampled ELBO along training",
     claims=(
         Bounds(
-            "A.2: the ELBO is approximated by its second-order expansion with an error of fourth order",
+            "A.2: the second-order expansion approximates the ELBO, with an error small beside the term it is about",
             _size_cases,
         ),
         Trends(
@@ -221,4 +228,6 @@ DETERMINISTIC_ELBO = Artefact(
     },
     measure=measure,
     plot=plot,
+    note="That the error is of fourth order in the posterior's width is not tested: along training the width changes "
+    "together with the decoder, so that no order can be fitted.",
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +16,7 @@ from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.allen2024._members import last_crossing, trained
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.claims import Bound, Bounds
+from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
@@ -141,12 +141,14 @@ def _points(settings: Settings, trials: list[Trial], x: Tensor, back: Tensor) ->
     return pd.concat(kept).round(2)
 
 
-def _order_cases(tables: Tables) -> Iterator[Bound]:
-    mergers = _mergers(tables["members"])
-    first, second, third = (mergers[scale] for scale in SCALES)
-    ordered = int(((first < second) & (second < third) & np.isfinite(third)).sum())
-    words = "seeds in which neighbours merge first, then small circles, then everything"
-    yield Bound(words, "all", share=(ordered, len(mergers)), least=0.5)
+def _order_cases(tables: Tables) -> Iterator[Order]:
+    """A scale that has not merged at the largest β counts with it."""
+    most = tables["members"]["beta"].max()
+    mergers = _mergers(tables["members"]).clip(upper=most)
+    for low, high in itertools.pairwise(SCALES):
+        note = f"in this order in {int((mergers[low] < mergers[high]).sum())} of {len(mergers)} seeds"
+        words = f"β at which half of the squared distance is lost: {low} less {high}"
+        yield Order(words, mergers[low], mergers[high], paired=True, note=note)
 
 
 def _place_cases(tables: Tables) -> Iterator[Bound]:
@@ -186,7 +188,7 @@ FIGURE2 = Artefact(
     key="allen2024.figure2",
     title="Figure 2: neighbours, small circles and everything merge in this order as β grows",
     claims=(
-        Bounds(
+        Orders(
             "Figure 2, left: as β grows, reconstructions of close neighbours merge first, then small circles become "
             "their centroids, then all data their mean",
             _order_cases,

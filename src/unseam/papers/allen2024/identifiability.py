@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["IDENTIFIABILITY"]
 
-FOUND, LOST = 5.0, 10.0
-"""Degrees within which axes count as found, and from which as not identified; random rotations have a mean of 22.5°."""
+FOUND = 5.0
+"""Degrees within which axes count as found."""
+RANDOM, FURTHEST = 22.5, 45.0
+"""Angle of a pair after a random rotation, on average, and at most."""
 
 
 @dataclass(frozen=True)
@@ -139,27 +141,36 @@ def _angles(columns: Tensor, axes: Tensor) -> Tensor:
 def _linear_cases(tables: Tables) -> Iterator[Bound]:
     linear, square = tables["linear"], tables["square"]
     most, clear = linear["ratio"].max(), square["ratio"].max()
-    pair = linear[linear["ratio"] == most]["pair"]
-    yield Bound(
-        f"linear, ratio {most:g}: angle of the pair to the true components, degrees", "0", pair, most=FOUND
-    )
-    words = "linear, all ratios: angle of the component with a singular value of its own, degrees"
-    yield Bound(words, "0", linear.groupby("seed")["alone"].max(), most=FOUND)
-    bent = square[square["ratio"] == clear]["angle"]
-    yield Bound(
-        f"square, ratio {clear:g}: mean angle of the Jacobian's columns, degrees",
-        "0 (Cor. 2.1)",
-        bent,
-        most=LOST,
-    )
+    repeated = linear[linear["ratio"] == linear["ratio"].min()]["pair"].mean()
+    for words, angle, wrong in (
+        (
+            f"linear, ratio {most:g}: angle of the pair to the true components, degrees",
+            linear[linear["ratio"] == most]["pair"],
+            f"equal singular values, a wrong model: {repeated:.3g}",
+        ),
+        (
+            "linear, all ratios: angle of the component with a singular value of its own, degrees",
+            linear.groupby("seed")["alone"].max(),
+            f"equal singular values, a wrong model: {repeated:.3g}",
+        ),
+        (
+            f"square, ratio {clear:g}: mean angle of the Jacobian's columns, degrees (Cor. 2.1)",
+            square[square["ratio"] == clear]["angle"],
+            f"random rotations, a wrong model: {RANDOM:g}",
+        ),
+    ):
+        yield Bound(words, f"at most {FOUND:g} (0)", angle, most=FOUND, note=wrong)
 
 
 def _repeated_cases(tables: Tables) -> Iterator[Bound]:
+    """Random rotations against components that are found (0°) and that are as far off as can be (45°): half way."""
     linear = tables["linear"]
     pair = linear[linear["ratio"] == linear["ratio"].min()]["pair"]
-    note = f"from {pair.min():.3g} to {pair.max():.3g}"
+    found = linear[linear["ratio"] == linear["ratio"].max()]["pair"].mean()
+    note = f"from {pair.min():.3g} to {pair.max():.3g}; distinct singular values, a wrong model: {found:.3g}"
+    bounds = (RANDOM / 2, (RANDOM + FURTHEST) / 2)
     yield Bound(
-        "linear, ratio 1: angle of the pair, degrees", "any: 22.5 on average", pair, least=LOST, note=note
+        "linear, ratio 1: angle of the pair, degrees", "any: 22.5 on average", pair, *bounds, note=note
     )
 
 
@@ -176,7 +187,7 @@ def plot(tables: Tables) -> Figure:
     axes[0].legend(fontsize=7, frameon=False)
     dots(axes[1], square["ratio"], square["angle"], COLOURS[0])
     for panel, table in zip(axes, (linear, square), strict=True):
-        panel.axhline(22.5, color="grey", linewidth=0.7, linestyle="--")
+        panel.axhline(RANDOM, color="grey", linewidth=0.7, linestyle="--")
         where = {"ha": "right", "transform": panel.get_yaxis_transform()}
         panel.text(1.0, 23.0, "mean of random rotations", fontsize=7, color="grey", **where)
         panel.set_ylim(-1, 55)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["PLATEAUS"]
 
 FLAT = 0.1
+"""Fraction of the mean slope below which a decoder is flat; and what stands for 0."""
 DRAWN = 150
 """Intervals at which curves are stored, for the figure."""
 
@@ -164,11 +165,13 @@ def _ends(tables: Tables) -> tuple[tuple[int, int], pd.DataFrame, pd.DataFrame]:
 
 
 def _few_cases(tables: Tables) -> Iterator[Bound]:
-    counts, few, _ = _ends(tables)
-    words = f"share of the latent axis that is flat, {counts[0]} points"
-    yield Bound(words, "near 1", few["flat share"], least=0.5)
-    words = f"slope at data over its mean along the axis, {counts[0]} points"
-    yield Bound(words, "towards 0: stationary at data", few["slope at data"], most=0.5)
+    counts, few, many = _ends(tables)
+    for column, words, said, line, bounds in (
+        ("flat share", "share of the latent axis that is flat", "near 1: all but jumps", 0, (1 - FLAT, 1.0)),
+        ("slope at data", "slope at data over its mean along the axis", "towards 0", 1, (-math.inf, FLAT)),
+    ):
+        note = f"wrong models: {counts[1]} points {many[column].mean():.2g}, a straight line {line}"
+        yield Bound(f"{words}, {counts[0]} points", said, few[column], *bounds, note=note)
 
 
 def _more_cases(tables: Tables) -> Iterator[Order]:
