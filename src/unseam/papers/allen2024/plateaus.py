@@ -167,8 +167,20 @@ def _ends(tables: Tables) -> tuple[tuple[int, int], pd.DataFrame, pd.DataFrame]:
 def _few_cases(tables: Tables) -> Iterator[Bound]:
     counts, few, many = _ends(tables)
     for column, words, said, line, bounds in (
-        ("flat share", "share of the latent axis that is flat", "near 1: all but jumps", 0, (1 - FLAT, 1.0)),
-        ("slope at data", "slope at data over its mean along the axis", "towards 0", 1, (-math.inf, FLAT)),
+        (
+            "flat share",
+            "share of the latent axis that is flat",
+            f"at least {1 - FLAT:g} (1: all but jumps)",
+            0,
+            (1 - FLAT, 1.0),
+        ),
+        (
+            "slope at data",
+            "slope at data over its mean along the axis",
+            f"at most {FLAT:g} (0: stationary)",
+            1,
+            (-math.inf, FLAT),
+        ),
     ):
         note = f"wrong models: {counts[1]} points {many[column].mean():.2g}, a straight line {line}"
         yield Bound(f"{words}, {counts[0]} points", said, few[column], *bounds, note=note)
