@@ -5,30 +5,26 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
 from unseam.papers.allen2024._members import (
+    SpriteSettings,
+    combinations,
     expansion,
-    logarithmic,
     sample_images,
     sprite_trial,
     trained,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Trends
+from unseam.papers.plots import Figure, Tables, curve, finish, logarithmic
 from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["DETERMINISTIC_ELBO"]
 
@@ -37,26 +33,17 @@ SMALL = 0.1
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(SpriteSettings):
     """Trainings stopped after more and more steps, and how finely the gap of each is measured."""
 
-    resolution: int = 16
-    positions: int = 16
-    scales: int = 8
-    width: int = 64
-    latent: int = 4
-    variance: float = 0.05
     records: tuple[int, ...] = (10, 18, 32, 56, 100, 180, 320, 560, 1000, 1800, 3200)
     """Steps after which the gap is measured: four per factor of ten, so that a minimum along training shows."""
-    seeds: int = 5
     points: int = 128
     samples: int = 128
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Both ELBOs of every model at the same points, noise used with both signs."""
-    import pandas as pd
-
     trials = _trials(settings)
     ensemble = trained([trial for _, trial in trials], place, "sprites")
     random = torch.Generator().manual_seed(0)
@@ -72,9 +59,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 def _trials(settings: Settings) -> list[tuple[str, Trial]]:
     """A trial of fewer steps is the same training, stopped there; the linear control is measured at its end."""
-    base = sprite_trial(
-        settings.resolution, settings.positions, settings.scales, settings.width, settings.latent
-    )
+    base = sprite_trial(settings)
     gaussian = dataclasses.replace(base, likelihood="gaussian", likelihood_variance=settings.variance)
     forms = {
         KINDS[0]: (gaussian, settings.records),
@@ -82,10 +67,9 @@ def _trials(settings: Settings) -> list[tuple[str, Trial]]:
         KINDS[2]: (dataclasses.replace(gaussian, decoder_widths=()), settings.records[-1:]),
     }
     return [
-        (kind, dataclasses.replace(trial, steps=steps, seed=seed))
-        for kind, (trial, records) in forms.items()
-        for steps in records
-        for seed in range(settings.seeds)
+        (kind, trial)
+        for kind, (first, records) in forms.items()
+        for trial in combinations(first, steps=records, seed=range(settings.seeds))
     ]
 
 
@@ -113,16 +97,13 @@ def _size_cases(tables: Tables) -> Iterator[Bound]:
     for kind in KINDS[:2]:
         own = tables["training"][tables["training"]["kind"] == kind]
         last = own[own["steps"] == own["steps"].max()]
-        exact = (
-            _relative(last, "size with the exact Hessian").mean() / _relative(last, "size of the gap").mean()
-        )
-        without = abs(1 + _relative(last, "gap")).mean()
+        size, exact = (_relative(last, f"size {of}") for of in ("of the gap", "with the exact Hessian"))
         note = (
-            f"{100 * exact:.0f} % of it is left with the exact Hessian; "
-            f"without the term of second order, a wrong model: {without:.2g}"
+            f"{100 * exact.mean() / size.mean():.0f} % of it is left with the exact Hessian; without the term of "
+            f"second order, a wrong model: {abs(1 + _relative(last, 'gap')).mean():.2g}"
         )
         words = f"{kind}: |gap| at the end of training, of the regularisation"
-        yield Bound(words, f"at most {SMALL:g}", _relative(last, "size of the gap"), most=SMALL, note=note)
+        yield Bound(words, f"at most {SMALL:g}", size, most=SMALL, note=note)
 
 
 def _trend_cases(column: str, words: str) -> Callable[[Tables], Iterator[Curve]]:
@@ -157,31 +138,24 @@ def plot(tables: Tables) -> Figure:
     titles = ["ELBO, Gaussian", "ELBO, Bernoulli", "of ½⟨DᵀA²D, Σ⟩, Gaussian", "of ½⟨DᵀA²D, Σ⟩, Bernoulli"]
     figure, axes = panels(titles, rows=2, width=3.4, height=2.3)
     for kind, levels, shares in zip(KINDS[:2], axes[:2], axes[2:], strict=True):
-        means = table[table["kind"] == kind].groupby("steps").mean(numeric_only=True)
+        own = table[table["kind"] == kind]
+        means = own.groupby("steps").mean(numeric_only=True)
         levels.plot(means.index, means["sampled"], color=COLOURS[0], label="sampled")
         levels.plot(
             means.index, means["deterministic"], "--", color=COLOURS[1], label="deterministic (Eq. 5)"
         )
-        for column, colour, label in (
-            ("size of the gap", COLOURS[0], "gap"),
-            ("size of the residual", COLOURS[1], "residual term of Eq. 6"),
-            ("size with the exact Hessian", COLOURS[2], "gap with the exact Hessian"),
+        for colour, column, label in zip(
+            COLOURS,
+            ("size of the gap", "size of the residual", "size with the exact Hessian"),
+            ("gap", "residual term of Eq. 6", "gap with the exact Hessian"),
+            strict=False,
         ):
-            shares.plot(
-                means.index,
-                means[column] / means["regularisation"],
-                "o-",
-                color=colour,
-                markersize=3,
-                label=label,
-            )
-        levels.set_ylabel("nats", fontsize=8)
+            curve(shares, own.assign(share=_relative(own, column)), "steps", "share", colour, label)
+        finish(levels, y="nats")
         logarithmic(shares.yaxis)
-    axes[0].legend(fontsize=7, frameon=False)
-    axes[2].legend(fontsize=7, frameon=False)
     for panel in axes:
         logarithmic(panel.xaxis)
-        panel.set_xlabel("training steps", fontsize=8)
+        finish(panel, "training steps", legend="best" if panel in (axes[0], axes[2]) else "")
     return figure
 
 

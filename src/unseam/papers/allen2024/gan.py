@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -19,17 +19,11 @@ from unseam.geometry import column_cosine, distance_to_orthogonality, hadamard_g
 from unseam.independence import coupling
 from unseam.inspection import inspect
 from unseam.metrics import mcc
-from unseam.papers.allen2024._members import aligned, orthonormal, trained
+from unseam.papers.allen2024._members import aligned, combinations, orthonormal, square_trial, trained
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
+from unseam.papers.plots import Figure, Tables, categories, finish
 from unseam.training.streams import minibatches, normals
-from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["GAN"]
 
@@ -78,28 +72,31 @@ class Subject(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Orthogonality of each decoder in its own axes and in random ones, and how its latents follow the factors."""
-    import pandas as pd
-
     world = load("linear", size=settings.items, ratio=settings.ratio).to(place.device)
     assert isinstance(world, ArrayWorld)
     draw = torch.Generator().manual_seed(0)
     z = torch.randn(settings.points, 2, generator=draw).to(place.device)
     rotations = torch.stack([orthonormal(2, 2, draw) for _ in range(settings.rotations)]).to(z)
-    subjects = [*_gans(settings, world), *_vaes(settings, place), Subject(KINDS[3], 0, _truth(world))]
-    measured = pd.DataFrame([_measured(subject.decoder, z, rotations, world) for subject in subjects])
-    measured.insert(0, "seed", [subject.seed for subject in subjects])
-    measured.insert(0, "kind", [subject.kind for subject in subjects])
+    trials = combinations(
+        square_trial(settings, settings.ratio, settings.vae_steps), seed=range(settings.seeds)
+    )
+    gans, vaes = _gans(settings, world), trained(trials, place, "vae")
+    subjects = [*gans, *(Subject(KINDS[1], seed, vaes[seed].decode) for seed in range(settings.seeds))]
+    subjects.append(Subject(KINDS[3], 0, _truth(world)))
+    measured = [
+        {"kind": kind, "seed": seed} | _measured(decoder, z, rotations, world)
+        for kind, seed, decoder in subjects
+    ]
     grids = [_grid(subject, world) for subject in subjects if subject.seed == 0]
-    return {"decoders": measured, "grids": pd.concat(grids, ignore_index=True)}
+    return {"decoders": pd.DataFrame(measured), "grids": pd.concat(grids, ignore_index=True)}
 
 
 def _gans(settings: Settings, world: ArrayWorld) -> list[Subject]:
     """Every seed's generator as it was initialised, and as trained."""
-    seeds = torch.arange(settings.seeds, device=world.device)
     generator = _network(settings.seeds, (2, settings.width, settings.width, *world.shape), 0, world.device)
     fresh = [layer.clone() for layer in generator]
-    x = world.images(torch.arange(len(world)))
-    train_gan(generator, x, seeds, settings)
+    seeds = torch.arange(settings.seeds, device=world.device)
+    train_gan(generator, world.images(torch.arange(len(world))), seeds, settings)
     return [
         Subject(kind, seed, _member(layers, seed))
         for kind, layers in ((KINDS[0], generator), (KINDS[2], fresh))
@@ -153,17 +150,11 @@ def train_gan(generator: list[Tensor], x: Tensor, seeds: Tensor, settings: Setti
 
 def _network(members: int, sizes: Sequence[int], stream: int, device: torch.device) -> list[Tensor]:
     """Weights (member, input, output) and biases (member, 1, output) in turn, uniform on ±1/√input as in torch."""
-    layers: list[list[Tensor]] = []
+    layers = []
     for member in range(members):
         draw = torch.Generator().manual_seed(2 * member + stream)
-        own = []
-        for inputs, outputs in pairwise(sizes):
-            bound = 1 / math.sqrt(inputs)
-            own += [
-                bound * (2 * torch.rand(shape, generator=draw) - 1)
-                for shape in ((inputs, outputs), (1, outputs))
-            ]
-        layers.append(own)
+        shapes = [(i, shape) for i, o in pairwise(sizes) for shape in ((i, o), (1, o))]
+        layers.append([1 / math.sqrt(i) * (2 * torch.rand(shape, generator=draw) - 1) for i, shape in shapes])
     return [torch.stack(layer).to(device) for layer in zip(*layers, strict=True)]
 
 
@@ -184,26 +175,6 @@ def _score(layers: Sequence[Tensor], x: Tensor) -> Tensor:
 def _member(layers: Sequence[Tensor], seed: int) -> Decoder:
     own = [layer[seed].detach() for layer in layers]
     return lambda z: _generated([layer.to(z) for layer in own], z)
-
-
-def _vaes(settings: Settings, place: Workplace) -> list[Subject]:
-    trial = Trial(
-        world="linear",
-        world_options=(("size", settings.items), ("ratio", settings.ratio)),
-        likelihood="gaussian",
-        likelihood_variance=settings.variance,
-        latent=2,
-        encoder_widths=(settings.width, settings.width),
-        decoder_widths=(settings.width, settings.width),
-        encoder_activation="tanh",
-        steps=settings.vae_steps,
-        batch_size=settings.batch_size,
-        learning_rate=2e-3,
-        precision="float32",
-    )
-    trials = [dataclasses.replace(trial, seed=seed) for seed in range(settings.seeds)]
-    ensemble = trained(trials, place, "vae")
-    return [Subject(KINDS[1], seed, ensemble[seed].decode) for seed in range(settings.seeds)]
 
 
 def _truth(world: ArrayWorld) -> Decoder:
@@ -228,11 +199,10 @@ def _measured(decoder: Decoder, z: Tensor, rotations: Tensor, world: ArrayWorld)
         distance_to_orthogonality(vectors.flatten(0, 1)).unflatten(0, vectors.shape[:2]).mean(1),
         mcc(z @ axes[:, 0], factors).score,
     )
-    row = {name: float(values[0]) for name, values in zip(MEASURES, measured, strict=True)}
-    row |= {
-        f"{name}, random axes": float(values[1:].mean())
-        for name, values in zip(MEASURES, measured, strict=True)
-    }
+    pairs = zip(MEASURES, measured, strict=True)
+    row = {name: float(values[0]) for name, values in pairs}
+    pairs = zip(MEASURES, measured, strict=True)
+    row |= {f"{name}, random axes": float(values[1:].mean()) for name, values in pairs}
     return row | {
         "coupling": float(coupling(decoder, z).off_diagonal),
         "angle of left singular vectors": _angle(decoder, z, world),
@@ -278,17 +248,16 @@ def _folded(decoder: Decoder, z: Tensor, world: ArrayWorld) -> float:
 @torch.no_grad()
 def _grid(subject: Subject, world: ArrayWorld) -> pd.DataFrame:
     """Factors along lines of constant latent, at quantiles of the prior."""
-    import pandas as pd
-
     across = torch.special.ndtri(torch.linspace(0.05, 0.95, 7))
     along = torch.special.ndtri(torch.linspace(0.02, 0.98, 25))
     lines = torch.cartesian_prod(across, along).unflatten(0, (len(across), len(along)))
     both = torch.stack([lines, lines.flip(-1)])
     image = _factors(subject.decoder(both.flatten(0, 2).to(world.device)), world).cpu()
     where = torch.cartesian_prod(*(torch.arange(size) for size in both.shape[:3]))
-    columns = dict(zip(("latent", "line", "node"), where.unbind(1), strict=True))
-    columns |= {"w1": image[:, 0], "w2": image[:, 1]}
-    return pd.DataFrame({"kind": subject.kind} | {name: part.numpy() for name, part in columns.items()})
+    values = dict(
+        zip(("latent", "line", "node", "w1", "w2"), (*where.unbind(1), *image.unbind(1)), strict=True)
+    )
+    return pd.DataFrame({"kind": subject.kind} | {name: part.numpy() for name, part in values.items()})
 
 
 def _fitting(tables: Tables) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -310,10 +279,9 @@ def _axes_cases(who: int) -> Callable[[Tables], Iterator[Order]]:
 
     def cases(tables: Tables) -> Iterator[Order]:
         own = _fitting(tables)[who]
-        name = ("GAN", "VAE")[who]
-        words = f"{name}: mean |cos| between columns, own axes less random axes"
+        words = f"{KINDS[who]}: mean |cos| between columns, own axes less random axes"
         yield Order(words, own["cosine"], own["cosine, random axes"], paired=True)
-        words = f"{name}: MCC of latents with factors, random axes less own axes"
+        words = f"{KINDS[who]}: MCC of latents with factors, random axes less own axes"
         yield Order(words, own["MCC, random axes"], own["MCC"], paired=True)
 
     return cases
@@ -338,41 +306,21 @@ def plot(tables: Tables) -> Figure:
     """Lines of constant latent in the plane of the factors, and cosines and MCC in own and in random axes."""
     table, grids = tables["decoders"], tables["grids"]
     shown = (KINDS[3], KINDS[1], KINDS[0])
-    titles = [
-        *(f"{kind}, first seed" if kind != KINDS[3] else kind for kind in shown),
-        "mean |cos| of columns",
-        "MCC",
-    ]
-    figure, axes = panels(titles, width=2.5, height=2.5)
+    titles = [f"{kind}, first seed" if kind != KINDS[3] else kind for kind in shown]
+    figure, axes = panels([*titles, "mean |cos| of columns", "MCC"], width=2.5, height=2.5)
     for panel, kind in zip(axes, shown, strict=False):
-        own = grids[grids["kind"] == kind]
-        for _, line in own.groupby(["latent", "line"]):
+        for _, line in grids[grids["kind"] == kind].groupby(["latent", "line"]):
             panel.plot(line["w1"], line["w2"], color=COLOURS[line["latent"].iloc[0]], linewidth=0.9)
-        panel.set(xlim=(-0.15, 1.15), ylim=(-0.15, 1.15), aspect="equal", xticks=[0, 1], yticks=[0, 1])
-        panel.set_xlabel("first factor", fontsize=8)
-    axes[0].set_ylabel("second factor", fontsize=8)
+        finish(panel, "first factor", xlim=(-0.15, 1.15), ylim=(-0.15, 1.15), aspect="equal")
+        panel.set(xticks=[0, 1], yticks=[0, 1])
+    finish(axes[0], y="second factor")
+    groups = {kind: table[table["kind"] == kind] for kind in KINDS}
     for panel, measure in zip(axes[3:], ("cosine", "MCC"), strict=True):
-        for place, kind in enumerate(KINDS):
-            own = table[table["kind"] == kind]
-            for shift, column, colour, label in (
-                (-0.12, measure, COLOURS[0], "own axes"),
-                (0.12, f"{measure}, random axes", COLOURS[4], "random axes"),
-            ):
-                panel.plot(
-                    own[column],
-                    [place + shift] * len(own),
-                    "o",
-                    color=colour,
-                    markersize=3.5,
-                    alpha=0.6,
-                    label=label if place == 0 else None,
-                )
-        panel.set_yticks(range(len(KINDS)), KINDS, fontsize=7)
-        panel.set_ylim(len(KINDS) - 0.5, -0.5)
+        rows = {kind: [own[measure], own[f"{measure}, random axes"]] for kind, own in groups.items()}
+        categories(panel, rows, ("own axes", "random axes"), (COLOURS[0], COLOURS[4]))
         panel.set_xlim(-0.03, 1.03)
-    figure.legend(
-        *axes[3].get_legend_handles_labels(), fontsize=7, frameon=False, loc="outside lower right", ncols=2
-    )
+    handles = axes[3].get_legend_handles_labels()
+    figure.legend(*handles, fontsize=7, frameon=False, loc="outside lower right", ncols=2)
     return figure
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -16,21 +15,17 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.papers.allen2024._members import (
     aligned,
+    combinations,
     decoder_matrices,
-    dots,
     exact_sample,
-    logarithmic,
     orthonormal,
+    square_trial,
     trained,
+    vae_trial,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
-from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic
 
 __all__ = ["IDENTIFIABILITY"]
 
@@ -67,8 +62,6 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Angles between the columns of decoders and the true components."""
-    import pandas as pd
-
     linear = [row for ratio in settings.ratios for row in _linear(settings, ratio, place)]
     square = [row for ratio in settings.square_ratios for row in _square(settings, ratio, place)]
     return {"linear": pd.DataFrame(linear), "square": pd.DataFrame(square)}
@@ -80,18 +73,8 @@ def _linear(settings: Settings, ratio: float, place: Workplace) -> list[dict[str
     scales = torch.tensor([settings.first, settings.pair * ratio, settings.pair], dtype=torch.float64)
     axes = orthonormal(settings.data, len(scales), draw)
     covariance = (axes * scales.square()) @ axes.mT + torch.eye(settings.data, dtype=torch.float64)
-    trial = Trial(
-        world="mixture",
-        likelihood="gaussian",
-        latent=len(scales),
-        encoder_widths=(),
-        decoder_widths=(),
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        precision="float32",
-    )
-    trials = [dataclasses.replace(trial, seed=seed) for seed in range(settings.seeds)]
+    trial = vae_trial("mixture", settings, latent=len(scales))
+    trials = combinations(trial, seed=range(settings.seeds))
     world = exact_sample(covariance, settings.items, draw)
     weights, _ = decoder_matrices(trained(trials, place, f"linear-{ratio:g}", world=world))
     angles = _angles(weights, axes)
@@ -103,21 +86,8 @@ def _linear(settings: Settings, ratio: float, place: Workplace) -> list[dict[str
 
 def _square(settings: Settings, ratio: float, place: Workplace) -> list[dict[str, Any]]:
     """Networks on the stretched square: the push-forward of a normal by x = U diag(ratio, 1) Φ(z), orthogonal."""
-    trial = Trial(
-        world="linear",
-        world_options=(("size", settings.items), ("ratio", ratio)),
-        likelihood="gaussian",
-        likelihood_variance=settings.variance,
-        latent=2,
-        encoder_widths=(settings.width, settings.width),
-        decoder_widths=(settings.width, settings.width),
-        encoder_activation="tanh",
-        steps=settings.square_steps,
-        batch_size=settings.batch_size,
-        learning_rate=2e-3,
-        precision="float32",
-    )
-    trials = [dataclasses.replace(trial, seed=seed) for seed in range(settings.square_seeds)]
+    trial = square_trial(settings, ratio, settings.square_steps)
+    trials = combinations(trial, seed=range(settings.square_seeds))
     ensemble = trained(trials, place, f"square-{ratio:g}")
     world = load("linear", size=settings.items, ratio=ratio)
     # the square's sides in data space
@@ -138,28 +108,20 @@ def _angles(columns: Tensor, axes: Tensor) -> Tensor:
     return torch.rad2deg(cosine.acos())
 
 
-def _linear_cases(tables: Tables) -> Iterator[Bound]:
+def _distinct_cases(tables: Tables) -> Iterator[Bound]:
     linear, square = tables["linear"], tables["square"]
     most, clear = linear["ratio"].max(), square["ratio"].max()
     repeated = linear[linear["ratio"] == linear["ratio"].min()]["pair"].mean()
-    for words, angle, wrong in (
-        (
-            f"linear, ratio {most:g}: angle of the pair to the true components, degrees",
-            linear[linear["ratio"] == most]["pair"],
-            f"equal singular values, a wrong model: {repeated:.3g}",
-        ),
-        (
-            "linear, all ratios: angle of the component with a singular value of its own, degrees",
-            linear.groupby("seed")["alone"].max(),
-            f"equal singular values, a wrong model: {repeated:.3g}",
-        ),
-        (
-            f"square, ratio {clear:g}: mean angle of the Jacobian's columns, degrees (Cor. 2.1)",
-            square[square["ratio"] == clear]["angle"],
-            f"random rotations, a wrong model: {RANDOM:g}",
-        ),
+    wrong = f"equal singular values, a wrong model: {repeated:.3g}"
+    random = f"random rotations, a wrong model: {RANDOM:g}"
+    pair, bent = linear[linear["ratio"] == most]["pair"], square[square["ratio"] == clear]["angle"]
+    alone = linear.groupby("seed")["alone"].max()
+    for words, angle, note in (
+        (f"linear, ratio {most:g}: angle of the pair to the true components", pair, wrong),
+        ("linear, all ratios: angle of the component with a singular value of its own", alone, wrong),
+        (f"square, ratio {clear:g}: mean angle of the Jacobian's columns (Cor. 2.1)", bent, random),
     ):
-        yield Bound(words, f"at most {FOUND:g} (0)", angle, most=FOUND, note=wrong)
+        yield Bound(f"{words}, degrees", f"at most {FOUND:g} (0)", angle, most=FOUND, note=note)
 
 
 def _repeated_cases(tables: Tables) -> Iterator[Bound]:
@@ -178,23 +140,17 @@ def plot(tables: Tables) -> Figure:
     """Angles against the ratio of singular values: linear VAEs, and networks on the stretched square."""
     linear, square = tables["linear"], tables["square"]
     figure, axes = panels(["linear VAE, normal data", "networks, stretched square"], width=3.4, height=2.6)
-    shift = math.log(1.012)
-    for column, colour, label, side in (
-        ("alone", COLOURS[1], "singular value of its own", -1),
-        ("pair", COLOURS[0], "pair", 1),
-    ):
-        dots(axes[0], linear["ratio"] * math.exp(side * shift), linear[column], colour, label)
+    dots(axes[0], linear["ratio"] / 1.012, linear["alone"], COLOURS[1], "singular value of its own")
+    dots(axes[0], linear["ratio"] * 1.012, linear["pair"], COLOURS[0], "pair")
     axes[0].legend(fontsize=7, frameon=False)
     dots(axes[1], square["ratio"], square["angle"], COLOURS[0])
     for panel, table in zip(axes, (linear, square), strict=True):
         panel.axhline(RANDOM, color="grey", linewidth=0.7, linestyle="--")
         where = {"ha": "right", "transform": panel.get_yaxis_transform()}
         panel.text(1.0, 23.0, "mean of random rotations", fontsize=7, color="grey", **where)
-        panel.set_ylim(-1, 55)
         logarithmic(panel.xaxis, sorted(table["ratio"].unique()))
-        panel.set_xlim(0.95, 1.05 * table["ratio"].max())
-        panel.set_xlabel("ratio of the pair's singular values", fontsize=8)
-        panel.set_ylabel("angle to the true components, °", fontsize=8)
+        finish(panel, "ratio of the pair's singular values", "angle to the true components, °")
+        panel.set(xlim=(0.95, 1.05 * table["ratio"].max()), ylim=(-1, 55))
     return figure
 
 
@@ -204,7 +160,7 @@ IDENTIFIABILITY = Artefact(
     claims=(
         Bounds(
             "Cor. 1.1, Cor. 2.1: components with distinct singular values are identified up to order and sign",
-            _linear_cases,
+            _distinct_cases,
         ),
         Bounds(
             "Remark 3: within the span of a repeated singular value any rotation remains", _repeated_cases
@@ -237,7 +193,6 @@ IDENTIFIABILITY = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="Cor. 2.1 says nothing of components whose singular values coincide as functions of z; a random "
-    "rotation of a "
-    "pair is 22.5° off on average.",
+    note="Cor. 2.1 says nothing of components whose singular values coincide as functions of z; a random rotation of "
+    "a pair is 22.5° off on average.",
 )

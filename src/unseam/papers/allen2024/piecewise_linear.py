@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
-from unseam.papers.allen2024._members import dots, expansion, sample_images, sprite_trial, trained
+from unseam.papers.allen2024._members import (
+    SpriteSettings,
+    combinations,
+    expansion,
+    sample_images,
+    sprite_trial,
+    trained,
+)
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
+from unseam.papers.plots import Figure, Tables, categories, curve, finish
 from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["PIECEWISE_LINEAR"]
 
@@ -32,17 +33,11 @@ TERMS = ("gap", "gap with all of H", "dropped term", "median dropped term", "dis
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(SpriteSettings):
     """Gaussian VAEs with ReLU, softplus and tanh decoders; the first also with ever sharper softplus instead."""
 
     sharpness: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
-    resolution: int = 16
-    positions: int = 16
-    scales: int = 8
-    width: int = 64
     latent: int = 3
-    variance: float = 0.05
-    seeds: int = 5
     steps: int = 3000
     early: int = 100
     points: int = 256
@@ -51,8 +46,6 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Gap of the deterministic ELBO with and without the dropped term, for every decoder."""
-    import pandas as pd
-
     trials = _trials(settings)
     ensemble = trained(trials, place, "sprites")
     random = torch.Generator().manual_seed(0)
@@ -72,16 +65,9 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 
 def _trials(settings: Settings) -> list[Trial]:
-    base = sprite_trial(
-        settings.resolution, settings.positions, settings.scales, settings.width, settings.latent
-    )
-    base = dataclasses.replace(base, likelihood="gaussian", likelihood_variance=settings.variance)
-    return [
-        dataclasses.replace(base, decoder_activation=activation, steps=steps, seed=seed)
-        for activation in ACTIVATIONS
-        for steps in (settings.early, settings.steps)
-        for seed in range(settings.seeds)
-    ]
+    base = sprite_trial(settings, likelihood="gaussian", likelihood_variance=settings.variance)
+    steps, seeds = (settings.early, settings.steps), range(settings.seeds)
+    return combinations(base, decoder_activation=ACTIVATIONS, steps=steps, seed=seeds)
 
 
 def _sharpened(model: VAE, sharpness: float) -> VAE:
@@ -163,38 +149,26 @@ def _training_cases(tables: Tables) -> Iterator[Order]:
 def plot(tables: Tables) -> Figure:
     """Gap and dropped term against sharpness, and the gap of decoders trained with each activation."""
     sharpness, activations = tables["sharpness"], tables["activations"]
-    figure, axes = panels(
-        ["gap to the sampled ELBO", "dropped term", "trained decoders: gap"], width=3.0, height=2.5
-    )
-    mean = sharpness.groupby("sharpness")[list(TERMS)].mean()
-    steps = activations["steps"].max()
-    ends = activations[activations["steps"] == steps]
-    plain = ends[ends["activation"] == "relu"]["gap"].mean()
+    titles = ["gap to the sampled ELBO", "dropped term", "trained decoders: gap"]
+    figure, axes = panels(titles, width=3.0, height=2.5)
+    ends = activations[activations["steps"] == activations["steps"].max()]
+    sharp = sharpness.assign(**sharpness[list(TERMS)].clip(lower=1e-12))
     for panel, columns in ((axes[0], TERMS[:2]), (axes[1], TERMS[2:4])):
         for colour, column in zip(COLOURS, columns, strict=False):
-            for _, own in sharpness.groupby("seed"):
-                panel.plot(
-                    own["sharpness"], own[column].clip(lower=1e-12), color=colour, linewidth=0.4, alpha=0.5
-                )
-            panel.plot(
-                mean.index, mean[column].clip(lower=1e-12), ".-", color=colour, label=column, markersize=4
-            )
-        panel.set_xscale("log")
-        panel.set_xlabel("sharpness τ", fontsize=8)
-    axes[1].set_yscale("symlog", linthresh=1e-4)
-    axes[1].set_ylim(bottom=0)
-    axes[0].set_yscale("log")
+            curve(panel, sharp, "sharpness", column, colour)
+    plain = ends[ends["activation"] == "relu"]["gap"].mean()
     axes[0].axhline(plain, color="black", linewidth=0.8, linestyle="--", label="ReLU")
-    axes[0].set_ylabel("share of ½⟨DᵀA²D, Σ⟩", fontsize=8)
-    for panel in axes[:2]:
-        panel.legend(fontsize=7, frameon=False)
-    for number, activation in enumerate(ACTIVATIONS):
-        own = activations[activations["activation"] == activation]
-        for colour, (count, part) in zip(COLOURS, own.groupby("steps"), strict=False):
-            dots(axes[2], number, part["gap"], colour, f"{count} steps" if number == 0 else None)
-    axes[2].set_xticks(range(len(ACTIVATIONS)), ACTIVATIONS)
-    axes[2].set_yscale("log")
-    axes[2].legend(fontsize=7, frameon=False)
+    finish(axes[0], "sharpness τ", "share of ½⟨DᵀA²D, Σ⟩", legend="best", xscale="log", yscale="log")
+    axes[1].set_yscale("symlog", linthresh=1e-4)
+    finish(axes[1], "sharpness τ", legend="best", xscale="log")
+    axes[1].set_ylim(bottom=0)
+    rows = {
+        name: [part["gap"] for _, part in own.groupby("steps")]
+        for name, own in activations.groupby("activation")
+    }
+    counts = [f"{count} steps" for count in sorted(activations["steps"].unique())]
+    categories(axes[2], {name: rows[name] for name in ACTIVATIONS}, counts)
+    finish(axes[2], "share of ½⟨DᵀA²D, Σ⟩", legend="best", xscale="log")
     return figure
 
 
@@ -224,6 +198,5 @@ PIECEWISE_LINEAR = Artefact(
     measure=measure,
     plot=plot,
     note="What carries over to ReLU is the argument without the dropped term, at the price of ReLU's own gap: at "
-    "large τ a "
-    "few points carry all of the dropped term.",
+    "large τ a few points carry all of the dropped term.",
 )

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import trained
+from unseam.papers.allen2024._members import combinations, trained, unlabelled, vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Order, Orders, Trends
+from unseam.papers.plots import Figure, Tables, curve, finish
 from unseam.theory import linear_vae, plateau_term
 from unseam.training import Ensemble
-from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["PLATEAUS"]
 
@@ -53,12 +46,13 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Slopes of all decoders over the latent axis and at the codes of the data, and their ELBO against a line's."""
-    import pandas as pd
-
     members, curves = [], []
+    widths = (settings.width, settings.width)
+    options = {"likelihood_variance": settings.variance, "latent": 1, "encoder_activation": "tanh"}
+    first = vae_trial("quantiles", settings, widths, **options)
     for count in settings.points:
         world = _world(count)
-        trials = _trials(settings)
+        trials = combinations(first, seed=range(settings.seeds))
         ensemble = trained(trials, place, f"points{count}", world=world)
         x = world.images(torch.arange(count))
         found, curve = _slopes(ensemble, x, settings)
@@ -77,31 +71,7 @@ def _world(count: int) -> ArrayWorld:
 
     values = torch.from_numpy(norm.ppf((np.arange(count) + 0.5) / count))
     values = (values / values.std(correction=0)).float()[:, None]
-    return ArrayWorld(
-        values,
-        torch.zeros(count, 0),
-        name="quantiles",
-        factor_names=(),
-        factor_sizes=(),
-        options={"points": count},
-    )
-
-
-def _trials(settings: Settings) -> list[Trial]:
-    first = Trial(
-        world="quantiles",
-        likelihood="gaussian",
-        likelihood_variance=settings.variance,
-        latent=1,
-        encoder_widths=(settings.width, settings.width),
-        encoder_activation="tanh",
-        decoder_widths=(settings.width, settings.width),
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        precision="float32",
-    )
-    return [dataclasses.replace(first, seed=seed) for seed in range(settings.seeds)]
+    return unlabelled(values, "quantiles", points=count)
 
 
 def _slopes(
@@ -145,8 +115,6 @@ def _best_line(x: Tensor, variance: float) -> float:
 
 def _terms() -> pd.DataFrame:
     """What Eq. 5 pays for a singular value s at the best Σ, and how far Eq. 14 is from it, corrected and as printed."""
-    import pandas as pd
-
     beta, noise = 1.5, 0.7
     scale = torch.linspace(0, 10, 101, dtype=torch.float64)
     precision = 1 + scale.square() / (beta * noise)
@@ -166,24 +134,13 @@ def _ends(tables: Tables) -> tuple[tuple[int, int], pd.DataFrame, pd.DataFrame]:
 
 def _few_cases(tables: Tables) -> Iterator[Bound]:
     counts, few, many = _ends(tables)
-    for column, words, said, line, bounds in (
-        (
-            "flat share",
-            "share of the latent axis that is flat",
-            f"at least {1 - FLAT:g} (1: all but jumps)",
-            0,
-            (1 - FLAT, 1.0),
-        ),
-        (
-            "slope at data",
-            "slope at data over its mean along the axis",
-            f"at most {FLAT:g} (0: stationary)",
-            1,
-            (-math.inf, FLAT),
-        ),
-    ):
-        note = f"wrong models: {counts[1]} points {many[column].mean():.2g}, a straight line {line}"
-        yield Bound(f"{words}, {counts[0]} points", said, few[column], *bounds, note=note)
+    note = f"wrong models: {counts[1]} points {many['flat share'].mean():.2g}, a straight line 0"
+    words = f"share of the latent axis that is flat, {counts[0]} points"
+    said = f"at least {1 - FLAT:g} (1: all but jumps)"
+    yield Bound(words, said, few["flat share"], least=1 - FLAT, note=note)
+    note = f"wrong models: {counts[1]} points {many['slope at data'].mean():.2g}, a straight line 1"
+    words = f"slope at data over its mean along the axis, {counts[0]} points"
+    yield Bound(words, f"at most {FLAT:g} (0: stationary)", few["slope at data"], most=FLAT, note=note)
 
 
 def _more_cases(tables: Tables) -> Iterator[Order]:
@@ -221,16 +178,11 @@ def plot(tables: Tables) -> Figure:
         panel.plot(own["z"], own["x"], color=COLOURS[0], linewidth=1.3)
         for value in _world(int(count)).images(torch.arange(int(count)))[:, 0].tolist():
             panel.axhline(value, color=COLOURS[1], linewidth=0.4, alpha=0.7 if count <= 30 else 0.08)
-        panel.set_xlabel("z", fontsize=8)
-        panel.set_ylim(-3.2, 3.2)
-    axes[0].set_ylabel("decoder (lines: data)", fontsize=8)
+        finish(panel, "z", ylim=(-3.2, 3.2))
+    finish(axes[0], y="decoder (lines: data)")
     for colour, column in zip(COLOURS, ("flat share", "slope at data"), strict=False):
-        mean = members.groupby("points")[column].mean()
-        axes[-1].plot(mean.index, mean, "-", color=colour, linewidth=1)
-        axes[-1].plot(members["points"], members[column], ".", color=colour, markersize=4, label=column)
-    axes[-1].set_xscale("log")
-    axes[-1].set_xlabel("data points", fontsize=8)
-    axes[-1].legend(fontsize=7, frameon=False)
+        curve(axes[-1], members, "points", column, colour)
+    finish(axes[-1], "data points", legend="best", xscale="log")
     return figure
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -15,12 +16,7 @@ from unseam.papers.allen2024._decoders import Decoder, arc_coordinates, general,
 from unseam.papers.allen2024._members import orthonormal
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables
 
 __all__ = ["PUSH_FORWARD"]
 
@@ -54,8 +50,6 @@ class Case(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Hadamard gap, coupling, and dependence of arc lengths of every decoder, in double precision."""
-    import pandas as pd
-
     random = torch.Generator().manual_seed(settings.seed)
     rows: list[dict[str, Any]] = []
     arcs: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
@@ -105,8 +99,6 @@ def _factorisation(case: Case, z: Tensor) -> dict[str, float]:
 
 def _dependence(kind: str, arcs: Tensor, settings: Settings) -> pd.DataFrame:
     """Permutation tests of the arc lengths (decoder, point, latent) of all decoders of a kind."""
-    import pandas as pd
-
     random = torch.Generator().manual_seed(settings.seed)
     test = independence_test(
         arcs, method="dcor", generator=random, permutations=settings.permutations, points=None
@@ -122,8 +114,6 @@ def _dependence(kind: str, arcs: Tensor, settings: Settings) -> pd.DataFrame:
 
 
 def _shown(kind: str, arcs: Tensor) -> pd.DataFrame:
-    import pandas as pd
-
     return pd.DataFrame({"kind": kind, "first": arcs[:, 0].numpy(), "second": arcs[:, 1].numpy()})
 
 
@@ -223,9 +213,7 @@ PUSH_FORWARD = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="Components are measured as arc lengths along the sub-manifolds through each point, of which the "
-    "factors of Eq. 13 "
-    "are densities. Orthogonality makes the factors multiply to the density; they belong to independent "
-    "components only if no "
-    "norm ‖∂x/∂z_i‖ depends on another latent, which orthogonality alone does not give.",
+    note="Components are measured as arc lengths along the sub-manifolds through each point, of which the factors of "
+    "Eq. 13 are densities. Orthogonality makes the factors multiply to the density; they belong to independent "
+    "components only if no norm ‖∂x/∂z_i‖ depends on another latent, which orthogonality alone does not give.",
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -16,12 +17,7 @@ from unseam.independence import coupling, independence_test, log_density, mixed_
 from unseam.papers.allen2024._decoders import Decoder, arc_coordinates, separable
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables
 
 __all__ = ["THEOREM2"]
 
@@ -55,8 +51,6 @@ class Case(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Assumptions, both measures by Monte Carlo and by quadrature, and a test of arc lengths, for each map."""
-    import pandas as pd
-
     draw = torch.Generator().manual_seed(settings.seed)
     z = torch.randn(settings.points, 2, generator=draw, dtype=torch.float64).to(place.device)
     cases = _cases()
@@ -197,8 +191,6 @@ def _p_values(cases: list[Case], z: Tensor, settings: Settings) -> Tensor:
 
 def _profile(name: str, decoder: Decoder) -> pd.DataFrame:
     """Second factor of Eq. 13, and the density, along z_2 at three values of z_1."""
-    import pandas as pd
-
     along = torch.linspace(-2.5, 2.5, 41, dtype=torch.float64)
     rows: list[dict[str, Any]] = []
     for first in (0.0, 1.0, 2.0):
@@ -285,9 +277,8 @@ THEOREM2 = Artefact(
     title="Theorem 2 on maps with orthogonal columns: the sphere does not factorise under either reading",
     claims=(
         Identities(
-            "Theorem 2, reading (i): if f is injective and its Jacobian's columns are orthogonal (A#1–A#3), "
-            "every factor "
-            "of Eq. 13 depends on its own latent alone",
+            "Theorem 2, reading (i): if f is injective and its Jacobian's columns are orthogonal (A#1–A#3), every "
+            "factor of Eq. 13 depends on its own latent alone",
             _reading_cases(next(iter(READINGS))),
         ),
         Identities(
@@ -304,13 +295,10 @@ THEOREM2 = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="The exponential and the staircase are coupled, but their densities are products of other factors, so "
-    "that they are "
-    "counterexamples under reading (i) alone; the sphere (inverse stereographic projection) is one under both. "
-    "Stretched "
-    "along one latent, its singular values are distinct everywhere, so that no other choice of singular vectors "
-    "is left. That "
-    "the latents themselves are independent coordinates holds of every injective map by A#1 alone: read so, the "
-    "theorem is "
-    "true and needs no orthogonality. Later versions of the paper may close this gap.",
+    note="The exponential and the staircase are coupled, but their densities are products of other factors, so that "
+    "they are counterexamples under reading (i) alone; the sphere (inverse stereographic projection) is one under "
+    "both. Stretched along one latent, its singular values are distinct everywhere, so that no other choice of "
+    "singular vectors is left. That the latents themselves are independent coordinates holds of every injective map "
+    "by A#1 alone: read so, the theorem is true and needs no orthogonality. Later versions of the paper may close "
+    "this gap.",
 )

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam.data import World, grid_index, load
-from unseam.drawing import COLOURS, panels
+from unseam.drawing import panels
 from unseam.geometry import active_latents
 from unseam.models import VAE
-from unseam.papers.allen2024._members import orthonormal, sprite_trial, trained
+from unseam.papers.allen2024._members import SpriteSettings, combinations, orthonormal, sprite_trial, trained
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
+from unseam.papers.plots import Figure, Tables, categories, finish
+from unseam.training import Ensemble
 from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
-    from unseam.training import Ensemble
 
 __all__ = ["TRAVERSALS"]
 
@@ -44,17 +39,13 @@ STILL = 0.01
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(SpriteSettings):
     """VAEs on soft upright ellipses of several scales and positions, from the world ``sprites``, twin of dSprites."""
 
     cases: tuple[tuple[float, float], ...] = ((0.5, 4.0), (1.0, 4.0), (0.5, 1.0))
     """Span of the positions, as a part of dSprites', and β."""
-    resolution: int = 16
-    positions: int = 16
     scales: int = 6
-    width: int = 64
     latent: int = 5
-    variance: float = 0.05
     seeds: int = 4
     steps: int = 5000
     batch_size: int = 64
@@ -71,8 +62,6 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """How much each factor varies along each axis, read off decoded images, and images of the first seed."""
-    import pandas as pd
-
     random = torch.Generator().manual_seed(0)
     rows, pictures = [], []
     for span in dict.fromkeys(span for span, _ in settings.cases):
@@ -112,11 +101,8 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 def _trials(settings: Settings, span: float) -> list[Trial]:
     """Every seed of every case of a span, with a diagonal and, where β is not 1, with a full posterior."""
     base = sprite_trial(
-        settings.resolution, settings.positions, settings.scales, settings.width, settings.latent
-    )
-    base = dataclasses.replace(
-        base,
-        world_options=tuple((dict(base.world_options) | {"span": span}).items()),
+        settings,
+        span=span,
         likelihood="gaussian",
         likelihood_variance=settings.variance,
         steps=settings.steps,
@@ -124,11 +110,11 @@ def _trials(settings: Settings, span: float) -> list[Trial]:
         learning_rate=settings.learning_rate,
     )
     return [
-        dataclasses.replace(base, posterior=posterior, beta=beta, seed=seed)
+        trial
         for posterior in ("diagonal", "full")
         for own, beta in settings.cases
         if own == span and (posterior == "diagonal" or beta != 1)
-        for seed in range(settings.seeds)
+        for trial in combinations(base, posterior=[posterior], beta=[beta], seed=range(settings.seeds))
     ]
 
 
@@ -202,8 +188,6 @@ def _middle(world: World) -> int:
 @torch.no_grad()
 def _pictures(model: VAE, z: Tensor, used: Tensor) -> pd.DataFrame:
     """One row per frame of traversals (axis, frame, latent): its pixels as digits of sixteen greys, after a letter."""
-    import pandas as pd
-
     images = model.likelihood.mean(model.decode(z.flatten(0, 1))).flatten(1).cpu()
     levels = (15 * images).round().clamp(0, 15).int().tolist()
     latents, frames = used.repeat_interleave(z.shape[1]).tolist(), list(range(z.shape[1])) * len(used)
@@ -239,17 +223,8 @@ def _control_cases(tables: Tables) -> Iterator[Order]:
             (own, FULL, FULL),
             *(((plain, LATENTS, "β = 1"),) if len(plain) else ()),
         ):
-            both = _side_by_side(_scores(other, control), _scores(own, LATENTS))
-            yield Order(
-                f"{case}: that fraction, {words} less latents", both["low"], both["high"], paired=True
-            )
-
-
-def _side_by_side(low: pd.Series[float], high: pd.Series[float]) -> pd.DataFrame:
-    """Two series side by side, by seed."""
-    import pandas as pd
-
-    return pd.concat([low.rename("low"), high.rename("high")], axis=1).dropna()
+            low, high = _scores(other, control).align(_scores(own, LATENTS), join="inner")
+            yield Order(f"{case}: that fraction, {words} less latents", low, high, paired=True)
 
 
 def _scores(axes: pd.DataFrame, kind: str) -> pd.Series[float]:
@@ -278,22 +253,16 @@ def plot(tables: Tables) -> Figure:
 
 
 def _draw_fractions(panel: Any, axes: pd.DataFrame) -> None:
-    labels: list[str] = []
+    rows = {}
     for (span, beta), own in axes.groupby(["span", "β"], sort=False):
-        for colour, kind in zip(COLOURS, (LATENTS, ROTATED, FULL), strict=False):
-            scores, line = _scores(own, kind), len(labels)
-            if scores.empty:
-                continue
-            panel.plot(scores, [line] * len(scores), "o", color=colour, markersize=3.5, alpha=0.6)
-            panel.plot(float(scores.mean()), line, "|", color="black", markersize=9)
-            labels.append(
-                f"{kind.split(', ')[0]}, {kind.split(', ')[1].split()[0]}, span {span:g}, β = {beta:g}"
-            )
+        for kind in (LATENTS, ROTATED, FULL):
+            if len(scores := _scores(own, kind)):
+                what, posterior = kind.removesuffix(" posterior").split(", ")
+                rows[f"{what}, {posterior}, span {span:g}, β = {beta:g}"] = [scores]
+                panel.plot(float(scores.mean()), len(rows) - 1, "|", color="black", markersize=9)
+    categories(panel, rows)
     panel.axvline(ONE, color="grey", linewidth=0.7, linestyle="--")
-    panel.set_yticks(range(len(labels)), labels, fontsize=6)
-    panel.set_ylim(len(labels) - 0.5, -0.5)
-    panel.set_xlim(1 / len(FACTORS), 1.02)
-    panel.set_xlabel("one dot per seed", fontsize=7.5)
+    finish(panel, "one dot per seed", xlim=(1 / len(FACTORS), 1.02))
 
 
 def _draw_pictures(panel: Any, pictures: pd.DataFrame, axes: pd.DataFrame) -> None:
@@ -365,9 +334,7 @@ TRAVERSALS = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="Scale and position are read off decoded images by their moments; a change is the variance of one of "
-    "them along a "
-    "traversal, in units of its variance over the data. Twin of dSprites: soft upright ellipses; a span of 1 is "
-    "dSprites' "
-    "range of positions.",
+    note="Scale and position are read off decoded images by their moments; a change is the variance of one of them "
+    "along a traversal, in units of its variance over the data. Twin of dSprites: soft upright ellipses; a span of 1 "
+    "is dSprites' range of positions.",
 )
