@@ -21,6 +21,8 @@ from unseam.training import Ensemble, train
 from unseam.trial import Trial
 
 __all__ = [
+    "LARGE",
+    "SMALL",
     "SpriteSettings",
     "aligned",
     "apart",
@@ -41,6 +43,11 @@ __all__ = [
 ]
 
 
+SMALL: dict[str, Any] = {"resolution": 8, "positions": 8, "scales": 4, "width": 24, "latent": 3}
+LARGE: dict[str, Any] = {"resolution": 24, "width": 128, "latent": 5}
+"""Fields of :class:`SpriteSettings` in presets of seconds, and of an accelerator."""
+
+
 @dataclass(frozen=True)
 class SpriteSettings:
     """Soft ellipses of several sizes and places, which a smooth decoder can follow, and networks on them."""
@@ -54,8 +61,18 @@ class SpriteSettings:
     seeds: int = 5
 
 
-def sprite_trial(settings: Any, *, scales: int | None = None, span: float = 0.5, **changes: Any) -> Trial:
-    """Small networks on the ellipses of settings with these fields of :class:`SpriteSettings`."""
+def sprite_trial(
+    settings: Any, *copied: str, scales: int | None = None, span: float = 0.5, **changes: Any
+) -> Trial:
+    """Small networks on the ellipses of settings with the fields of :class:`SpriteSettings`.
+
+    Args:
+        settings: of an artefact.
+        *copied: fields that are the trial's too, such as ``steps``.
+        scales: sizes of ellipses, where they have another name in the settings.
+        span: of the positions, as a part of dSprites'.
+        **changes: further fields of the trial.
+    """
     options: dict[str, int | float | tuple[str | int | float, ...]] = {
         "resolution": settings.resolution,
         "shapes": ("ellipse",),
@@ -71,10 +88,11 @@ def sprite_trial(settings: Any, *, scales: int | None = None, span: float = 0.5,
         encoder_widths=(settings.width, settings.width),
         decoder_widths=(settings.width,),
         latent=settings.latent,
+        likelihood_variance=settings.variance,
         learning_rate=3e-3,
         precision="float32",
     )
-    return dataclasses.replace(trial, **changes)
+    return dataclasses.replace(trial, **{name: getattr(settings, name) for name in copied}, **changes)
 
 
 def vae_trial(world: str, settings: Any, widths: tuple[int, ...] = (), **changes: Any) -> Trial:

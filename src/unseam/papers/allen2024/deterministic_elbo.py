@@ -14,6 +14,8 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
 from unseam.papers.allen2024._members import (
+    LARGE,
+    SMALL,
     SpriteSettings,
     combinations,
     expansion,
@@ -29,7 +31,7 @@ from unseam.trial import Trial
 __all__ = ["DETERMINISTIC_ELBO"]
 
 KINDS = ("Gaussian", "Bernoulli", "Gaussian, linear decoder")
-SMALL = 0.1
+CLOSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,11 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 def _trials(settings: Settings) -> list[tuple[str, Trial]]:
     """A trial of fewer steps is the same training, stopped there; the linear control is measured at its end."""
-    base = sprite_trial(settings)
-    gaussian = dataclasses.replace(base, likelihood="gaussian", likelihood_variance=settings.variance)
+    bernoulli = sprite_trial(settings)
+    gaussian = dataclasses.replace(bernoulli, likelihood="gaussian")
     forms = {
         KINDS[0]: (gaussian, settings.records),
-        KINDS[1]: (base, settings.records),
+        KINDS[1]: (bernoulli, settings.records),
         KINDS[2]: (dataclasses.replace(gaussian, decoder_widths=()), settings.records[-1:]),
     }
     return [
@@ -103,7 +105,7 @@ def _size_cases(tables: Tables) -> Iterator[Bound]:
             f"second order, a wrong model: {abs(1 + _relative(last, 'gap')).mean():.2g}"
         )
         words = f"{kind}: |gap| at the end of training, of the regularisation"
-        yield Bound(words, f"at most {SMALL:g}", size, most=SMALL, note=note)
+        yield Bound(words, f"at most {CLOSE:g}", size, most=CLOSE, note=note)
 
 
 def _trend_cases(column: str, words: str) -> Callable[[Tables], Iterator[Curve]]:
@@ -179,26 +181,9 @@ DETERMINISTIC_ELBO = Artefact(
         Identities("Eq. 5 is exact for a linear decoder and a Gaussian likelihood", _linear_cases),
     ),
     presets={
-        "smoke": Settings(
-            resolution=8,
-            positions=8,
-            scales=4,
-            width=24,
-            latent=3,
-            records=(5, 80),
-            seeds=2,
-            points=32,
-            samples=8,
-        ),
+        "smoke": Settings(**SMALL, records=(5, 80), seeds=2, points=32, samples=8),
         "laptop": Settings(),
-        "full": Settings(
-            resolution=24,
-            width=128,
-            latent=5,
-            records=(10, 18, 32, 56, 100, 180, 320, 560, 1000, 1800, 3200, 5600, 10_000),
-            seeds=10,
-            points=256,
-        ),
+        "full": Settings(**LARGE, records=(*Settings.records, 5600, 10_000), seeds=10, points=256),
     },
     measure=measure,
     plot=plot,

@@ -14,6 +14,7 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import diagonal_share, likelihood_hessian
 from unseam.papers.allen2024._members import (
+    SMALL,
     SpriteSettings,
     combinations,
     orthonormal,
@@ -116,13 +117,7 @@ def _rotate(matrix: Tensor, turn: Tensor) -> Tensor:
 
 
 def _members(settings: Settings, place: Workplace, posterior: str, random: torch.Generator) -> pd.DataFrame:
-    base = sprite_trial(
-        settings,
-        likelihood="gaussian",
-        likelihood_variance=settings.variance,
-        steps=settings.steps,
-        posterior=posterior,
-    )
+    base = sprite_trial(settings, "steps", likelihood="gaussian", posterior=posterior)
     trials = combinations(base, seed=range(settings.seeds))
     ensemble = trained(trials, place, posterior)
     x = sample_images(base, settings.points, random)
@@ -258,16 +253,7 @@ DIAGONAL_HESSIAN = Artefact(
     ),
     presets={
         "smoke": Settings(
-            matrices=100,
-            latent=3,
-            turns=20,
-            resolution=8,
-            positions=8,
-            scales=3,
-            width=16,
-            seeds=1,
-            steps=300,
-            points=40,
+            **SMALL | {"scales": 3, "width": 16}, matrices=100, turns=20, seeds=1, steps=300, points=40
         ),
         "laptop": Settings(),
         "full": Settings(matrices=20_000, turns=100, seeds=20, steps=10_000),

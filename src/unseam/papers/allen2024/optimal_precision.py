@@ -16,6 +16,8 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import posterior_hessian, precision_error, pullback
 from unseam.models import VAE
 from unseam.papers.allen2024._members import (
+    LARGE,
+    SMALL,
     SpriteSettings,
     combinations,
     sample_images,
@@ -49,12 +51,7 @@ class Settings(SpriteSettings):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Σ_x⁻¹ beside I + DᵀA²D/β at the same points, entry by entry."""
-    fields = ("beta", "steps", "batch_size", "learning_rate")
-    base = sprite_trial(
-        settings,
-        likelihood_variance=settings.variance,
-        **{name: getattr(settings, name) for name in fields},
-    )
+    base = sprite_trial(settings, "beta", "steps", "batch_size", "learning_rate")
     trials = combinations(base, likelihood=LIKELIHOODS, posterior=POSTERIORS, seed=range(settings.seeds))
     ensemble = trained(trials, place, "sprites")
     random = torch.Generator().manual_seed(0)
@@ -205,20 +202,9 @@ OPTIMAL_PRECISION = Artefact(
         Orders("Eq. 8: a diagonal posterior drives DᵀA²D to be diagonal", _driven_cases),
     ),
     presets={
-        "smoke": Settings(
-            resolution=8, positions=8, scales=4, width=24, latent=3, steps=100, seeds=2, points=32, hessians=2
-        ),
+        "smoke": Settings(**SMALL, steps=100, seeds=2, points=32, hessians=2),
         "laptop": Settings(),
-        "full": Settings(
-            resolution=24,
-            width=128,
-            latent=5,
-            steps=15_000,
-            batch_size=128,
-            learning_rate=1e-3,
-            seeds=8,
-            points=256,
-        ),
+        "full": Settings(**LARGE, steps=15_000, batch_size=128, learning_rate=1e-3, seeds=8, points=256),
     },
     measure=measure,
     plot=plot,

@@ -65,7 +65,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 
 def _trials(settings: Settings) -> list[Trial]:
-    base = sprite_trial(settings, likelihood="gaussian", likelihood_variance=settings.variance)
+    base = sprite_trial(settings, likelihood="gaussian")
     steps, seeds = (settings.early, settings.steps), range(settings.seeds)
     return combinations(base, decoder_activation=ACTIVATIONS, steps=steps, seed=seeds)
 

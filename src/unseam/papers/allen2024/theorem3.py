@@ -15,6 +15,7 @@ from torch.nn import functional
 from unseam.data import World, load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.allen2024._members import (
+    LARGE,
     aligned,
     apart,
     decoder_matrices,
@@ -125,10 +126,8 @@ def _covariance(settings: Settings) -> Tensor:
 
 def _sprites(settings: Settings) -> list[Form]:
     """Networks on pictures; for Bernoulli pixels β = 1/κ stands for κ draws of each."""
-    changes = {"steps": settings.steps, "batch_size": settings.batch_size, "epsilon": EPSILON}
-    base = sprite_trial(
-        settings, scales=settings.scale_values, learning_rate=1e-3, precision="float64", **changes
-    )
+    options = {"learning_rate": 1e-3, "epsilon": EPSILON, "precision": "float64"}
+    base = sprite_trial(settings, "steps", "batch_size", scales=settings.scale_values, **options)
     share = 1 / settings.draws
     roles = (
         dataclasses.replace(base, beta=share),
@@ -208,12 +207,10 @@ def _optimum(form: Form, ensemble: Ensemble, settings: Settings) -> pd.DataFrame
     """Distance of linear decoders from U(S − βσ²I)^½ after the best signed permutation."""
     weights, _ = decoder_matrices(ensemble)
     target = linear_vae(_covariance(settings), len(settings.scales), noise=1.0, beta=form.beta).weights
+    roles = [role for role in ROLES for _ in range(settings.seeds)]
+    distance = apart(aligned(weights, target), target).tolist()
     return pd.DataFrame(
-        {
-            "role": [role for role in ROLES for _ in range(settings.seeds)],
-            "seed": list(range(settings.seeds)) * len(ROLES),
-            "distance": apart(aligned(weights, target), target).tolist(),
-        }
+        {"role": roles, "seed": list(range(settings.seeds)) * len(ROLES), "distance": distance}
     )
 
 
@@ -323,9 +320,7 @@ THEOREM3 = Artefact(
             samples=2,
         ),
         "laptop": Settings(),
-        "full": Settings(
-            linear_steps=12_000, resolution=24, width=128, latent=5, steps=6000, seeds=20, batch_size=128
-        ),
+        "full": Settings(**LARGE, linear_steps=12_000, steps=6000, seeds=20, batch_size=128),
     },
     measure=measure,
     plot=plot,

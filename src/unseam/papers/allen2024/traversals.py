@@ -76,13 +76,9 @@ def measure(settings: Settings, place: Workplace) -> Tables:
                 continue
             diagonal = trial.posterior == "diagonal"
             who = {"span": span, "β": trial.beta, "seed": trial.seed}
-            bases = [
-                (LATENTS if diagonal else FULL, torch.eye(settings.latent, dtype=torch.float64)[:, used])
-            ]
-            bases += [
-                (ROTATED, bases[0][1] @ orthonormal(len(used), len(used), random))
-                for _ in range(settings.rotations if diagonal else 0)
-            ]
+            basis = torch.eye(settings.latent, dtype=torch.float64)[:, used]
+            turns = [orthonormal(len(used), len(used), random) for _ in range(settings.rotations * diagonal)]
+            bases = [(LATENTS if diagonal else FULL, basis), *((ROTATED, basis @ turn) for turn in turns)]
             for number, (kind, basis) in enumerate(bases):
                 z = traversal(mean[starts], basis, settings.reach, settings.frames)
                 table = pd.DataFrame(_changes(model, z, read).numpy(), columns=list(FACTORS))
@@ -92,23 +88,14 @@ def measure(settings: Settings, place: Workplace) -> Tables:
                 start = mean[_middle(world)][None]
                 z = traversal(start, bases[0][1], settings.reach, settings.shown)[:, 0]
                 pictures.append(_pictures(model, z, used).assign(axes=bases[0][0], **who))
-    return {
-        "axes": pd.concat(rows, ignore_index=True),
-        "pictures": pd.concat(pictures, ignore_index=True),
-    }
+    tables = {"axes": rows, "pictures": pictures}
+    return {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
 
 
 def _trials(settings: Settings, span: float) -> list[Trial]:
     """Every seed of every case of a span, with a diagonal and, where β is not 1, with a full posterior."""
-    base = sprite_trial(
-        settings,
-        span=span,
-        likelihood="gaussian",
-        likelihood_variance=settings.variance,
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-    )
+    fields = ("steps", "batch_size", "learning_rate")
+    base = sprite_trial(settings, *fields, span=span, likelihood="gaussian")
     return [
         trial
         for posterior in ("diagonal", "full")
@@ -218,11 +205,8 @@ def _fraction_cases(tables: Tables) -> Iterator[Bound]:
 
 def _control_cases(tables: Tables) -> Iterator[Order]:
     for case, own, plain in _spans(tables):
-        for other, control, words in (
-            (own, ROTATED, ROTATED),
-            (own, FULL, FULL),
-            *(((plain, LATENTS, "β = 1"),) if len(plain) else ()),
-        ):
+        controls = [(own, ROTATED, ROTATED), (own, FULL, FULL), (plain, LATENTS, "β = 1")]
+        for other, control, words in controls if len(plain) else controls[:2]:
             low, high = _scores(other, control).align(_scores(own, LATENTS), join="inner")
             yield Order(f"{case}: that fraction, {words} less latents", low, high, paired=True)
 
