@@ -160,7 +160,7 @@ def plot(tables: Tables) -> Figure:
         panel.plot(points["first"], points["second"], ".", markersize=2, color=colour)
         gap, coupled, correlation = own[["gap", "coupling", "distance correlation"]].mean()
         short = ["0" if abs(value) < ZERO else f"{value:.2f}" for value in (gap, coupled)]
-        finish(panel, "gap {}, coupling {}\ndistance correlation {:.2f}".format(*short, correlation))
+        finish(panel, f"gap {short[0]}, coupling {short[1]}\ndistance correlation {correlation:.2f}")
         panel.set(xticks=[], yticks=[])
     finish(axes[0], y="arc length, second component")
     return figure

@@ -126,8 +126,8 @@ def _covariance(settings: Settings) -> Tensor:
 
 def _sprites(settings: Settings) -> list[Form]:
     """Networks on pictures; for Bernoulli pixels β = 1/κ stands for κ draws of each."""
-    options = {"learning_rate": 1e-3, "epsilon": EPSILON, "precision": "float64"}
-    base = sprite_trial(settings, "steps", "batch_size", scales=settings.scale_values, **options)
+    base = sprite_trial(settings, "steps", "batch_size", scales=settings.scale_values, precision="float64")
+    base = dataclasses.replace(base, learning_rate=1e-3, epsilon=EPSILON)
     share = 1 / settings.draws
     roles = (
         dataclasses.replace(base, beta=share),
