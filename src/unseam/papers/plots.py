@@ -38,12 +38,26 @@ def finish(panel: Any, x: str = "", y: str = "", *, legend: str = "", **properti
 
 
 def blank(panel: Any) -> None:
-    """Draw a panel in equal units, without ticks."""
+    """Draw a panel in equal units, without ticks.
+
+    >>> from unseam.drawing import panels
+    >>> _, (panel,) = panels(["KL"])
+    >>> blank(panel)
+    >>> panel.get_aspect(), list(panel.get_xticks())
+    (1.0, [])
+    """
     panel.set(aspect="equal", xticks=[], yticks=[])
 
 
 def dots(panel: Any, x: Any, y: Any, colour: str, label: str | None = None) -> None:
-    """One dot per model in a panel; a number for x or y holds for all of them."""
+    """One dot per model in a panel; a number for x or y holds for all of them.
+
+    >>> from unseam.drawing import panels
+    >>> _, (panel,) = panels(["KL"])
+    >>> dots(panel, [0.1, 0.2], 3, COLOURS[0])
+    >>> panel.lines[0].get_ydata().tolist()
+    [3.0, 3.0]
+    """
     x, y = np.broadcast_arrays(np.asarray(x, dtype=float), np.asarray(y, dtype=float))
     panel.plot(x, y, "o", color=colour, markersize=3.5, alpha=0.6, label=label)
 
@@ -51,7 +65,14 @@ def dots(panel: Any, x: Any, y: Any, colour: str, label: str | None = None) -> N
 def curve(
     panel: Any, table: pd.DataFrame, x: str, y: str, colour: str, label: str | None = None, style: str = ".-"
 ) -> None:
-    """Mean over runs of a column against another one, and a dot per run behind it."""
+    """Mean over runs of a column against another one, and a dot per run behind it.
+
+    >>> from unseam.drawing import panels
+    >>> _, (panel,) = panels(["KL"])
+    >>> curve(panel, pd.DataFrame({"β": [1, 1, 4], "kl": [2.0, 4.0, 1.0]}), "β", "kl", COLOURS[0])
+    >>> panel.lines[1].get_ydata().tolist()
+    [3.0, 1.0]
+    """
     mean = table.groupby(x)[y].mean()
     panel.plot(table[x], table[y], ".", color=colour, markersize=3.5, alpha=0.5)
     panel.plot(mean.index, mean, style, color=colour, linewidth=1.2, markersize=4, label=label or y)
@@ -70,6 +91,12 @@ def categories(
         rows: runs of each kind, by name.
         labels: of the kinds, for a legend.
         colours: of the kinds.
+
+    >>> from unseam.drawing import panels
+    >>> _, (panel,) = panels(["KL"])
+    >>> categories(panel, {"VAE": [[0.1, 0.2]], "GAN": [[0.8]]})
+    >>> [text.get_text() for text in panel.get_yticklabels()]
+    ['VAE', 'GAN']
     """
     for place, kinds in enumerate(rows.values()):
         for kind, runs in enumerate(kinds):
@@ -80,7 +107,14 @@ def categories(
 
 
 def logarithmic(axis: Any, ticks: Sequence[float] | None = None) -> None:
-    """Put an axis of a panel on a logarithmic scale, labelled at these values, or at powers of ten alone."""
+    """Put an axis of a panel on a logarithmic scale, labelled at these values, or at powers of ten alone.
+
+    >>> from unseam.drawing import panels
+    >>> _, (panel,) = panels(["KL"])
+    >>> logarithmic(panel.xaxis, [1, 4])
+    >>> panel.get_xscale(), panel.get_xticks().tolist()
+    ('log', [1, 4])
+    """
     from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
