@@ -185,7 +185,7 @@ def plot(tables: Tables) -> Figure:
     """Active latents against β for each likelihood; linear theory as a line."""
     members, thresholds = tables["members"], tables["thresholds"]
     grid = np.geomspace(members["beta"].min(), members["beta"].max(), 400)
-    titles = [*LIKELIHOODS.values(), "Var[x|z] / Var[x], colours as in the other panels"]
+    titles = [*LIKELIHOODS.values(), "Var[x|z] / Var[x], same colours"]
     figure, axes = panels(titles, rows=2, width=3.4, height=2.3)
     for panel, (likelihood, colour) in zip(axes, zip(LIKELIHOODS, COLOURS, strict=False), strict=False):
         known = thresholds[thresholds["likelihood"] == likelihood]["threshold"].to_numpy()

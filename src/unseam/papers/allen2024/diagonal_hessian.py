@@ -192,7 +192,10 @@ def plot(tables: Tables) -> Figure:
     figure, axes = panels([*titles, "trained decoders: nats lost"], width=3.0, height=2.5)
     for panel, columns in zip(axes, CURVES.values(), strict=False):
         for colour, column in zip(COLOURS, columns, strict=False):
-            lost, label = shortfalls[column].clip(lower=1e-12), column.replace("Thm. 5, ", "")
+            lost, label = (
+                shortfalls[column].clip(lower=1e-12),
+                column.replace("Thm. 5, ", "").replace("turned", "rotated"),
+            )
             panel.plot(lost, shortfalls["share"], color=colour, linewidth=1.4, label=label)
         finish(panel, "bound − value (1e-12: none)", "share of Hessians", legend="upper left", xscale="log")
         panel.set_xlim(5e-13, 200)

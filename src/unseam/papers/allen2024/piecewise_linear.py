@@ -23,11 +23,12 @@ from unseam.papers.allen2024._members import (
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
-from unseam.papers.plots import Figure, Tables, categories, curve, finish
+from unseam.papers.plots import Figure, Tables, categories, curve, finish, logarithmic
 from unseam.trial import Trial
 
 __all__ = ["PIECEWISE_LINEAR"]
 
+TICKS = (0.02, 0.05, 0.1, 0.2, 0.5)
 ACTIVATIONS = ("relu", "softplus", "tanh")
 TERMS = ("gap", "gap with all of H", "dropped term", "median dropped term", "distance from ReLU")
 
@@ -158,7 +159,8 @@ def plot(tables: Tables) -> Figure:
             curve(panel, sharp, "sharpness", column, colour)
     plain = ends[ends["activation"] == "relu"]["gap"].mean()
     axes[0].axhline(plain, color="black", linewidth=0.8, linestyle="--", label="ReLU")
-    finish(axes[0], "sharpness τ", "share of ½⟨DᵀA²D, Σ⟩", legend="best", xscale="log", yscale="log")
+    finish(axes[0], "sharpness τ", "share of ½⟨DᵀA²D, Σ⟩", legend="best", xscale="log")
+    logarithmic(axes[0].yaxis, TICKS)
     axes[1].set_yscale("symlog", linthresh=1e-4)
     finish(axes[1], "sharpness τ", legend="best", xscale="log")
     axes[1].set_ylim(bottom=0)
@@ -168,7 +170,8 @@ def plot(tables: Tables) -> Figure:
     }
     counts = [f"{count} steps" for count in sorted(activations["steps"].unique())]
     categories(axes[2], {name: rows[name] for name in ACTIVATIONS}, counts)
-    finish(axes[2], "share of ½⟨DᵀA²D, Σ⟩", legend="best", xscale="log")
+    finish(axes[2], "share of ½⟨DᵀA²D, Σ⟩", legend="best")
+    logarithmic(axes[2].xaxis, TICKS)
     return figure
 
 
