@@ -243,9 +243,9 @@ def test_sharp_softplus_is_relu():
         piecewise_linear.Settings(resolution=8, positions=4, scales=2, width=8, steps=2, early=1, seeds=1)
     )[1]
     assert trial.decoder_activation == "relu"
-    model = piecewise_linear.trained([trial], CPU, "x")[0].double()
+    model = piecewise_linear.train_or_resume([trial], CPU, "x")[0].double()
     z = points(20, trial.latent)
-    sharp = piecewise_linear._sharpened(model, 1e3)
+    sharp = piecewise_linear._sharpen(model, 1e3)
     away = (sharp.decode(z) - model.decode(z)).abs().max()
     slack = model.decoder.layers[2].weight.abs().sum(1).max() * math.log(2) / 1e3
     assert 0 < away <= slack
@@ -332,7 +332,7 @@ def test_linear_models_have_the_predicted_latents():
     assert known[:2].tolist() == pytest.approx([17, 5], rel=0.1)
     assert collapse._betas(known[:2], 4)[0] == pytest.approx(0.7 * float(known[1]), rel=1e-4)
     trials = [dataclasses.replace(first, beta=beta) for beta in (2.0, 10.0, 30.0)]
-    ensemble = collapse.trained(trials, CPU, "x", world=world)
+    ensemble = collapse.train_or_resume(trials, CPU, "x", world=world)
     assert collapse._active(ensemble, world, 200).tolist() == [2, 1, 0]
 
 

@@ -69,25 +69,29 @@ def linear_ensemble():
 
 def test_alignment_is_the_best_of_all_signed_permutations():
     weights, target = normal(5, 6, 3), normal(6, 3, seed=1)
-    found = _members.apart(_members.aligned(weights, target), target)
-    every = torch.stack([_members.apart(weights @ turn, target) for turn in signed_permutations(3)])
+    found = _members.relative_distance(_members.align_columns(weights, target), target)
+    every = torch.stack(
+        [_members.relative_distance(weights @ turn, target) for turn in signed_permutations(3)]
+    )
     torch.testing.assert_close(found, every.amin(0))
 
 
 def test_alignment_and_rotation_undo_what_they_should():
     target = normal(6, 3)
     turn = list(signed_permutations(3))[17]
-    assert float(_members.apart(_members.aligned(target @ turn, target), target)) < 1e-12
+    assert float(_members.relative_distance(_members.align_columns(target @ turn, target), target)) < 1e-12
     rotation = torch.linalg.qr(normal(3, 3, seed=2)).Q
-    assert float(_members.apart(_members.rotated(target @ rotation, target), target)) < 1e-12
-    assert float(_members.apart(_members.aligned(target @ rotation, target), target)) > 0.1
+    assert (
+        float(_members.relative_distance(_members.rotate_columns(target @ rotation, target), target)) < 1e-12
+    )
+    assert float(_members.relative_distance(_members.align_columns(target @ rotation, target), target)) > 0.1
 
 
 def test_no_rotation_is_closer_than_procrustes():
     weights, target = normal(6, 3), normal(6, 3, seed=1)
-    found = _members.apart(_members.rotated(weights, target), target)
+    found = _members.relative_distance(_members.rotate_columns(weights, target), target)
     turns = torch.linalg.qr(normal(2000, 3, 3, seed=2)).Q
-    assert (_members.apart(weights @ turns, target) >= found).all()
+    assert (_members.relative_distance(weights @ turns, target) >= found).all()
 
 
 def test_a_sample_has_the_covariance_asked_for():
@@ -372,7 +376,7 @@ def test_active_latents_and_variance_are_counted_by_hand():
         parameters["model.encoder.layers.0.weight"].zero_()
         # means (1, 0), variances (1, 1): only the first costs anything, ½ nat
         parameters["model.encoder.layers.0.bias"].copy_(torch.tensor([[1.0, 0.0, 0.0, 0.0]]))
-    active, left = corollary31._measured(ensemble, world, settings)
+    active, left = corollary31._count_active(ensemble, world, settings)
     assert active.tolist() == [1]
     expected = (1 / world.images(torch.arange(200)).double().var(0, correction=0)).mean()
     assert left.item() == pytest.approx(expected.item(), rel=1e-6)

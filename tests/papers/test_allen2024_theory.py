@@ -115,7 +115,7 @@ def test_mirror_ascent_finds_the_maximum_and_no_other_distribution_is_better():
     settings = tempered.Settings(items=3, nodes=(61,))
     draw = torch.Generator().manual_seed(3)
     problems = tempered._problems(settings, 1, 61, "Cauchy", draw, torch.device("cpu"))
-    best = tempered._maximised(problems, 2.0, 200)
+    best = tempered._maximise(problems, 2.0, 200)
     bound = tempered._elbo(problems, 2.0, best.exp())
     # log Z of the tempered joint, times β
     expected = 2 * torch.logsumexp(problems.log_likelihood / 2 + problems.log_prior, 1)

@@ -24,8 +24,8 @@ __all__ = [
     "LARGE",
     "SMALL",
     "SpriteSettings",
-    "aligned",
-    "apart",
+    "align_columns",
+    "relative_distance",
     "columns_of",
     "combinations",
     "decoder_matrices",
@@ -33,11 +33,11 @@ __all__ = [
     "expansion",
     "last_crossing",
     "orthonormal",
-    "rotated",
+    "rotate_columns",
     "sample_images",
     "sprite_trial",
     "square_trial",
-    "trained",
+    "train_or_resume",
     "unlabelled",
     "vae_trial",
 ]
@@ -142,7 +142,9 @@ def sample_images(trial: Trial, points: int, generator: torch.Generator) -> Tens
     return world.images(torch.randperm(len(world), generator=generator)[:points])
 
 
-def trained(trials: Sequence[Trial], place: Workplace, name: str, *, world: World | None = None) -> Ensemble:
+def train_or_resume(
+    trials: Sequence[Trial], place: Workplace, name: str, *, world: World | None = None
+) -> Ensemble:
     """Train all trials together, resuming what a folder of that name holds."""
     folder = None if place.folder is None else place.folder / name
     return train(
@@ -182,7 +184,7 @@ def decoder_matrices(ensemble: Ensemble) -> tuple[Tensor, Tensor]:
     return (ahead[:, 1:] - ahead[:, :1]).mT, ahead[:, 0]
 
 
-def aligned(weights: Tensor, target: Tensor) -> Tensor:
+def align_columns(weights: Tensor, target: Tensor) -> Tensor:
     """Columns of W (..., data, latent) in the order and with the signs that bring them closest to the target's.
 
     ‖WP − T‖² = ‖W‖² + ‖T‖² − 2 tr(PᵀWᵀT), so the best P is the signed permutation closest to WᵀT.
@@ -192,13 +194,13 @@ def aligned(weights: Tensor, target: Tensor) -> Tensor:
     return weights @ signed_permutation(overlap / torch.where(largest == 0, 1.0, largest))
 
 
-def rotated(weights: Tensor, target: Tensor) -> Tensor:
+def rotate_columns(weights: Tensor, target: Tensor) -> Tensor:
     """W R (..., data, latent) with the orthogonal R that brings it closest to the target (Procrustes)."""
     left, _, right = torch.linalg.svd(weights.mT @ target)
     return weights @ (left @ right)
 
 
-def apart(weights: Tensor, target: Tensor) -> Tensor:
+def relative_distance(weights: Tensor, target: Tensor) -> Tensor:
     """Frobenius norm of the difference over that of the target (...)."""
     return torch.linalg.matrix_norm(weights - target) / torch.linalg.matrix_norm(target)
 

@@ -17,7 +17,7 @@ from unseam.papers.allen2024._members import (
     combinations,
     last_crossing,
     orthonormal,
-    trained,
+    train_or_resume,
     vae_trial,
 )
 from unseam.papers.artefact import Artefact, Workplace, missing_table
@@ -65,7 +65,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         first = _trial(name, settings)
         known = _thresholds(world, first.likelihood, settings.items)[: first.latent]
         trials = combinations(first, beta=_betas(known, settings.betas), seed=range(settings.seeds))
-        ensemble = trained(trials, place, name, world=world)
+        ensemble = train_or_resume(trials, place, name, world=world)
         counts = {
             "predicted": [int(alive(known, trial.beta)) for trial in trials],
             "counted": _active(ensemble, world, settings.points),

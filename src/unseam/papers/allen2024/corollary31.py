@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import columns_of, combinations, trained, vae_trial
+from unseam.papers.allen2024._members import columns_of, combinations, train_or_resume, vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, curve, finish, logarithmic
@@ -63,7 +63,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     for likelihood in LIKELIHOODS:
         world = _binary(settings) if likelihood == "bernoulli" else _normal(settings)
         trials = combinations(first, likelihood=[likelihood], beta=settings.betas, seed=range(settings.seeds))
-        active, left = _measured(trained(trials, place, likelihood, world=world), world, settings)
+        active, left = _count_active(train_or_resume(trials, place, likelihood, world=world), world, settings)
         counted = {"active": active, "variance left": left}
         members.append(
             pd.DataFrame({"likelihood": likelihood} | columns_of(trials, "beta", "seed") | counted)
@@ -110,7 +110,7 @@ def _world(x: Tensor, factors: Tensor, settings: Settings) -> ArrayWorld:
     )
 
 
-def _measured(ensemble: Ensemble, world: ArrayWorld, settings: Settings) -> tuple[Tensor, Tensor]:
+def _count_active(ensemble: Ensemble, world: ArrayWorld, settings: Settings) -> tuple[Tensor, Tensor]:
     """Number of latents whose mean KL exceeds the threshold, and mean Var[x|z] / Var[x], for each member."""
     x = world.images(torch.arange(min(settings.points, len(world))))
     code = ensemble.encode(x)

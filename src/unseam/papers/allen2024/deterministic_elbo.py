@@ -21,7 +21,7 @@ from unseam.papers.allen2024._members import (
     expansion,
     sample_images,
     sprite_trial,
-    trained,
+    train_or_resume,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Trends
@@ -47,7 +47,7 @@ class Settings(SpriteSettings):
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Both ELBOs of every model at the same points, noise used with both signs."""
     trials = _trials(settings)
-    ensemble = trained([trial for _, trial in trials], place, "sprites")
+    ensemble = train_or_resume([trial for _, trial in trials], place, "sprites")
     random = torch.Generator().manual_seed(0)
     x = sample_images(trials[0][1], settings.points, random)
     noise = torch.randn(settings.samples, len(x), settings.latent, generator=random)

@@ -15,7 +15,13 @@ from torch import Tensor
 
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import columns_of, combinations, last_crossing, trained, vae_trial
+from unseam.papers.allen2024._members import (
+    columns_of,
+    combinations,
+    last_crossing,
+    train_or_resume,
+    vae_trial,
+)
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders, rank_correlation
 from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic
@@ -52,7 +58,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class RightSettings:
+class RightSettings(Settings):
     """The same models, for the right of the figure."""
 
     betas: tuple[float, ...] = (0.55, 1.2, 2.2, 3.8, 8.0, 15.0, 30.0, 60.0)
@@ -60,13 +66,8 @@ class RightSettings:
     high: float = 8.0
     """The two β whose posteriors are drawn."""
     seeds: int = 3
-    width: int = 64
     steps: int = 3000
     batch_size: int = 128
-    learning_rate: float = 2e-3
-    angles: int = 64
-    apart: int = 4
-    """As on the left."""
     samples: int = 256
     """Latent points per model at which the decoder is compared with the weighted average."""
     shown: int = 8
@@ -75,7 +76,7 @@ class RightSettings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Which part of the distance between points is retained by reconstructions, at three scales of distance."""
-    trials, ensemble, x = _trained(settings, place)
+    trials, ensemble, x = _train(settings, place)
     back = ensemble.reconstruct(x.flatten(0, 1)).cpu().unflatten(1, x.shape[:2])
     ratios = _ratios(x, back, settings.apart)
     kept = {name: ratio.median(1).values for name, ratio in ratios.items()}
@@ -86,7 +87,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 def measure_right(settings: RightSettings, place: Workplace) -> Tables:
     """Posterior variances, overlaps at three scales of distance, and distances of the decoder from averages."""
-    trials, ensemble, x = _trained(settings, place)
+    trials, ensemble, x = _train(settings, place)
     mean, variance = (
         part.double().cpu().unflatten(1, x.shape[:2]) for part in ensemble.encode(x.flatten(0, 1))
     )
@@ -106,7 +107,7 @@ def measure_right(settings: RightSettings, place: Workplace) -> Tables:
     return {"members": members, "posteriors": _posteriors(settings, trials, mean, variance)}
 
 
-def _trained(settings: Any, place: Workplace) -> tuple[list[Trial], Ensemble, Tensor]:
+def _train(settings: Any, place: Workplace) -> tuple[list[Trial], Ensemble, Tensor]:
     """Every β and seed of either part, and evenly spaced points (circle, angle, 2) on every circle."""
     first = vae_trial("circles", settings, (settings.width, settings.width), latent=2)
     trials = combinations(first, beta=settings.betas, seed=range(settings.seeds))
@@ -114,7 +115,7 @@ def _trained(settings: Any, place: Workplace) -> tuple[list[Trial], Ensemble, Te
     which = torch.arange(int(world.factor_sizes[0]), dtype=torch.float64)
     angle = 2 * math.pi * torch.arange(settings.angles, dtype=torch.float64) / settings.angles
     x = world.generator(torch.cartesian_prod(which, angle)).float()  # type: ignore[attr-defined]
-    return trials, trained(trials, place, "circles"), x.unflatten(0, (len(which), len(angle)))
+    return trials, train_or_resume(trials, place, "circles"), x.unflatten(0, (len(which), len(angle)))
 
 
 def _ratios(x: Tensor, back: Tensor, apart: int) -> dict[str, Tensor]:

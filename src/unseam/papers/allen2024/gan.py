@@ -19,7 +19,13 @@ from unseam.geometry import column_cosine, distance_to_orthogonality, hadamard_g
 from unseam.independence import coupling
 from unseam.inspection import inspect
 from unseam.metrics import mcc
-from unseam.papers.allen2024._members import aligned, combinations, orthonormal, square_trial, trained
+from unseam.papers.allen2024._members import (
+    align_columns,
+    combinations,
+    orthonormal,
+    square_trial,
+    train_or_resume,
+)
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, categories, finish
@@ -80,11 +86,11 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     trials = combinations(
         square_trial(settings, settings.ratio, settings.vae_steps), seed=range(settings.seeds)
     )
-    gans, vaes = _gans(settings, world), trained(trials, place, "vae")
+    gans, vaes = _gans(settings, world), train_or_resume(trials, place, "vae")
     subjects = [*gans, *(Subject(KINDS[1], seed, vaes[seed].decode) for seed in range(settings.seeds))]
     subjects.append(Subject(KINDS[3], 0, _truth(world)))
     measured = [
-        {"kind": kind, "seed": seed} | _measured(decoder, z, rotations, world)
+        {"kind": kind, "seed": seed} | _measure_decoder(decoder, z, rotations, world)
         for kind, seed, decoder in subjects
     ]
     grids = [_grid(subject, world) for subject in subjects if subject.seed == 0]
@@ -134,14 +140,14 @@ def train_gan(generator: list[Tensor], x: Tensor, seeds: Tensor, settings: Setti
             optimiser.param_groups[0]["lr"] = settings.learning_rate * (1 - step / settings.steps)
         real = x[items[step % AT_ONCE]].requires_grad_()
         true = _score(critic, real)
-        false = _score(critic, _generated(generator, for_critic).detach())
+        false = _score(critic, _generate(generator, for_critic).detach())
         (slope,) = torch.autograd.grad(true.sum(), real, create_graph=True)
         penalty = settings.penalty / 2 * slope.square().sum(-1)
         # summed over seeds, so that each has the gradient of its own mean
         loss = (functional.softplus(-true) + functional.softplus(false) + penalty).mean(1).sum()
         loss.backward(inputs=critic)
         optimisers[0].step()
-        fake = _score(critic, _generated(generator, for_generator))
+        fake = _score(critic, _generate(generator, for_generator))
         functional.softplus(-fake).mean(1).sum().backward(inputs=generator)
         optimisers[1].step()
     for layer in generator:
@@ -158,23 +164,23 @@ def _network(members: int, sizes: Sequence[int], stream: int, device: torch.devi
     return [torch.stack(layer).to(device) for layer in zip(*layers, strict=True)]
 
 
-def _through(layers: Sequence[Tensor], y: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
+def _forward(layers: Sequence[Tensor], y: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
     for place, (weight, bias) in enumerate(zip(layers[::2], layers[1::2], strict=True)):
         y = (activation(y) if place else y) @ weight + bias
     return y
 
 
-def _generated(layers: Sequence[Tensor], z: Tensor) -> Tensor:
-    return _through(layers, z, torch.tanh)
+def _generate(layers: Sequence[Tensor], z: Tensor) -> Tensor:
+    return _forward(layers, z, torch.tanh)
 
 
 def _score(layers: Sequence[Tensor], x: Tensor) -> Tensor:
-    return _through(layers, x, lambda y: functional.leaky_relu(y, SLOPE))[..., 0]
+    return _forward(layers, x, lambda y: functional.leaky_relu(y, SLOPE))[..., 0]
 
 
 def _member(layers: Sequence[Tensor], seed: int) -> Decoder:
     own = [layer[seed].detach() for layer in layers]
-    return lambda z: _generated([layer.to(z) for layer in own], z)
+    return lambda z: _generate([layer.to(z) for layer in own], z)
 
 
 def _truth(world: ArrayWorld) -> Decoder:
@@ -185,7 +191,7 @@ def _truth(world: ArrayWorld) -> Decoder:
 
 
 @torch.no_grad()
-def _measured(decoder: Decoder, z: Tensor, rotations: Tensor, world: ArrayWorld) -> dict[str, float]:
+def _measure_decoder(decoder: Decoder, z: Tensor, rotations: Tensor, world: ArrayWorld) -> dict[str, float]:
     """The decoder in its own axes, in random ones (means over rotations), and what depends on no axes."""
     found = inspect(decoder, z, active=torch.ones(z.shape[1], dtype=torch.bool))
     assert found.pullback is not None and found.right_vectors is not None
@@ -206,8 +212,8 @@ def _measured(decoder: Decoder, z: Tensor, rotations: Tensor, world: ArrayWorld)
     return row | {
         "coupling": float(coupling(decoder, z).off_diagonal),
         "angle of left singular vectors": _angle(decoder, z, world),
-        "distance": _sliced(decoder, world),
-        "folded": _folded(decoder, z, world),
+        "distance": _sliced_distance(decoder, world),
+        "folded": _folded_share(decoder, z, world),
         "outside": float(((factors < 0) | (factors > 1)).any(1).double().mean()),
     }
 
@@ -223,11 +229,11 @@ def _angle(decoder: Decoder, z: Tensor, world: ArrayWorld) -> float:
     assert world.mixing is not None
     sides = functional.normalize(world.mixing, dim=0)
     left = torch.linalg.svd(jacobian(decoder, z).double().cpu(), full_matrices=False).U
-    cosine = (aligned(left, sides) * sides).sum(-2).clamp(-1, 1)
+    cosine = (align_columns(left, sides) * sides).sum(-2).clamp(-1, 1)
     return float(torch.rad2deg(cosine.acos()).mean())
 
 
-def _sliced(decoder: Decoder, world: ArrayWorld, most: int = 4096, directions: int = 64) -> float:
+def _sliced_distance(decoder: Decoder, world: ArrayWorld, most: int = 4096, directions: int = 64) -> float:
     """Mean Wasserstein distance to the data over directions, over their root mean square deviation."""
     draw = torch.Generator().manual_seed(1)
     count = min(most, len(world))
@@ -238,7 +244,7 @@ def _sliced(decoder: Decoder, world: ArrayWorld, most: int = 4096, directions: i
     return float(apart / data.std(0).square().mean().sqrt())
 
 
-def _folded(decoder: Decoder, z: Tensor, world: ArrayWorld) -> float:
+def _folded_share(decoder: Decoder, z: Tensor, world: ArrayWorld) -> float:
     """Share of points at which the map from z to the factors has the orientation that fewer points have."""
     slopes = _factors(jacobian(decoder, z).mT, world).mT
     positive = float((torch.linalg.det(slopes.double()) > 0).double().mean())

@@ -14,13 +14,13 @@ from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.papers.allen2024._members import (
-    aligned,
+    align_columns,
     combinations,
     decoder_matrices,
     exact_sample,
     orthonormal,
     square_trial,
-    trained,
+    train_or_resume,
     vae_trial,
 )
 from unseam.papers.artefact import Artefact, Workplace
@@ -76,7 +76,7 @@ def _linear(settings: Settings, ratio: float, place: Workplace) -> list[dict[str
     trial = vae_trial("mixture", settings, latent=len(scales))
     trials = combinations(trial, seed=range(settings.seeds))
     world = exact_sample(covariance, settings.items, draw)
-    weights, _ = decoder_matrices(trained(trials, place, f"linear-{ratio:g}", world=world))
+    weights, _ = decoder_matrices(train_or_resume(trials, place, f"linear-{ratio:g}", world=world))
     angles = _angles(weights, axes)
     return [
         {"ratio": ratio, "seed": seed, "alone": float(each[0]), "pair": float(each[1:].mean())}
@@ -88,7 +88,7 @@ def _square(settings: Settings, ratio: float, place: Workplace) -> list[dict[str
     """Networks on the stretched square: the push-forward of a normal by x = U diag(ratio, 1) Φ(z), orthogonal."""
     trial = square_trial(settings, ratio, settings.square_steps)
     trials = combinations(trial, seed=range(settings.square_seeds))
-    ensemble = trained(trials, place, f"square-{ratio:g}")
+    ensemble = train_or_resume(trials, place, f"square-{ratio:g}")
     world = load("linear", size=settings.items, ratio=ratio)
     # the square's sides in data space
     sides = world.generator(torch.eye(2, dtype=torch.float64)).mT  # type: ignore[attr-defined]
@@ -104,7 +104,7 @@ def _square(settings: Settings, ratio: float, place: Workplace) -> list[dict[str
 def _angles(columns: Tensor, axes: Tensor) -> Tensor:
     """Angle in degrees (..., latent) of each true axis to the column that is matched to it."""
     unit = torch.nn.functional.normalize(columns, dim=-2)
-    cosine = (aligned(unit, axes) * axes).sum(-2).clamp(-1, 1)
+    cosine = (align_columns(unit, axes) * axes).sum(-2).clamp(-1, 1)
     return torch.rad2deg(cosine.acos())
 
 

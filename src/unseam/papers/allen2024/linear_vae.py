@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 import torch
@@ -14,13 +15,13 @@ from unseam.data import load
 from unseam.drawing import panels
 from unseam.geometry import distance_to_orthogonality, right_basis
 from unseam.papers.allen2024._members import (
-    aligned,
-    apart,
+    align_columns,
     combinations,
     decoder_matrices,
     orthonormal,
-    rotated,
-    trained,
+    relative_distance,
+    rotate_columns,
+    train_or_resume,
     vae_trial,
 )
 from unseam.papers.artefact import Artefact, Workplace
@@ -64,21 +65,23 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     covariance = centred.mT @ centred / len(x)
     best = linear_vae(covariance, latent, noise=1.0)
 
-    kept, weights = [], {}
+    parts, weights = [], {}
     for kind, posterior in zip(KINDS[:2], ("diagonal", "full"), strict=True):
         first = vae_trial("mixture", settings, posterior=posterior, latent=latent)
-        ensemble = trained(combinations(first, seed=range(settings.seeds)), place, posterior, world=world)
+        ensemble = train_or_resume(
+            combinations(first, seed=range(settings.seeds)), place, posterior, world=world
+        )
         weights[kind], offset = decoder_matrices(ensemble)
         lost = best.elbo - _elbo(ensemble, weights[kind], offset, x)
-        kept.append(_rows(kind, weights[kind], best, lost))
+        parts.append(_rows(kind, weights[kind], best, lost))
     for kind, diagonal in zip(KINDS[2:], (True, False), strict=True):
         draws = [torch.Generator().manual_seed(seed) for seed in range(settings.em_seeds)]
         options = {"noise": 1.0, "diagonal": diagonal, "steps": settings.em_steps}
         paths = [ppca_em(covariance, latent, generator=each, **options) for each in draws]  # type: ignore[arg-type]
         weights[kind] = torch.stack([path.solution.weights.double() for path in paths])
         lost = torch.tensor([best.elbo - float(path.bounds[-1]) for path in paths])
-        kept.append(_rows(kind, weights[kind], best, lost))
-    members = pd.concat(kept, ignore_index=True)
+        parts.append(_rows(kind, weights[kind], best, lost))
+    members = pd.concat(parts, ignore_index=True)
     overlaps = pd.concat([_overlap(kind, weights[kind][0], best) for kind in KINDS[:2]], ignore_index=True)
     return {"members": members, "overlaps": overlaps}
 
@@ -103,8 +106,8 @@ def _rows(kind: str, weights: Tensor, best: LinearVAE, lost: Tensor) -> pd.DataF
         {
             "kind": kind,
             "seed": range(len(weights)),
-            "signed permutation": apart(aligned(weights, target), target).tolist(),
-            "rotation": apart(rotated(weights, target), target).tolist(),
+            "signed permutation": relative_distance(align_columns(weights, target), target).tolist(),
+            "rotation": relative_distance(rotate_columns(weights, target), target).tolist(),
             "dto": distance_to_orthogonality(right_basis(weights.mT @ weights).right_vectors).tolist(),
             "elbo lost": lost.tolist(),
         }
@@ -114,30 +117,18 @@ def _rows(kind: str, weights: Tensor, best: LinearVAE, lost: Tensor) -> pd.DataF
 def _overlap(kind: str, weights: Tensor, best: LinearVAE) -> pd.DataFrame:
     """|cos| between the columns of one decoder and the principal axes."""
     unit = torch.nn.functional.normalize(best.weights.double(), dim=0)
-    found = torch.nn.functional.normalize(aligned(weights, best.weights.double()), dim=0)
+    found = torch.nn.functional.normalize(align_columns(weights, best.weights.double()), dim=0)
     cosine = (unit.mT @ found).abs()
     axis, column = torch.cartesian_prod(*(torch.arange(len(cosine)),) * 2).mT.numpy()
     return pd.DataFrame({"kind": kind, "axis": axis, "column": column, "cosine": cosine.flatten().tolist()})
 
 
-def _aligned_cases(tables: Tables) -> Iterator[Bound]:
-    yield from _cases(tables, (0, 2), wrong=1, most=CLOSE)
-
-
-def _rotated_cases(tables: Tables) -> Iterator[Bound]:
-    yield from _cases(tables, (1, 3), wrong=0, least=FAR)
-
-
-def _optimal_cases(tables: Tables) -> Iterator[Bound]:
-    yield from _cases(tables, range(4), up_to="rotation", most=CLOSE)
-
-
 def _cases(
     tables: Tables,
-    kinds: Iterable[int],
     *,
+    kinds: Iterable[int],
     up_to: str = "signed permutation",
-    wrong: int | None = None,
+    wrong: int = -1,
     **bounds: float,
 ) -> Iterator[Bound]:
     """Distances of some kinds within bounds, with the mean of another kind as a wrong model in the note."""
@@ -146,7 +137,7 @@ def _cases(
     for kind in kinds:
         own, words = runs[kind], f"{KINDS[kind]}: distance from U(S − σ²I)^½ up to a {up_to}"
         note = f"from {own.min():.3g} to {own.max():.3g}"
-        if wrong is not None:
+        if wrong >= 0:
             note += f"; {KINDS[wrong]} posterior, a wrong model: {runs[wrong].mean():.2g}"
         yield Bound(words, said, own, note=note, **bounds)  # type: ignore[arg-type]
 
@@ -179,10 +170,16 @@ LINEAR_VAE = Artefact(
     claims=(
         Bounds(
             "Cor. 1.1: a diagonal posterior restricts a linear VAE to U(S − σ²I)^½ up to order and sign of latents",
-            _aligned_cases,
+            partial(_cases, kinds=(0, 2), wrong=1, most=CLOSE),
         ),
-        Bounds("Eqs. 2–4: PPCA and a full posterior leave it at any rotation", _rotated_cases),
-        Bounds("Eqs. 2–4: every optimum is U(S − σ²I)^½ up to a rotation", _optimal_cases),
+        Bounds(
+            "Eqs. 2–4: PPCA and a full posterior leave it at any rotation",
+            partial(_cases, kinds=(1, 3), wrong=0, least=FAR),
+        ),
+        Bounds(
+            "Eqs. 2–4: every optimum is U(S − σ²I)^½ up to a rotation",
+            partial(_cases, kinds=range(4), up_to="rotation", most=CLOSE),
+        ),
     ),
     presets={
         "smoke": Settings(

@@ -16,7 +16,7 @@ from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.models import VAE
-from unseam.papers.allen2024._members import aligned, orthonormal, trained, vae_trial
+from unseam.papers.allen2024._members import align_columns, orthonormal, train_or_resume, vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic
@@ -79,7 +79,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     rows, shown = [], [pd.DataFrame({"kind": "item", "model": "", "x": flat[0], "y": flat[1]})]
     for model in MODELS:
         trials = _trials(settings, model)
-        ensemble = trained(trials, place, model, world=world)
+        ensemble = train_or_resume(trials, place, model, world=world)
         for member, trial in enumerate(trials):
             columns = _columns(ensemble[member], table[chosen].float().to(ensemble.device))
             for scale, own in axes.items():
@@ -156,7 +156,7 @@ def _angles(columns: Tensor, axes: Tensor, everywhere: Tensor) -> dict[str, floa
     sines = torch.linalg.svdvals(left.mT @ axes)[..., -1].clamp(max=1).acos()
     return {
         "left vectors": _median(_between(left, axes)),
-        "columns": _median(_between(aligned(unit, axes), axes)),
+        "columns": _median(_between(align_columns(unit, axes), axes)),
         "plane": _median(torch.rad2deg(sines)),
         "left vectors, axes elsewhere": _median(_between(left, axes.roll(1, 0))),
         "left vectors, axes of all data": _median(_between(left, everywhere.expand_as(left))),

@@ -22,7 +22,7 @@ from unseam.papers.allen2024._members import (
     combinations,
     sample_images,
     sprite_trial,
-    trained,
+    train_or_resume,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
@@ -53,7 +53,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     """Σ_x⁻¹ beside I + DᵀA²D/β at the same points, entry by entry."""
     base = sprite_trial(settings, "beta", "steps", "batch_size", "learning_rate")
     trials = combinations(base, likelihood=LIKELIHOODS, posterior=POSTERIORS, seed=range(settings.seeds))
-    ensemble = trained(trials, place, "sprites")
+    ensemble = train_or_resume(trials, place, "sprites")
     random = torch.Generator().manual_seed(0)
     x = sample_images(trials[0], settings.points, random).to(ensemble.device)
     noise = torch.randn(settings.hessians, len(x), settings.latent, generator=random).to(ensemble.device)

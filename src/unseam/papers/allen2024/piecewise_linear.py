@@ -19,7 +19,7 @@ from unseam.papers.allen2024._members import (
     expansion,
     sample_images,
     sprite_trial,
-    trained,
+    train_or_resume,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
@@ -48,7 +48,7 @@ class Settings(SpriteSettings):
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Gap of the deterministic ELBO with and without the dropped term, for every decoder."""
     trials = _trials(settings)
-    ensemble = trained(trials, place, "sprites")
+    ensemble = train_or_resume(trials, place, "sprites")
     random = torch.Generator().manual_seed(0)
     x = sample_images(trials[0], settings.points, random)
     noise = torch.randn(settings.samples, len(x), settings.latent, generator=random)
@@ -60,7 +60,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         kinds.append(who | _terms(model, x, noise))
         if trial.decoder_activation == "relu" and trial.steps == settings.steps:
             for value in settings.sharpness:
-                smooth = _sharpened(model, value)
+                smooth = _sharpen(model, value)
                 sharp.append({"sharpness": value, "seed": trial.seed} | _terms(smooth, x, noise, limit=model))
     return {"activations": pd.DataFrame(kinds), "sharpness": pd.DataFrame(sharp)}
 
@@ -71,7 +71,7 @@ def _trials(settings: Settings) -> list[Trial]:
     return combinations(base, decoder_activation=ACTIVATIONS, steps=steps, seed=seeds)
 
 
-def _sharpened(model: VAE, sharpness: float) -> VAE:
+def _sharpen(model: VAE, sharpness: float) -> VAE:
     """The same weights with log(1 + e^{τx}) / τ in place of max(0, x) in the decoder; the encoder stays."""
     changed = copy.deepcopy(model)
     layers = changed.decoder.layers

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import combinations, trained, unlabelled, vae_trial
+from unseam.papers.allen2024._members import combinations, train_or_resume, unlabelled, vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Order, Orders, Trends
 from unseam.papers.plots import Figure, Tables, curve, finish
@@ -53,7 +53,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     for count in settings.points:
         world = _world(count)
         trials = combinations(first, seed=range(settings.seeds))
-        ensemble = trained(trials, place, f"points{count}", world=world)
+        ensemble = train_or_resume(trials, place, f"points{count}", world=world)
         x = world.images(torch.arange(count))
         found, curve = _slopes(ensemble, x, settings)
         found["elbo gained"] = _elbo(ensemble, x, settings) - _best_line(x, settings.variance)

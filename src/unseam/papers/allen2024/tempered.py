@@ -69,7 +69,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         for likelihood in LIKELIHOODS:
             problems = _problems(settings, latent, nodes, likelihood, draw, place.device)
             for beta in settings.betas:
-                found = _maximised(problems, beta, settings.iterations)
+                found = _maximise(problems, beta, settings.iterations)
                 who = {"latents": latent, "likelihood": likelihood, "beta": beta}
                 rows.append(who | _distances(problems, beta, found))
                 if latent == 1 and likelihood == "Gaussian":
@@ -179,7 +179,7 @@ def _problems(
     return Problems(grid, log_prior.to(device), found.to(device))
 
 
-def _maximised(problems: Problems, beta: float, iterations: int) -> Tensor:
+def _maximise(problems: Problems, beta: float, iterations: int) -> Tensor:
     """log q (item, cell) of the largest β-ELBO, by mirror ascent from the uniform distribution.
 
     q ← q exp(η ∂ℓ/∂q) / Z stays on the simplex, and converges for steps η below 1/β, as the curvature of ℓ is β times

@@ -194,7 +194,7 @@ def _profile(name: str, decoder: Decoder) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _meeting(tables: Tables) -> pd.DataFrame:
+def _valid_maps(tables: Tables) -> pd.DataFrame:
     """Maps that meet A#2 and A#3."""
     maps = tables["maps"].set_index("map")
     return maps[(maps["largest cosine"] <= ZERO) & (maps["error of the inverse"] <= ZERO)]
@@ -210,7 +210,7 @@ def _premise_cases(tables: Tables) -> Iterator[Identity]:
 
 def _reading_cases(reading: str) -> Callable[[Tables], Iterator[Identity]]:
     def cases(tables: Tables) -> Iterator[Identity]:
-        for name, row in _meeting(tables).iterrows():
+        for name, row in _valid_maps(tables).iterrows():
             known = float(row[f"{reading} by quadrature"])
             note = f"{known:.6g} by quadrature, standard error {row[f'error of {reading}']:.2g}"
             words, note = f"{name}, {READINGS[reading]}", note if known > ZERO else ""

@@ -16,13 +16,13 @@ from unseam.data import World, load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.allen2024._members import (
     LARGE,
-    aligned,
-    apart,
+    align_columns,
     decoder_matrices,
     exact_sample,
     orthonormal,
+    relative_distance,
     sprite_trial,
-    trained,
+    train_or_resume,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
@@ -86,7 +86,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
             for trial, shift in ((first, 0), (second, 0), (second, settings.seeds), (control, 0))
             for seed in range(settings.seeds)
         ]
-        ensemble = trained(trials, place, f"form{number}", world=form.world)
+        ensemble = train_or_resume(trials, place, f"form{number}", world=form.world)
         rows.append(_compare(form, ensemble, settings))
         if number == 0:
             optimum = _optimum(form, ensemble, settings)
@@ -208,7 +208,7 @@ def _optimum(form: Form, ensemble: Ensemble, settings: Settings) -> pd.DataFrame
     weights, _ = decoder_matrices(ensemble)
     target = linear_vae(_covariance(settings), len(settings.scales), noise=1.0, beta=form.beta).weights
     roles = [role for role in ROLES for _ in range(settings.seeds)]
-    distance = apart(aligned(weights, target), target).tolist()
+    distance = relative_distance(align_columns(weights, target), target).tolist()
     return pd.DataFrame(
         {"role": roles, "seed": list(range(settings.seeds)) * len(ROLES), "distance": distance}
     )

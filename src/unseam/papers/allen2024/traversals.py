@@ -15,7 +15,13 @@ from unseam.data import World, grid_index, load
 from unseam.drawing import panels
 from unseam.geometry import active_latents
 from unseam.models import VAE
-from unseam.papers.allen2024._members import SpriteSettings, combinations, orthonormal, sprite_trial, trained
+from unseam.papers.allen2024._members import (
+    SpriteSettings,
+    combinations,
+    orthonormal,
+    sprite_trial,
+    train_or_resume,
+)
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, categories, finish
@@ -67,11 +73,11 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     for span in dict.fromkeys(span for span, _ in settings.cases):
         trials = _trials(settings, span)
         world = load(trials[0].world, **dict(trials[0].world_options))  # type: ignore[arg-type]
-        ensemble = trained(trials, place, f"span-{span:g}", world=world)
+        ensemble = train_or_resume(trials, place, f"span-{span:g}", world=world)
         read = Reader(world, ensemble.device)
         starts = torch.randperm(len(world), generator=random)[: settings.starts]
         for member, trial in enumerate(trials):
-            model, mean, used = _encoded(ensemble, member, world)
+            model, mean, used = _encode(ensemble, member, world)
             if not len(used):
                 continue
             diagonal = trial.posterior == "diagonal"
@@ -132,7 +138,7 @@ class Reader:
         return (found - self.mean) / self.deviation
 
 
-def _encoded(ensemble: Ensemble, member: int, world: World) -> tuple[VAE, Tensor, Tensor]:
+def _encode(ensemble: Ensemble, member: int, world: World) -> tuple[VAE, Tensor, Tensor]:
     """A model, the posterior means (item, latent) of the world, and its active latents."""
     model = ensemble[member]
     with torch.no_grad():
