@@ -135,7 +135,7 @@ def test_an_optimum_at_another_temperature_is_seen(power, said, monkeypatch):
     def other(problems, beta, iterations):
         return torch.log_softmax(problems.log_likelihood / beta**power + problems.log_prior, 1)
 
-    monkeypatch.setattr(tempered, "_maximised", other)
+    monkeypatch.setattr(tempered, "_maximise", other)
     settings = tempered.Settings(betas=(0.5, 1.0, 2.0), models=1, items=2, nodes=(61, 15))
     found = judged(tempered.TEMPERED, settings)
     assert {finding.outcome for finding in found if "any q" in finding.quantity} == {said}
