@@ -84,7 +84,7 @@ def test_everything_as_the_figure_says():
         ({"distance, close neighbours": [1.0, 2.0, 4.0, 8.0] * SEEDS}, "close neighbours"),
         (
             {"distance, across the large circle": [0.1] * 4 * SEEDS},
-            "share of models whose posteriors overlap most",
+            "share of models with most overlap",
         ),
         ({"kept, across a small circle": [0.01, 0.02, 0.3, 0.9] * SEEDS}, "squared distance lost"),
         ({"from the average": [0.02] * 4 * SEEDS}, "of d(z) from the weighted average"),

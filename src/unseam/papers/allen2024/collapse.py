@@ -147,7 +147,7 @@ def _linear_cases(tables: Tables) -> Iterator[Identity]:
     worst = (own["counted"] - own["predicted"]).abs()[clear].max()
     words = "linear VAEs: active latents counted less predicted, largest over models"
     yield Identity(
-        words, "0", float(worst), 0.0, n=int(clear.sum()), note="10 % or more from every threshold"
+        words, "0", float(worst), 0.0, n=int(clear.sum()), note="at least 10 % from every threshold"
     )
 
 
@@ -164,9 +164,8 @@ def _network_cases(tables: Tables) -> Iterator[Bound]:
         points = _collapse_points(own, known)
         words = f"{name}: measured over predicted β at which a latent collapses, median over latents"
         note = f"{int(points['never'].sum())} latents were never active and count with the smallest β trained"
-        yield Bound(
-            words, "within a factor of two", points["measured"] / points["predicted"], 0.5, 2.0, note=note
-        )
+        ratio = points["measured"] / points["predicted"]
+        yield Bound(words, "within a factor of two", ratio, 0.5, 2.0, note=note)
 
 
 def _count_cases(tables: Tables) -> Iterator[Correlation]:

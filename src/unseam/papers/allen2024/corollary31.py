@@ -64,10 +64,8 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         world = _binary(settings) if likelihood == "bernoulli" else _normal(settings)
         trials = combinations(first, likelihood=[likelihood], beta=settings.betas, seed=range(settings.seeds))
         active, left = _count_active(train_or_resume(trials, place, likelihood, world=world), world, settings)
-        counted = {"active": active, "variance left": left}
-        members.append(
-            pd.DataFrame({"likelihood": likelihood} | columns_of(trials, "beta", "seed") | counted)
-        )
+        found = columns_of(trials, "beta", "seed") | {"active": active, "variance left": left}
+        members.append(pd.DataFrame({"likelihood": likelihood} | found))
         shared = ["shared"] * settings.groups + ["single"] * settings.single
         values = {"factor": shared, "threshold": _thresholds(settings, likelihood, world)}
         thresholds.append(pd.DataFrame({"likelihood": likelihood, **values}))

@@ -114,9 +114,8 @@ def _trend_cases(column: str, words: str) -> Callable[[Tables], Iterator[Curve]]
     def cases(tables: Tables) -> Iterator[Curve]:
         for kind in KINDS[:2]:
             own = tables["training"][tables["training"]["kind"] == kind]
-            logs = own.assign(ratio=np.log(_relative(own, column))).pivot(
-                index="steps", columns="seed", values="ratio"
-            )
+            ratio = own.assign(ratio=np.log(_relative(own, column)))
+            logs = ratio.pivot(index="steps", columns="seed", values="ratio")
             mean = np.exp(logs.mean(axis=1))
             note = (
                 f"{mean.iloc[0]:.2g} after {mean.index[0]} steps, least {mean.min():.2g} after {mean.idxmin()}, "

@@ -88,9 +88,8 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 def measure_right(settings: RightSettings, place: Workplace) -> Tables:
     """Posterior variances, overlaps at three scales of distance, and distances of the decoder from averages."""
     trials, ensemble, x = _train(settings, place)
-    mean, variance = (
-        part.double().cpu().unflatten(1, x.shape[:2]) for part in ensemble.encode(x.flatten(0, 1))
-    )
+    code = ensemble.encode(x.flatten(0, 1))
+    mean, variance = (part.double().cpu().unflatten(1, x.shape[:2]) for part in code)
     back = ensemble.reconstruct(x.flatten(0, 1)).cpu().unflatten(1, x.shape[:2])
     apart = _bhattacharyya(mean, variance, settings.apart)
     world = load("circles")
@@ -243,7 +242,7 @@ def _overlap_cases(tables: Tables) -> Iterator[Bound]:
     near, middle, far = (tables["members"][f"distance, {name}"] for name in SCALES)
     ordered = (near <= middle) & (middle <= far)
     words = (
-        "share of models whose posteriors overlap most for close neighbours, least across the large circle"
+        "share of models with most overlap of posteriors for close neighbours, least across the large circle"
     )
     share = (int(ordered.sum()), len(ordered))
     yield Bound(words, f"at least {MONOTONE:g} (1)", share=share, least=MONOTONE)
@@ -299,9 +298,8 @@ def plot_right(tables: Tables) -> Figure:
     from matplotlib.patches import Ellipse
 
     posteriors = tables["posteriors"]
-    members = tables["members"].assign(
-        **{name: np.exp(-tables["members"][f"distance, {name}"]) for name in SCALES}
-    )
+    members = tables["members"]
+    members = members.assign(**{name: np.exp(-members[f"distance, {name}"]) for name in SCALES})
     betas = list(dict.fromkeys(posteriors["β"]))
     titles = [f"q(z|x) at β = {beta:g}" for beta in betas] + [
         "overlap of posteriors",

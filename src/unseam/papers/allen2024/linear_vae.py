@@ -68,9 +68,8 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     parts, weights = [], {}
     for kind, posterior in zip(KINDS[:2], ("diagonal", "full"), strict=True):
         first = vae_trial("mixture", settings, posterior=posterior, latent=latent)
-        ensemble = train_or_resume(
-            combinations(first, seed=range(settings.seeds)), place, posterior, world=world
-        )
+        trials = combinations(first, seed=range(settings.seeds))
+        ensemble = train_or_resume(trials, place, posterior, world=world)
         weights[kind], offset = decoder_matrices(ensemble)
         lost = best.elbo - _elbo(ensemble, weights[kind], offset, x)
         parts.append(_rows(kind, weights[kind], best, lost))

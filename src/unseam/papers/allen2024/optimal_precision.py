@@ -149,9 +149,8 @@ def _diagonal_cases(tables: Tables) -> Iterator[Bound]:
     for name, *groups in _groups(tables):
         for posterior, part in zip(POSTERIORS, groups, strict=True):
             words = f"{name}, {posterior} posterior: relative error of the diagonal of Σ⁻¹"
-            note = (
-                f"{part['diagonal, mean Hessian'].mean():.3g} against the Hessian's mean over the posterior"
-            )
+            exact = part["diagonal, mean Hessian"].mean()
+            note = f"{exact:.3g} against the Hessian's mean over the posterior"
             yield Bound(words, "0, within 0.1", part["diagonal"], most=0.1, note=note)
 
 

@@ -152,9 +152,8 @@ def _more_cases(tables: Tables) -> Iterator[Order]:
 
 def _trend_cases(tables: Tables) -> Iterator[Curve]:
     wide = tables["members"].pivot(index="points", columns="seed", values="flat share")
-    yield Curve(
-        "largest rise of the flat share with the number of points, of its range", "falls", wide.to_numpy()
-    )
+    words = "largest rise of the flat share with the number of points, of its range"
+    yield Curve(words, "falls", wide.to_numpy())
 
 
 def _equation_cases(form: str) -> Callable[[Tables], Iterator[Identity]]:
@@ -196,9 +195,7 @@ PLATEAUS = Artefact(
         ),
         Orders("§4: plateaus are mitigated by more data", _more_cases),
         Trends("§4: the more data, the smaller the plateaus", _trend_cases),
-        Identities(
-            "Eq. 14 as printed equals the terms of the ELBO that depend on S", _equation_cases("printed")
-        ),
+        Identities("Eq. 14 as printed: the terms of the ELBO that depend on S", _equation_cases("printed")),
         Identities("Eq. 14, corrected", _equation_cases("corrected"), ours=True),
     ),
     presets={

@@ -184,9 +184,7 @@ PUSH_FORWARD = Artefact(
             _positive_cases,
             statistic="median",
         ),
-        Bounds(
-            "§3.2.3: components of general decoders are dependent", _share_cases(KINDS[4], dependent=True)
-        ),
+        Bounds("§3.2.3: general decoders have dependent components", _share_cases(KINDS[4], dependent=True)),
     ),
     presets={
         "smoke": Settings(decoders=2, points=100, tested=200, permutations=99),

@@ -209,9 +209,8 @@ def _optimum(form: Form, ensemble: Ensemble, settings: Settings) -> pd.DataFrame
     target = linear_vae(_covariance(settings), len(settings.scales), noise=1.0, beta=form.beta).weights
     roles = [role for role in ROLES for _ in range(settings.seeds)]
     distance = relative_distance(align_columns(weights, target), target).tolist()
-    return pd.DataFrame(
-        {"role": roles, "seed": list(range(settings.seeds)) * len(ROLES), "distance": distance}
-    )
+    seeds = list(range(settings.seeds)) * len(ROLES)
+    return pd.DataFrame({"role": roles, "seed": seeds, "distance": distance})
 
 
 def _optimum_cases(tables: Tables) -> Iterator[Bound]:

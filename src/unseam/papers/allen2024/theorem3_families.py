@@ -284,9 +284,8 @@ def _tempered(family: Family, beta: float) -> float:
     """Largest relative distance of the variance of p^{1/β}, made to sum to one, from β times that of p."""
     x, log_weight = _nodes(family, 1.0)
     log_density = family.log_prob(x[:, None], _outputs(family), 1.0)
-    plain, tempered = (
-        _mean_variance(x, log_density / power + log_weight[:, None])[1] for power in (1.0, beta)
-    )
+    masses = (log_density / power + log_weight[:, None] for power in (1.0, beta))
+    plain, tempered = (_mean_variance(x, mass)[1] for mass in masses)
     return float((tempered / (beta * plain) - 1).abs().max())
 
 
@@ -317,7 +316,7 @@ def _family_cases(whole: bool) -> Callable[[Tables], Iterator[Identity]]:
 
 def _control_cases(tables: Tables) -> Iterator[Bound]:
     words = "distance of the β-VAE's gradient from that of a VAE of unchanged variance, relative"
-    yield Bound(words, "above 0", tables["families"]["control"], least=APART)
+    yield Bound(words, f"above {APART:g}", tables["families"]["control"], least=APART)
 
 
 def _equal(part: pd.DataFrame) -> pd.Series:

@@ -197,9 +197,7 @@ def _spans(tables: Tables) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
 
 def _fraction_cases(tables: Tables) -> Iterator[Bound]:
     for case, own, _ in _spans(tables):
-        words = (
-            f"{case}: fraction of what traversals of active latents change that is in one factor per latent"
-        )
+        words = f"{case}: fraction of what traversals of active latents change in one factor per latent"
         said = f"at least {ONE:g} (1 where each latent varies one factor)"
         wrong = ", ".join(f"{kind}: {_scores(own, kind).mean():.2g}" for kind in (ROTATED, FULL))
         yield Bound(words, said, _scores(own, LATENTS), least=ONE, note=f"wrong models: {wrong}")
@@ -260,12 +258,8 @@ def _draw_pictures(panel: Any, pictures: pd.DataFrame, axes: pd.DataFrame) -> No
     changes = axes.set_index("latent")[list(FACTORS)]
     main, still = changes.idxmax(axis=1), changes.max(axis=1) < STILL
     order = sorted(main.index, key=lambda latent: (bool(still[latent]), FACTORS.index(main[latent])))
-    rows = [
-        np.concatenate(
-            [_image(pixels) for pixels in pictures[pictures["latent"] == latent]["pixels"]], axis=1
-        )
-        for latent in order
-    ]
+    frames = [pictures[pictures["latent"] == latent]["pixels"] for latent in order]
+    rows = [np.concatenate([_image(pixels) for pixels in own], axis=1) for own in frames]
     if not rows:
         return
     side = len(rows[0])
@@ -291,9 +285,7 @@ TRAVERSALS = Artefact(
             "Post: when disentangled, images vary in a specific feature by changing a single latent dimension",
             _fraction_cases,
         ),
-        Orders(
-            "Controls: random axes, a full posterior and β = 1 mix factors more", _control_cases, ours=True
-        ),
+        Orders("Controls: random axes, a full posterior, β = 1 mix factors more", _control_cases, ours=True),
     ),
     presets={
         "smoke": Settings(
