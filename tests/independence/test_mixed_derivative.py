@@ -11,7 +11,7 @@ from torch import nn
 
 from unseam.geometry import jacobian
 from unseam.independence import coupling, mixed_derivative
-from unseam.independence.mixed_derivative import _forward, _reverse
+from unseam.independence.coupling import _volume_forward, _volume_reverse
 
 F64 = {"dtype": torch.float64}
 EPS = torch.finfo(torch.float64).eps
@@ -128,7 +128,9 @@ def test_against_finite_differences_of_the_jacobians_determinant(network, points
 def test_both_ways_agree(activation, points, generator):
     decoder = layers(activation, generator)
     directions = torch.eye(3, **F64)
-    torch.testing.assert_close(_forward(decoder, points, directions), _reverse(decoder, points, directions))
+    torch.testing.assert_close(
+        _volume_forward(decoder, points, directions), _volume_reverse(decoder, points, directions)
+    )
 
 
 def test_differences_approach_derivatives_with_the_square_of_the_step(network, points):

@@ -26,7 +26,7 @@ def rotation(degrees):
 
 
 def test_the_true_generator_is_what_the_paper_describes():
-    found = gan._measured(gan._truth(WORLD), points(800), rotation(45)[None], WORLD)
+    found = gan._measure_decoder(gan._truth(WORLD), points(800), rotation(45)[None], WORLD)
     for name in ("cosine", "Hadamard gap", "DtO", "coupling", "folded", "outside"):
         assert found[name] == pytest.approx(0, abs=1e-6), name
     assert found["angle of left singular vectors"] == pytest.approx(0, abs=1e-3)
@@ -39,7 +39,7 @@ def test_the_true_generator_is_what_the_paper_describes():
 def test_random_axes_are_those_of_the_decoder_rotated():
     layers = gan._network(1, (2, 8, 3), 0, torch.device("cpu"))
     decoder, z, turn = gan._member(layers, 0), points(300), rotation(30)
-    found = gan._measured(decoder, z, turn[None], WORLD)
+    found = gan._measure_decoder(decoder, z, turn[None], WORLD)
     rotated = inspect(lambda u: decoder(u @ turn.mT), z @ turn)
     assert found["cosine, random axes"] == pytest.approx(rotated.cosine, rel=1e-6)
     assert found["Hadamard gap, random axes"] == pytest.approx(rotated.hadamard_gap, rel=1e-6)
@@ -51,10 +51,10 @@ def test_random_axes_are_those_of_the_decoder_rotated():
 
 def test_a_folded_generator_is_found_out():
     fold = lambda z: gan._truth(WORLD)(torch.stack([z[:, 0].abs(), z[:, 1]], 1))  # noqa: E731
-    assert gan._folded(fold, points(800), WORLD) > 0.4
+    assert gan._folded_share(fold, points(800), WORLD) > 0.4
 
 
-def trained(seeds, settings=SETTINGS):
+def train_generators(seeds, settings=SETTINGS):
     """Generators of these seeds, trained together."""
     data = WORLD.images(torch.arange(len(WORLD)))
     every = gan._network(max(seeds) + 1, (2, settings.width, settings.width, 3), 0, torch.device("cpu"))
@@ -64,7 +64,7 @@ def trained(seeds, settings=SETTINGS):
 
 
 def test_training_is_deterministic_and_changes_every_layer():
-    first, again = trained([0, 1]), trained([0, 1])
+    first, again = train_generators([0, 1]), train_generators([0, 1])
     fresh = gan._network(2, (2, SETTINGS.width, SETTINGS.width, 3), 0, torch.device("cpu"))
     for one, other, before in zip(first, again, fresh, strict=True):
         assert torch.equal(one, other)
@@ -73,7 +73,7 @@ def test_training_is_deterministic_and_changes_every_layer():
 
 def test_seeds_do_not_see_each_other():
     """The first seed alone, and beside another one."""
-    alone, beside = trained([0]), trained([0, 1])
+    alone, beside = train_generators([0]), train_generators([0, 1])
     for one, both in zip(alone, beside, strict=True):
         assert torch.allclose(one[0], both[0], atol=1e-5)
 
@@ -83,7 +83,7 @@ def test_training_comes_closer_to_the_data():
     world = load("linear", size=1000, ratio=2.0)
     fresh, fitted = (
         [
-            gan._sliced(subject.decoder, world)
+            gan._sliced_distance(subject.decoder, world)
             for subject in gan._gans(settings, world)
             if subject.kind == kind
         ]

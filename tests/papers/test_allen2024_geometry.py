@@ -109,6 +109,15 @@ def test_push_forward_tells_the_kinds_apart():
     assert p_value["orthogonal, coupled"] == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize(("rejected", "expected"), [(0, "agrees"), (5, "cannot tell"), (20, "differs")])
+def test_components_found_dependent_too_often_are_not_independent(rejected, expected):
+    p_values = [0.005] * rejected + [0.5] * (50 - rejected)
+    table = pd.DataFrame({"kind": "linear, axes V", "p-value": p_values})
+    control = pd.DataFrame({"kind": "general", "p-value": [0.005] * 50})
+    (found,) = push_forward.PUSH_FORWARD.claims[1].judge({"decoders": pd.concat([table, control])})
+    assert found.outcome == expected and "general decoders, a wrong model, have 1" in found.note
+
+
 # Figure 1
 
 
@@ -171,8 +180,28 @@ def test_mergers_of_each_seed():
     found = figure2._mergers(members)
     assert found.loc[0].tolist() == pytest.approx([10**1.5] * 3)
     assert found.loc[1].tolist() == pytest.approx([1.0, math.inf, 10**1.5])
-    judged = figure2.FIGURE2.judge({"members": members})[0]
-    assert judged.measured == 0 and judged.outcome != "agrees"
+    first, second = figure2.FIGURE2.judge({"members": members})[:2]
+    assert (first.outcome, second.outcome) == ("cannot tell", "cannot tell")
+    assert "0 of 2 seeds" in second.note
+
+
+@pytest.mark.parametrize(
+    ("mergers", "expected"),
+    [((2.0, 9.0, 30.0), ["agrees", "agrees"]), ((9.0, 2.0, 30.0), ["differs", "agrees"])],
+)
+def test_mergers_in_the_order_of_the_figure_and_in_another(mergers, expected):
+    beta = np.geomspace(1, 100, 30)
+    members = pd.concat(
+        pd.DataFrame(
+            {"beta": beta, "seed": seed}
+            | {
+                scale: np.where(beta < at * 1.01**seed, 1.0, 0.0)
+                for scale, at in zip(figure2.SCALES, mergers, strict=True)
+            }
+        )
+        for seed in range(8)
+    )
+    assert [found.outcome for found in figure2.FIGURE2.judge({"members": members})[:2]] == expected
 
 
 # Theorems 4 and 5
@@ -200,7 +229,7 @@ def test_turned_hessians_lose_what_a_diagonal_one_does_not():
     diagonal = torch.diag(torch.tensor([-1.0, -9.0], dtype=torch.float64))[None]
     half = math.sqrt(0.5)
     turns = torch.stack([torch.eye(2), torch.tensor([[half, -half], [half, half]])]).double()
-    four, five = diagonal_hessian._lost_turned(diagonal, diagonal, turns)
+    four, five = diagonal_hessian._lost_rotated(diagonal, diagonal, turns)
     assert four[0].item() == pytest.approx(0) and five[0].item() == pytest.approx(0)
     # at 45° both diagonal entries are −5: log 6 for each, against log 2 and log 10
     assert five[1].item() == pytest.approx((2 * math.log(6) - math.log(20)) / 2)
@@ -214,9 +243,9 @@ def test_sharp_softplus_is_relu():
         piecewise_linear.Settings(resolution=8, positions=4, scales=2, width=8, steps=2, early=1, seeds=1)
     )[1]
     assert trial.decoder_activation == "relu"
-    model = piecewise_linear.trained([trial], CPU, "x")[0].double()
+    model = piecewise_linear.train_or_resume([trial], CPU, "x")[0].double()
     z = points(20, trial.latent)
-    sharp = piecewise_linear._sharpened(model, 1e3)
+    sharp = piecewise_linear._sharpen(model, 1e3)
     away = (sharp.decode(z) - model.decode(z)).abs().max()
     slack = model.decoder.layers[2].weight.abs().sum(1).max() * math.log(2) / 1e3
     assert 0 < away <= slack
@@ -267,6 +296,18 @@ def test_elbo_of_the_best_line_is_the_closed_form():
     assert slopes["slope at data"].item() == pytest.approx(1, abs=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("flat", "slope", "expected"),
+    [(0.95, 0.02, ["agrees", "agrees"]), (0.7, 0.3, ["differs", "differs"]), (0.0, 1.0, ["differs"] * 2)],
+)
+def test_half_flat_is_no_plateau(flat, slope, expected):
+    spread = np.linspace(-0.01, 0.01, 5)
+    few = pd.DataFrame({"points": 2, "flat share": flat + spread, "slope at data": slope + spread})
+    many = few.assign(points=1000, **{"flat share": 0.0, "slope at data": 1.0})
+    found = plateaus.PLATEAUS.claims[0].judge({"members": pd.concat([few, many])})
+    assert [one.outcome for one in found] == expected
+
+
 class Steps(Straight):
     def decode(self, z):
         return torch.tanh(50 * (z if z.ndim == 3 else z[None]))
@@ -291,7 +332,7 @@ def test_linear_models_have_the_predicted_latents():
     assert known[:2].tolist() == pytest.approx([17, 5], rel=0.1)
     assert collapse._betas(known[:2], 4)[0] == pytest.approx(0.7 * float(known[1]), rel=1e-4)
     trials = [dataclasses.replace(first, beta=beta) for beta in (2.0, 10.0, 30.0)]
-    ensemble = collapse.trained(trials, CPU, "x", world=world)
+    ensemble = collapse.train_or_resume(trials, CPU, "x", world=world)
     assert collapse._active(ensemble, world, 200).tolist() == [2, 1, 0]
 
 

@@ -69,25 +69,29 @@ def linear_ensemble():
 
 def test_alignment_is_the_best_of_all_signed_permutations():
     weights, target = normal(5, 6, 3), normal(6, 3, seed=1)
-    found = _members.apart(_members.aligned(weights, target), target)
-    every = torch.stack([_members.apart(weights @ turn, target) for turn in signed_permutations(3)])
+    found = _members.relative_distance(_members.align_columns(weights, target), target)
+    every = torch.stack(
+        [_members.relative_distance(weights @ turn, target) for turn in signed_permutations(3)]
+    )
     torch.testing.assert_close(found, every.amin(0))
 
 
 def test_alignment_and_rotation_undo_what_they_should():
     target = normal(6, 3)
     turn = list(signed_permutations(3))[17]
-    assert float(_members.apart(_members.aligned(target @ turn, target), target)) < 1e-12
+    assert float(_members.relative_distance(_members.align_columns(target @ turn, target), target)) < 1e-12
     rotation = torch.linalg.qr(normal(3, 3, seed=2)).Q
-    assert float(_members.apart(_members.rotated(target @ rotation, target), target)) < 1e-12
-    assert float(_members.apart(_members.aligned(target @ rotation, target), target)) > 0.1
+    assert (
+        float(_members.relative_distance(_members.rotate_columns(target @ rotation, target), target)) < 1e-12
+    )
+    assert float(_members.relative_distance(_members.align_columns(target @ rotation, target), target)) > 0.1
 
 
 def test_no_rotation_is_closer_than_procrustes():
     weights, target = normal(6, 3), normal(6, 3, seed=1)
-    found = _members.apart(_members.rotated(weights, target), target)
+    found = _members.relative_distance(_members.rotate_columns(weights, target), target)
     turns = torch.linalg.qr(normal(2000, 3, 3, seed=2)).Q
-    assert (_members.apart(weights @ turns, target) >= found).all()
+    assert (_members.relative_distance(weights @ turns, target) >= found).all()
 
 
 def test_a_sample_has_the_covariance_asked_for():
@@ -186,6 +190,35 @@ def test_a_shorter_trial_is_the_same_training_stopped_earlier():
     assert last[0] == last[1]
 
 
+def training(curve, seeds=4):
+    """A table in which the dropped term and the gap run along a curve, in units of the regularisation."""
+    rows = [
+        {"kind": kind, "steps": 10 * 2**place, "seed": seed, "regularisation": 2.0, "gap": 0.0}
+        | {
+            column: 2.0 * value * (1 + 0.01 * seed)
+            for column in ("size of the gap", "size of the residual", "size with the exact Hessian")
+        }
+        for kind in deterministic.KINDS
+        for place, value in enumerate(curve)
+        for seed in range(seeds)
+    ]
+    return {"training": pd.DataFrame(rows)}
+
+
+@pytest.mark.parametrize(
+    ("curve", "size", "trend"),
+    [
+        ((8.0, 0.5, 0.05, 0.04), "agrees", "agrees"),
+        ((8.0, 0.5, 0.04, 0.09), "agrees", "differs"),
+        ((8.0, 4.0, 2.0, 1.0), "differs", "agrees"),
+    ],
+)
+def test_a_late_rise_is_seen_beside_a_large_start(curve, size, trend):
+    found = deterministic.DETERMINISTIC_ELBO.judge(training(curve))
+    assert [one.outcome for one in found[:2]] == [size] * 2
+    assert [one.outcome for one in found[2:6]] == [trend] * 4
+
+
 # optimal_precision
 
 
@@ -242,6 +275,21 @@ def test_angle_of_a_known_turn(degrees):
     scaled = (axes @ rotation) * torch.tensor([-3.0, 0.5], dtype=F64)
     angles = identifiability._angles(scaled.flip(-1), axes)
     torch.testing.assert_close(angles, torch.full((2,), degrees, dtype=F64), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("angles", "expected"),
+    [
+        ((2, 12, 22, 33, 44), "cannot tell"),
+        ((19, 21, 22, 24, 26), "agrees"),
+        ((0, 1, 1, 2, 0), "differs"),
+        ((44, 45, 44, 45, 44), "differs"),
+    ],
+)
+def test_repeated_singular_values_are_random_rotations(angles, expected):
+    linear = pd.DataFrame({"ratio": 1.0, "seed": range(5), "pair": angles})
+    (found,) = identifiability.IDENTIFIABILITY.claims[1].judge({"linear": linear})
+    assert found.outcome == expected
 
 
 # theorem3
@@ -328,10 +376,23 @@ def test_active_latents_and_variance_are_counted_by_hand():
         parameters["model.encoder.layers.0.weight"].zero_()
         # means (1, 0), variances (1, 1): only the first costs anything, ½ nat
         parameters["model.encoder.layers.0.bias"].copy_(torch.tensor([[1.0, 0.0, 0.0, 0.0]]))
-    active, left = corollary31._measured(ensemble, world, settings)
+    active, left = corollary31._count_active(ensemble, world, settings)
     assert active.tolist() == [1]
     expected = (1 / world.images(torch.arange(200)).double().var(0, correction=0)).mean()
     assert left.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_the_best_beta_is_judged_on_other_seeds():
+    """Each β prevents the collapse in one half of the seeds alone."""
+    rows = [
+        {"likelihood": likelihood, "beta": beta, "seed": seed, "active": 8 if seed % 2 == lucky else 2}
+        for likelihood in corollary31.LIKELIHOODS
+        for beta, lucky in ((0.3, 0), (0.5, 1), (1.0, 2))
+        for seed in range(8)
+    ]
+    factors = pd.DataFrame({"likelihood": "bernoulli", "factor": ["shared"] * 2 + ["single"] * 6})
+    found = corollary31.COROLLARY31.claims[1].judge({"members": pd.DataFrame(rows), "thresholds": factors})
+    assert [(one.outcome, one.n) for one in found] == [("differs", 4)] * 2
 
 
 def test_findings_of_made_up_counts():

@@ -9,16 +9,16 @@ import torch
 from scipy.stats import norm
 
 from unseam.models import Encoding
-from unseam.papers.allen2024 import figure2_right
+from unseam.papers.allen2024 import figure2
 
-SETTINGS = figure2_right.Settings(samples=50)
+SETTINGS = figure2.RightSettings(samples=50)
 
 
 def test_distance_of_posteriors_is_that_of_the_integral():
     mean = torch.zeros(1, 4, 4, 1, dtype=torch.float64)
     variance = torch.ones_like(mean)
     mean[:, :, ::2], variance[:, :, ::2] = 1.5, 0.3  # angles alternate; opposite ones are alike, and circles
-    found = figure2_right._bhattacharyya(mean, variance, 1)[0]
+    found = figure2._bhattacharyya(mean, variance, 1)[0]
     grid = np.linspace(-12, 12, 20_001)
     one, other = (norm(centre, math.sqrt(spread)).pdf(grid) for centre, spread in ((1.5, 0.3), (0.0, 1.0)))
     overlap = np.trapezoid(np.sqrt(one * other), grid)
@@ -42,7 +42,7 @@ class Averaging:
 
 def test_the_best_decoder_is_the_weighted_average():
     x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
-    found = figure2_right._averages(Averaging(x, 0.5), x, SETTINGS)
+    found = figure2._averages(Averaging(x, 0.5), x, SETTINGS)
     assert found["from the average"][0] < 1e-10
     assert found["from the average"][1] > 0.05
     # of the identity: the noise itself, two dimensions of 0.5
@@ -59,7 +59,7 @@ def members(**changed):
         "seed": [seed for seed in range(SEEDS) for _ in range(4)],
         "variance": [0.1, 0.2, 0.5, 1.0] * SEEDS,
     }
-    for place, name in enumerate(figure2_right.SCALES):
+    for place, name in enumerate(figure2.SCALES):
         distance = [(place + 1) * value for value in (8.0, 4.0, 2.0, 1.0)]
         table |= {
             f"distance, {name}": distance * SEEDS,
@@ -70,7 +70,7 @@ def members(**changed):
 
 
 def test_everything_as_the_figure_says():
-    assert {one.outcome for one in figure2_right.FIGURE2_RIGHT.judge(members())} == {"agrees"}
+    assert {one.outcome for one in figure2.FIGURE2_RIGHT.judge(members())} == {"agrees"}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_everything_as_the_figure_says():
         ({"distance, close neighbours": [1.0, 2.0, 4.0, 8.0] * SEEDS}, "close neighbours"),
         (
             {"distance, across the large circle": [0.1] * 4 * SEEDS},
-            "share of models whose posteriors overlap most",
+            "share of models with most overlap",
         ),
         ({"kept, across a small circle": [0.01, 0.02, 0.3, 0.9] * SEEDS}, "squared distance lost"),
         ({"from the average": [0.02] * 4 * SEEDS}, "of d(z) from the weighted average"),
@@ -92,5 +92,5 @@ def test_everything_as_the_figure_says():
     ],
 )
 def test_what_the_figure_does_not_say(changed, words):
-    found = [one for one in figure2_right.FIGURE2_RIGHT.judge(members(**changed)) if words in one.quantity]
+    found = [one for one in figure2.FIGURE2_RIGHT.judge(members(**changed)) if words in one.quantity]
     assert found and found[0].outcome != "agrees"

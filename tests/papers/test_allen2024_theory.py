@@ -115,7 +115,7 @@ def test_mirror_ascent_finds_the_maximum_and_no_other_distribution_is_better():
     settings = tempered.Settings(items=3, nodes=(61,))
     draw = torch.Generator().manual_seed(3)
     problems = tempered._problems(settings, 1, 61, "Cauchy", draw, torch.device("cpu"))
-    best = tempered._maximised(problems, 2.0, 200)
+    best = tempered._maximise(problems, 2.0, 200)
     bound = tempered._elbo(problems, 2.0, best.exp())
     # log Z of the tempered joint, times β
     expected = 2 * torch.logsumexp(problems.log_likelihood / 2 + problems.log_prior, 1)
@@ -135,7 +135,7 @@ def test_an_optimum_at_another_temperature_is_seen(power, said, monkeypatch):
     def other(problems, beta, iterations):
         return torch.log_softmax(problems.log_likelihood / beta**power + problems.log_prior, 1)
 
-    monkeypatch.setattr(tempered, "_maximised", other)
+    monkeypatch.setattr(tempered, "_maximise", other)
     settings = tempered.Settings(betas=(0.5, 1.0, 2.0), models=1, items=2, nodes=(61, 15))
     found = judged(tempered.TEMPERED, settings)
     assert {finding.outcome for finding in found if "any q" in finding.quantity} == {said}

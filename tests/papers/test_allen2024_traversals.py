@@ -52,8 +52,8 @@ def test_a_traversal_moves_one_coordinate():
     assert torch.allclose(z @ outside, (starts @ outside)[:, None].expand_as(z))
 
 
-SEEDS = 8
-"""Paired signed-rank tests of three controls can reach p < 0.05 after Holm's correction from seven pairs on."""
+SEEDS = 36
+"""From here on a share of all seeds is significantly above 0.9."""
 
 
 def axes(own, *, span=0.5, beta=4.0, kind=LATENTS, seeds=SEEDS, rotations=1):
@@ -61,7 +61,7 @@ def axes(own, *, span=0.5, beta=4.0, kind=LATENTS, seeds=SEEDS, rotations=1):
     table = pd.DataFrame(own, columns=list(traversals.FACTORS))
     parts = [
         table.assign(axes=kind, span=span, seed=seed, rotation=number, latent=range(len(table))).assign(
-            β=beta, x=table["x"] * (1 + 0.01 * seed)
+            β=beta, x=table["x"] * (1 + 0.002 * seed)
         )
         for seed in range(seeds)
         for number in range(rotations)

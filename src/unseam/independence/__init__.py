@@ -1,14 +1,13 @@
 """Whether what a decoder generates factorises into independent components."""
 
 from unseam.independence.cases import ComponentCase, component_case
-from unseam.independence.coupling import Coupling, coupling
+from unseam.independence.coupling import Coupling, MixedDerivative, coupling, mixed_derivative
 from unseam.independence.curvilinear import Curvilinear, ReferenceCurves, curvilinear
 from unseam.independence.density import AxisDensity, LogDensity, axis_density, log_density, standard_normal
 from unseam.independence.distance_correlation import Dcor, DistanceCorrelation, distance_correlation
 from unseam.independence.hsic import Hsic, hsic, median_distance
 from unseam.independence.identifiability import GeneratorMatch, match_generators
 from unseam.independence.integrability import Integrability, LieBrackets, integrability, lie_brackets
-from unseam.independence.mixed_derivative import MixedDerivative, mixed_derivative
 from unseam.independence.submanifold import Submanifold, submanifold
 from unseam.independence.testing import IndependenceTest, Statistic, TestSettings, independence_test
 from unseam.independence.total_correlation import (

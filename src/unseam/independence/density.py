@@ -114,7 +114,7 @@ def log_density(
     metric = pullback(inner, points, chunk_size=chunk_size)
     factors = _log_prior(prior, points) - metric.diagonal(dim1=-2, dim2=-1).log() / 2
     gap = hadamard_gap(metric)
-    total = torch.where(_loses_rank(metric.detach()), torch.inf, factors.sum(1) + gap)
+    total = torch.where(loses_rank(metric.detach()), torch.inf, factors.sum(1) + gap)
     return LogDensity(total, factors, gap)
 
 
@@ -185,14 +185,15 @@ def _log_prior(prior: Prior, points: Tensor) -> Tensor:
     return found.to(points.dtype)
 
 
-def _loses_rank(metric: Tensor) -> Tensor:
+def loses_rank(metric: Tensor) -> Tensor:
     """Where (batch,) the columns, at unit length, are linearly dependent up to rounding."""
     latent = metric.shape[-1]
     lengths = metric.diagonal(dim1=-2, dim2=-1).sqrt()
     inverse = torch.where(lengths > 0, 1 / lengths, 0.0)
     unit = metric * inverse[..., :, None] * inverse[..., None, :]
     lost = latent * torch.finfo(metric.dtype).eps
-    return torch.linalg.eigvalsh(unit.nan_to_num())[..., 0] <= lost
+    # on the host: cuSOLVER's batched solver stops with an internal error at some 10⁵ matrices
+    return (torch.linalg.eigvalsh(unit.nan_to_num().cpu())[..., 0] <= lost).to(metric.device)
 
 
 def _curve(decoder: Decoder, point: Tensor, latent: int) -> Decoder:

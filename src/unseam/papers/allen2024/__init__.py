@@ -5,8 +5,7 @@ from unseam.papers.allen2024.corollary31 import COROLLARY31
 from unseam.papers.allen2024.deterministic_elbo import DETERMINISTIC_ELBO
 from unseam.papers.allen2024.diagonal_hessian import DIAGONAL_HESSIAN
 from unseam.papers.allen2024.figure1 import FIGURE1
-from unseam.papers.allen2024.figure2 import FIGURE2
-from unseam.papers.allen2024.figure2_right import FIGURE2_RIGHT
+from unseam.papers.allen2024.figure2 import FIGURE2, FIGURE2_RIGHT
 from unseam.papers.allen2024.gan import GAN
 from unseam.papers.allen2024.identifiability import IDENTIFIABILITY
 from unseam.papers.allen2024.linear_vae import LINEAR_VAE

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from unseam.geometry import jacobian
+from unseam.independence import IndependenceTest, independence_test
 
-__all__ = ["arc_coordinates", "general", "linear", "polar", "separable", "sheared"]
+__all__ = ["arc_coordinates", "arc_independence", "general", "linear", "polar", "separable", "sheared"]
 
 Decoder = Callable[[Tensor], Tensor]
 
@@ -25,11 +28,11 @@ def separable(directions: Tensor, bends: Tensor) -> Decoder:
     z ↦ Σ_i (a_i sinh(z_i / 2) u_2i + cos(b_i z_i) u_2i+1) with orthonormal u, (data, 2 · latent), and (a, b)
     (2, latent); sinh keeps it injective.
     """
-    scale, turn = bends
+    scale, frequency = bends
 
     def decode(z: Tensor) -> Tensor:
         along = scale.to(z) * torch.sinh(z / 2)
-        across = torch.cos(turn.to(z) * z)
+        across = torch.cos(frequency.to(z) * z)
         return torch.stack([along, across], -1).flatten(1) @ directions.to(z).mT
 
     return decode
@@ -73,17 +76,21 @@ def arc_coordinates(decoder: Decoder, z: Tensor, *, basis: Tensor | None = None,
     s_i(z) = ∫_0^{z_i} ‖∂x/∂z_i‖ dt with the other latents at their values: the coordinate whose density the
     i-th factor of Eq. 13 is. Gauss–Legendre quadrature; ``basis`` V measures in coordinates Vᵀz.
     """
-    import numpy as np
-
-    turned = z if basis is None else z @ basis.to(z)
+    rotated = z if basis is None else z @ basis.to(z)
     place, weight = (torch.from_numpy(part).to(z) for part in np.polynomial.legendre.leggauss(nodes))
     found = []
     for latent in range(z.shape[1]):
-        points = turned[None].repeat(nodes, 1, 1)
+        points = rotated[None].repeat(nodes, 1, 1)
         points[..., latent] *= (place[:, None] + 1) / 2
         inner = points.flatten(0, 1)
         columns = jacobian(decoder, inner if basis is None else inner @ basis.to(z).mT).flatten(1, -2)
         direction = torch.eye(z.shape[1]).to(z)[latent] if basis is None else basis.to(z)[:, latent]
         speed = (columns @ direction).norm(dim=-1).unflatten(0, (nodes, -1))
-        found.append(turned[:, latent] * (weight[:, None] * speed).sum(0) / 2)
+        found.append(rotated[:, latent] * (weight[:, None] * speed).sum(0) / 2)
     return torch.stack(found, 1)
+
+
+def arc_independence(arcs: Tensor, settings: Any) -> IndependenceTest:
+    """Permutation tests of arc lengths (decoder, point, latent) by distance correlation, one per decoder."""
+    random, count = torch.Generator().manual_seed(settings.seed), settings.permutations
+    return independence_test(arcs, method="dcor", generator=random, permutations=count, points=None)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,42 +21,119 @@ from unseam.training import Ensemble, train
 from unseam.trial import Trial
 
 __all__ = [
-    "aligned",
-    "apart",
+    "LARGE",
+    "SMALL",
+    "SpriteSettings",
+    "align_columns",
+    "relative_distance",
+    "columns_of",
+    "combinations",
     "decoder_matrices",
-    "dots",
     "exact_sample",
     "expansion",
     "last_crossing",
-    "logarithmic",
     "orthonormal",
-    "rotated",
+    "rotate_columns",
     "sample_images",
     "sprite_trial",
-    "trained",
+    "square_trial",
+    "train_or_resume",
+    "unlabelled",
+    "vae_trial",
 ]
 
 
-def sprite_trial(resolution: int, positions: int, scales: int, width: int, latent: int) -> Trial:
-    """Small networks on soft ellipses of several sizes and places, which a smooth decoder can follow."""
+SMALL: dict[str, Any] = {"resolution": 8, "positions": 8, "scales": 4, "width": 24, "latent": 3}
+LARGE: dict[str, Any] = {"resolution": 24, "width": 128, "latent": 5}
+"""Fields of :class:`SpriteSettings` in presets of seconds, and of an accelerator."""
+
+
+@dataclass(frozen=True)
+class SpriteSettings:
+    """Soft ellipses of several sizes and places, which a smooth decoder can follow, and networks on them."""
+
+    resolution: int = 16
+    positions: int = 16
+    scales: int = 8
+    width: int = 64
+    latent: int = 4
+    variance: float = 0.05
+    seeds: int = 5
+
+
+def sprite_trial(
+    settings: Any, *copied: str, scales: int | None = None, span: float = 0.5, **changes: Any
+) -> Trial:
+    """Small networks on the ellipses of settings with the fields of :class:`SpriteSettings`.
+
+    Args:
+        settings: of an artefact.
+        *copied: fields that are the trial's too, such as ``steps``.
+        scales: sizes of ellipses, where they have another name in the settings.
+        span: of the positions, as a part of dSprites'.
+        **changes: further fields of the trial.
+    """
     options: dict[str, int | float | tuple[str | int | float, ...]] = {
-        "resolution": resolution,
+        "resolution": settings.resolution,
         "shapes": ("ellipse",),
-        "scales": scales,
+        "scales": settings.scales if scales is None else scales,
         "orientations": 1,
-        "positions": positions,
-        "span": 0.5,
-        "softness": resolution / 24,
+        "positions": settings.positions,
+        "span": span,
+        "softness": settings.resolution / 24,
     }
-    return Trial(
+    trial = Trial(
         world="sprites",
         world_options=tuple(options.items()),
-        encoder_widths=(width, width),
-        decoder_widths=(width,),
-        latent=latent,
+        encoder_widths=(settings.width, settings.width),
+        decoder_widths=(settings.width,),
+        latent=settings.latent,
+        likelihood_variance=settings.variance,
         learning_rate=3e-3,
         precision="float32",
     )
+    return dataclasses.replace(trial, **{name: getattr(settings, name) for name in copied}, **changes)
+
+
+def vae_trial(world: str, settings: Any, widths: tuple[int, ...] = (), **changes: Any) -> Trial:
+    """A Gaussian VAE with these hidden layers on both sides, trained as ``settings`` say."""
+    trial = Trial(
+        world=world,
+        likelihood="gaussian",
+        encoder_widths=widths,
+        decoder_widths=widths,
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        precision="float32",
+    )
+    return dataclasses.replace(trial, **changes)
+
+
+def square_trial(settings: Any, ratio: float, steps: int) -> Trial:
+    """A VAE with two tanh layers on the stretched square, the push-forward of a normal by an orthogonal map."""
+    return vae_trial(
+        "linear",
+        settings,
+        (settings.width, settings.width),
+        world_options=(("size", settings.items), ("ratio", ratio)),
+        likelihood_variance=settings.variance,
+        latent=2,
+        encoder_activation="tanh",
+        steps=steps,
+        learning_rate=2e-3,
+    )
+
+
+def combinations(first: Trial, **values: Iterable[Any]) -> list[Trial]:
+    """A trial with every combination of values of some fields, the last one varying fastest."""
+    chosen = itertools.product(*values.values())
+    return [dataclasses.replace(first, **dict(zip(values, each, strict=True))) for each in chosen]
+
+
+def columns_of(trials: Sequence[Trial], *fields: str) -> dict[str, list[Any]]:
+    """Columns of a table with these fields of each trial."""
+    return {field: [getattr(trial, field) for trial in trials] for field in fields}
 
 
 def sample_images(trial: Trial, points: int, generator: torch.Generator) -> Tensor:
@@ -62,7 +142,9 @@ def sample_images(trial: Trial, points: int, generator: torch.Generator) -> Tens
     return world.images(torch.randperm(len(world), generator=generator)[:points])
 
 
-def trained(trials: Sequence[Trial], place: Workplace, name: str, *, world: World | None = None) -> Ensemble:
+def train_or_resume(
+    trials: Sequence[Trial], place: Workplace, name: str, *, world: World | None = None
+) -> Ensemble:
     """Train all trials together, resuming what a folder of that name holds."""
     folder = None if place.folder is None else place.folder / name
     return train(
@@ -102,7 +184,7 @@ def decoder_matrices(ensemble: Ensemble) -> tuple[Tensor, Tensor]:
     return (ahead[:, 1:] - ahead[:, :1]).mT, ahead[:, 0]
 
 
-def aligned(weights: Tensor, target: Tensor) -> Tensor:
+def align_columns(weights: Tensor, target: Tensor) -> Tensor:
     """Columns of W (..., data, latent) in the order and with the signs that bring them closest to the target's.
 
     ‖WP − T‖² = ‖W‖² + ‖T‖² − 2 tr(PᵀWᵀT), so the best P is the signed permutation closest to WᵀT.
@@ -112,13 +194,13 @@ def aligned(weights: Tensor, target: Tensor) -> Tensor:
     return weights @ signed_permutation(overlap / torch.where(largest == 0, 1.0, largest))
 
 
-def rotated(weights: Tensor, target: Tensor) -> Tensor:
+def rotate_columns(weights: Tensor, target: Tensor) -> Tensor:
     """W R (..., data, latent) with the orthogonal R that brings it closest to the target (Procrustes)."""
     left, _, right = torch.linalg.svd(weights.mT @ target)
     return weights @ (left @ right)
 
 
-def apart(weights: Tensor, target: Tensor) -> Tensor:
+def relative_distance(weights: Tensor, target: Tensor) -> Tensor:
     """Frobenius norm of the difference over that of the target (...)."""
     return torch.linalg.matrix_norm(weights - target) / torch.linalg.matrix_norm(target)
 
@@ -137,14 +219,12 @@ def exact_sample(covariance: Tensor, size: int, generator: torch.Generator) -> A
         torch.linalg.cholesky(draws.mT @ draws / size), draws.mT, upper=False
     )
     table = (torch.linalg.cholesky(covariance.double()) @ white).mT
-    return ArrayWorld(
-        table.float(),
-        torch.zeros(size, 0),
-        name="normal",
-        factor_names=(),
-        factor_sizes=(),
-        options={"size": size, "covariance": covariance.tolist()},
-    )
+    return unlabelled(table.float(), "normal", size=size, covariance=covariance.tolist())
+
+
+def unlabelled(x: Tensor, name: str, **options: Any) -> ArrayWorld:
+    """Data (item, data) without factors."""
+    return ArrayWorld(x, torch.zeros(len(x), 0), name=name, factor_names=(), factor_sizes=(), options=options)
 
 
 def last_crossing(beta: Any, values: Any, level: float) -> float:
@@ -162,22 +242,3 @@ def last_crossing(beta: Any, values: Any, level: float) -> float:
         return math.inf
     share = (height[last] - level) / (height[last] - height[last + 1])
     return math.exp(logs[last] + share * (logs[last + 1] - logs[last]))
-
-
-def dots(panel: Any, x: Any, y: Any, colour: str, label: str | None = None) -> None:
-    """One dot per model in a panel; a number for x or y holds for all of them."""
-    x, y = np.broadcast_arrays(np.asarray(x, dtype=float), np.asarray(y, dtype=float))
-    panel.plot(x, y, "o", color=colour, markersize=3.5, alpha=0.6, label=label)
-
-
-def logarithmic(axis: Any, ticks: Sequence[float] | None = None) -> None:
-    """Put an axis of a panel on a logarithmic scale, labelled at these values, or at powers of ten alone."""
-    from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
-
-    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
-    if ticks is None:
-        axis.set_minor_formatter(NullFormatter())
-        return
-    axis.set_major_locator(FixedLocator(list(ticks)))
-    axis.set_major_formatter("{x:g}")
-    axis.set_minor_locator(NullLocator())

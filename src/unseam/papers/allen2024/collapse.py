@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam.data import MissingFileError, World, load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import dots, last_crossing, orthonormal, trained
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.allen2024._members import (
+    columns_of,
+    combinations,
+    last_crossing,
+    orthonormal,
+    train_or_resume,
+    vae_trial,
+)
+from unseam.papers.artefact import Artefact, Workplace, missing_table
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations, Identities, Identity
+from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic
 from unseam.theory import active_count, data_moments, data_thresholds
 from unseam.training import Ensemble
 from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["COLLAPSE"]
 
@@ -54,35 +55,26 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Number of active latents of every model beside the number predicted without training."""
-    import pandas as pd
-
-    members, thresholds, missing = [], [], []
+    members, thresholds, missing = [], [], {}
     for name in MODELS:
         try:
             world = _world(name, settings)
         except MissingFileError as error:
-            missing.append({"world": name, "need": error.need})
+            missing[name] = error
             continue
         first = _trial(name, settings)
         known = _thresholds(world, first.likelihood, settings.items)[: first.latent]
-        betas = _betas(known, settings.betas)
-        trials = [
-            dataclasses.replace(first, beta=beta, seed=seed)
-            for beta in betas
-            for seed in range(settings.seeds)
-        ]
-        ensemble = trained(trials, place, name, world=world)
-        columns = {
-            "beta": [trial.beta for trial in trials],
-            "seed": [trial.seed for trial in trials],
+        trials = combinations(first, beta=_betas(known, settings.betas), seed=range(settings.seeds))
+        ensemble = train_or_resume(trials, place, name, world=world)
+        counts = {
             "predicted": [int(active_count(known, trial.beta)) for trial in trials],
             "counted": _active(ensemble, world, settings.points),
         }
-        members.append(pd.DataFrame({"model": name, **columns}))
+        members.append(pd.DataFrame({"model": name} | columns_of(trials, "beta", "seed") | counts))
         rank = range(1, len(known) + 1)
         thresholds.append(pd.DataFrame({"model": name, "latent": rank, "predicted": known}))
     tables = {"members": pd.concat(members), "thresholds": pd.concat(thresholds)}
-    return tables | ({"missing": pd.DataFrame(missing)} if missing else {})
+    return tables | missing_table(missing)
 
 
 def _world(name: str, settings: Settings) -> World:
@@ -92,41 +84,26 @@ def _world(name: str, settings: Settings) -> World:
         mixing = orthonormal(3 * len(scales), len(scales), random) * scales
         return load("mixture", mixing=mixing.tolist(), size=settings.items)
     if name == "sprites":
-        return load(
-            "sprites",
-            resolution=settings.resolution,
-            positions=settings.positions,
-            orientations=settings.orientations,
-            scales=3,
-        )
+        sizes = {field: getattr(settings, field) for field in ("resolution", "positions", "orientations")}
+        return load("sprites", scales=3, **sizes)
     return load("mnist")
 
 
 def _trial(name: str, settings: Settings) -> Trial:
-    shared = Trial(
-        world={"linear": "mixture"}.get(name, name),
-        batch_size=settings.batch_size,
-        steps=settings.steps,
-        learning_rate=settings.learning_rate,
-        # active latents are counted, which tells no small differences
-        precision="float32" if name == "linear" else "tf32",
-    )
     if name == "linear":
-        return dataclasses.replace(
-            shared,
-            likelihood="gaussian",
+        return vae_trial(
+            "mixture",
+            settings,
             latent=len(settings.scales),
-            encoder_widths=(),
-            decoder_widths=(),
             steps=settings.linear_steps,
             learning_rate=3 * settings.learning_rate,
             # two latents share a direction for long, and only precise gradients part them
             batch_size=4 * settings.batch_size,
         )
     latent = settings.latents[0 if name == "sprites" else 1]
-    return dataclasses.replace(
-        shared, latent=latent, encoder_widths=settings.widths, decoder_widths=settings.widths
-    )
+    # active latents are counted, which tells no small differences
+    options = {"likelihood": "bernoulli", "latent": latent, "precision": "tf32"}
+    return vae_trial(name, settings, settings.widths, **options)
 
 
 def _thresholds(world: World, likelihood: str, items: int) -> Tensor:
@@ -155,8 +132,6 @@ def _collapse_points(own: pd.DataFrame, predicted: pd.Series) -> pd.DataFrame:
     The measured one is at least the smallest β trained, which stands for latents that are never active, and at most
     the largest.
     """
-    import pandas as pd
-
     mean = own.groupby("beta")["counted"].mean()
     crossing = np.array([last_crossing(mean.index, mean, place + 0.5) for place in range(len(predicted))])
     measured = crossing.clip(mean.index.min(), mean.index.max())
@@ -172,7 +147,7 @@ def _linear_cases(tables: Tables) -> Iterator[Identity]:
     worst = (own["counted"] - own["predicted"]).abs()[clear].max()
     words = "linear VAEs: active latents counted less predicted, largest over models"
     yield Identity(
-        words, "0", float(worst), 0.0, n=int(clear.sum()), note="10 % or more from every threshold"
+        words, "0", float(worst), 0.0, n=int(clear.sum()), note="at least 10 % from every threshold"
     )
 
 
@@ -189,9 +164,8 @@ def _network_cases(tables: Tables) -> Iterator[Bound]:
         points = _collapse_points(own, known)
         words = f"{name}: measured over predicted β at which a latent collapses, median over latents"
         note = f"{int(points['never'].sum())} latents were never active and count with the smallest β trained"
-        yield Bound(
-            words, "within a factor of two", points["measured"] / points["predicted"], 0.5, 2.0, note=note
-        )
+        ratio = points["measured"] / points["predicted"]
+        yield Bound(words, "within a factor of two", ratio, 0.5, 2.0, note=note)
 
 
 def _count_cases(tables: Tables) -> Iterator[Correlation]:
@@ -204,33 +178,25 @@ def plot(tables: Tables) -> Figure:
     """Counted latents over β on the predicted staircase, a panel for each model."""
     members, thresholds = tables["members"], tables["thresholds"]
     names = list(dict.fromkeys(members["model"]))
-    figure, axes = panels([*names, "β at which each dies"], width=2.7, height=2.4)
+    figure, axes = panels([*names, "β at which each collapses"], width=2.7, height=2.4)
     for colour, panel, name in zip(COLOURS, axes, names, strict=False):
         own = members[members["model"] == name]
         known = thresholds[thresholds["model"] == name]["predicted"]
         grid = np.geomspace(own["beta"].min() * 0.9, own["beta"].max() * 1.1, 500)
-        panel.step(grid, (known.to_numpy() > grid[:, None]).sum(1), where="post", color="black", linewidth=0.9,
-                   label="predicted")  # fmt: skip
+        predicted = (known.to_numpy() > grid[:, None]).sum(1)
+        panel.step(grid, predicted, where="post", color="black", linewidth=0.9, label="predicted")
         dots(panel, own["beta"], own["counted"], colour, "trained")
-        panel.set_xscale("log")
         ticks = [float(f"{tick:.2g}") for tick in np.geomspace(own["beta"].min(), own["beta"].max(), 4)]
-        panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        panel.minorticks_off()
-        panel.set_xlabel("β", fontsize=8)
-        panel.legend(fontsize=7, frameon=False)
+        logarithmic(panel.xaxis, ticks)
+        finish(panel, "β", legend="best")
         points = _collapse_points(own, known)
         dots(axes[-1], points["predicted"], points["measured"], colour, name)
-    axes[0].set_ylabel("active latents", fontsize=8)
+    finish(axes[0], y="active latents")
     ends = thresholds["predicted"].min(), thresholds["predicted"].max()
     axes[-1].plot(ends, ends, color="grey", linewidth=0.7)
-    axes[-1].set(xscale="log", yscale="log")
-    ticks = [float(f"{tick:.1g}") for tick in np.geomspace(*ends, 3)]
-    axes[-1].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes[-1].set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes[-1].minorticks_off()
-    axes[-1].set_xlabel("predicted", fontsize=8)
-    axes[-1].set_ylabel("measured", fontsize=8)
-    axes[-1].legend(fontsize=7, frameon=False)
+    for axis in (axes[-1].xaxis, axes[-1].yaxis):
+        logarithmic(axis, [float(f"{tick:.1g}") for tick in np.geomspace(*ends, 3)])
+    finish(axes[-1], "predicted", "measured", legend="best")
     return figure
 
 
@@ -240,13 +206,11 @@ COLLAPSE = Artefact(
     claims=(
         Identities(
             "Theorem 3, Eqs. 4 and 7: β scales the likelihood's variance, and a latent is active only while the "
-            "variance "
-            "it explains exceeds it; so linear VAEs have the predicted number of active latents",
+            "variance it explains exceeds it; so linear VAEs have the predicted number of active latents",
             _linear_cases,
         ),
         Bounds(
-            "The linear thresholds predict at which β latents of non-linear VAEs collapse (the text makes no "
-            "such claim)",
+            "The linear thresholds predict at which β latents of non-linear VAEs collapse (no claim of the text)",
             _network_cases,
             ours=True,
             statistic="median",
@@ -275,8 +239,16 @@ COLLAPSE = Artefact(
         ),
         "laptop": Settings(betas=10, seeds=1, steps=2000),
         "full": Settings(
-            betas=20, seeds=3, resolution=32, positions=16, latents=(20, 40), widths=(256, 256), steps=10_000,
-            linear_steps=10_000, batch_size=128, items=60_000,
+            betas=20,
+            seeds=3,
+            resolution=32,
+            positions=16,
+            latents=(20, 40),
+            widths=(256, 256),
+            steps=10_000,
+            linear_steps=10_000,
+            batch_size=128,
+            items=60_000,
         ),
     },
     measure=measure,
@@ -284,4 +256,4 @@ COLLAPSE = Artefact(
     note="The thresholds are exact for linear decoders; for others they say where the collapsed solution becomes "
     "unstable. A non-linear decoder can follow several directions of the covariance with one latent; several latents "
     "that share a direction, as they long do in training, give more.",
-)  # fmt: skip
+)

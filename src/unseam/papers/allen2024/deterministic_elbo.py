@@ -5,59 +5,49 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
 from unseam.papers.allen2024._members import (
+    LARGE,
+    SMALL,
+    SpriteSettings,
+    combinations,
     expansion,
-    logarithmic,
     sample_images,
     sprite_trial,
-    trained,
+    train_or_resume,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Trends
+from unseam.papers.plots import Figure, Tables, curve, finish, logarithmic
 from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["DETERMINISTIC_ELBO"]
 
 KINDS = ("Gaussian", "Bernoulli", "Gaussian, linear decoder")
+CLOSE = 0.1
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(SpriteSettings):
     """Trainings stopped after more and more steps, and how finely the gap of each is measured."""
 
-    resolution: int = 16
-    positions: int = 16
-    scales: int = 8
-    width: int = 64
-    latent: int = 4
-    variance: float = 0.05
     records: tuple[int, ...] = (10, 18, 32, 56, 100, 180, 320, 560, 1000, 1800, 3200)
     """Steps after which the gap is measured: four per factor of ten, so that a minimum along training shows."""
-    seeds: int = 5
     points: int = 128
     samples: int = 128
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Both ELBOs of every model at the same points, noise used with both signs."""
-    import pandas as pd
-
     trials = _trials(settings)
-    ensemble = trained([trial for _, trial in trials], place, "sprites")
+    ensemble = train_or_resume([trial for _, trial in trials], place, "sprites")
     random = torch.Generator().manual_seed(0)
     x = sample_images(trials[0][1], settings.points, random)
     noise = torch.randn(settings.samples, len(x), settings.latent, generator=random)
@@ -71,20 +61,17 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 def _trials(settings: Settings) -> list[tuple[str, Trial]]:
     """A trial of fewer steps is the same training, stopped there; the linear control is measured at its end."""
-    base = sprite_trial(
-        settings.resolution, settings.positions, settings.scales, settings.width, settings.latent
-    )
-    gaussian = dataclasses.replace(base, likelihood="gaussian", likelihood_variance=settings.variance)
+    bernoulli = sprite_trial(settings)
+    gaussian = dataclasses.replace(bernoulli, likelihood="gaussian")
     forms = {
         KINDS[0]: (gaussian, settings.records),
-        KINDS[1]: (base, settings.records),
+        KINDS[1]: (bernoulli, settings.records),
         KINDS[2]: (dataclasses.replace(gaussian, decoder_widths=()), settings.records[-1:]),
     }
     return [
-        (kind, dataclasses.replace(trial, steps=steps, seed=seed))
-        for kind, (trial, records) in forms.items()
-        for steps in records
-        for seed in range(settings.seeds)
+        (kind, trial)
+        for kind, (first, records) in forms.items()
+        for trial in combinations(first, steps=records, seed=range(settings.seeds))
     ]
 
 
@@ -112,28 +99,30 @@ def _size_cases(tables: Tables) -> Iterator[Bound]:
     for kind in KINDS[:2]:
         own = tables["training"][tables["training"]["kind"] == kind]
         last = own[own["steps"] == own["steps"].max()]
-        exact = (
-            _relative(last, "size with the exact Hessian").mean() / _relative(last, "size of the gap").mean()
+        size, exact = (_relative(last, f"size {of}") for of in ("of the gap", "with the exact Hessian"))
+        note = (
+            f"{100 * exact.mean() / size.mean():.0f} % of it is left with the exact Hessian; without the term of "
+            f"second order, a wrong model: {abs(1 + _relative(last, 'gap')).mean():.2g}"
         )
-        note = f"{100 * exact:.0f} % of it is left with the exact Hessian"
         words = f"{kind}: |gap| at the end of training, of the regularisation"
-        yield Bound(words, "small: of fourth order", _relative(last, "size of the gap"), most=0.1, note=note)
+        yield Bound(words, f"at most {CLOSE:g}", size, most=CLOSE, note=note)
 
 
 def _trend_cases(column: str, words: str) -> Callable[[Tables], Iterator[Curve]]:
+    """What vanishes falls in logarithms all along; in units, one large value at the start would hide every rise."""
+
     def cases(tables: Tables) -> Iterator[Curve]:
         for kind in KINDS[:2]:
             own = tables["training"][tables["training"]["kind"] == kind]
-            ratio = own.assign(ratio=_relative(own, column)).pivot(
-                index="steps", columns="seed", values="ratio"
-            )
-            mean = ratio.mean(axis=1)
+            ratio = own.assign(ratio=np.log(_relative(own, column)))
+            logs = ratio.pivot(index="steps", columns="seed", values="ratio")
+            mean = np.exp(logs.mean(axis=1))
             note = (
                 f"{mean.iloc[0]:.2g} after {mean.index[0]} steps, least {mean.min():.2g} after {mean.idxmin()}, "
                 f"{mean.iloc[-1]:.2g} after {mean.index[-1]}"
             )
-            quantity = f"{kind}: largest rise of the {words} along training, of its range"
-            yield Curve(quantity, "vanishes as training progresses", ratio.to_numpy(), note=note)
+            quantity = f"{kind}: largest rise of the logarithm of the {words} along training, of its range"
+            yield Curve(quantity, "vanishes as training progresses", logs.to_numpy(), note=note)
 
     return cases
 
@@ -150,31 +139,24 @@ def plot(tables: Tables) -> Figure:
     titles = ["ELBO, Gaussian", "ELBO, Bernoulli", "of ½⟨DᵀA²D, Σ⟩, Gaussian", "of ½⟨DᵀA²D, Σ⟩, Bernoulli"]
     figure, axes = panels(titles, rows=2, width=3.4, height=2.3)
     for kind, levels, shares in zip(KINDS[:2], axes[:2], axes[2:], strict=True):
-        means = table[table["kind"] == kind].groupby("steps").mean(numeric_only=True)
+        own = table[table["kind"] == kind]
+        means = own.groupby("steps").mean(numeric_only=True)
         levels.plot(means.index, means["sampled"], color=COLOURS[0], label="sampled")
         levels.plot(
             means.index, means["deterministic"], "--", color=COLOURS[1], label="deterministic (Eq. 5)"
         )
-        for column, colour, label in (
-            ("size of the gap", COLOURS[0], "gap"),
-            ("size of the residual", COLOURS[1], "residual term of Eq. 6"),
-            ("size with the exact Hessian", COLOURS[2], "gap with the exact Hessian"),
+        for colour, column, label in zip(
+            COLOURS,
+            ("size of the gap", "size of the residual", "size with the exact Hessian"),
+            ("gap", "residual term of Eq. 6", "gap with the exact Hessian"),
+            strict=False,
         ):
-            shares.plot(
-                means.index,
-                means[column] / means["regularisation"],
-                "o-",
-                color=colour,
-                markersize=3,
-                label=label,
-            )
-        levels.set_ylabel("nats", fontsize=8)
+            curve(shares, own.assign(share=_relative(own, column)), "steps", "share", colour, label)
+        finish(levels, y="nats")
         logarithmic(shares.yaxis)
-    axes[0].legend(fontsize=7, frameon=False)
-    axes[2].legend(fontsize=7, frameon=False)
     for panel in axes:
         logarithmic(panel.xaxis)
-        panel.set_xlabel("training steps", fontsize=8)
+        finish(panel, "training steps", legend="best" if panel in (axes[0], axes[2]) else "")
     return figure
 
 
@@ -183,7 +165,7 @@ DETERMINISTIC_ELBO = Artefact(
     title="The deterministic ELBO's gap to the sampled ELBO along training",
     claims=(
         Bounds(
-            "A.2: the ELBO is approximated by its second-order expansion with an error of fourth order",
+            "A.2: the second-order expansion approximates the ELBO, with an error small beside the term it is about",
             _size_cases,
         ),
         Trends(
@@ -198,27 +180,12 @@ DETERMINISTIC_ELBO = Artefact(
         Identities("Eq. 5 is exact for a linear decoder and a Gaussian likelihood", _linear_cases),
     ),
     presets={
-        "smoke": Settings(
-            resolution=8,
-            positions=8,
-            scales=4,
-            width=24,
-            latent=3,
-            records=(5, 80),
-            seeds=2,
-            points=32,
-            samples=8,
-        ),
+        "smoke": Settings(**SMALL, records=(5, 80), seeds=2, points=32, samples=8),
         "laptop": Settings(),
-        "full": Settings(
-            resolution=24,
-            width=128,
-            latent=5,
-            records=(10, 18, 32, 56, 100, 180, 320, 560, 1000, 1800, 3200, 5600, 10_000),
-            seeds=10,
-            points=256,
-        ),
+        "full": Settings(**LARGE, records=(*Settings.records, 5600, 10_000), seeds=10, points=256),
     },
     measure=measure,
     plot=plot,
+    note="That the error is of fourth order in the posterior's width is not tested: along training the width changes "
+    "together with the decoder, so that no order can be fitted.",
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -15,12 +15,7 @@ from unseam.geometry import jacobian
 from unseam.papers.allen2024._decoders import Decoder, linear, polar, sheared
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables, blank
 
 __all__ = ["FIGURE1"]
 
@@ -42,8 +37,6 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Images of the lines, their directions against the left singular vectors, and how they cross."""
-    import pandas as pd
-
     curves, checks, frames = [], [], []
     for name, (decoder, right) in _decoders(settings).items():
         lines = _lines(settings, right)
@@ -82,12 +75,9 @@ def _lines(settings: Settings, right: Tensor) -> Tensor:
 
 
 def _curves(name: str, lines: Tensor, decoder: Decoder) -> pd.DataFrame:
-    import pandas as pd
-
     flat = lines.flatten(0, 2)
-    image = decoder(flat)
     direction, line, _ = torch.cartesian_prod(*(torch.arange(size) for size in lines.shape[:3])).mT.numpy()
-    points = dict(zip(("z1", "z2", "x1", "x2"), (*flat.mT.numpy(), *image.mT.numpy()), strict=True))
+    points = dict(zip(("z1", "z2", "x1", "x2"), (*flat.mT.numpy(), *decoder(flat).mT.numpy()), strict=True))
     return pd.DataFrame({"decoder": name, "direction": direction, "line": line, **points})
 
 
@@ -102,11 +92,12 @@ def _checks(lines: Tensor, right: Tensor, decoder: Decoder) -> dict[str, float]:
     crossing = (tangents[:, :, 0] * tangents[:, :, 1]).sum(-1).abs()
     own = torch.stack([part[..., place] for place, part in enumerate(tangents.unflatten(0, lines.shape[:3]))])
     bend = (own * own[:, :, :1]).sum(-1).clamp(-1, 1)
-    return {
-        "off the singular vectors": _degrees(_acos(straight).max()),
-        "off a right angle": _degrees(torch.asin(crossing.clamp(max=1)).max()),
-        "bend": _degrees(_acos(bend).max()),
+    angles = {
+        "off the singular vectors": _acos(straight),
+        "off a right angle": torch.asin(crossing.clamp(max=1)),
+        "bend": _acos(bend),
     }
+    return {name: math.degrees(float(angle.max())) for name, angle in angles.items()}
 
 
 def _acos(cosine: Tensor) -> Tensor:
@@ -114,14 +105,8 @@ def _acos(cosine: Tensor) -> Tensor:
     return torch.atan2((1 - cosine.square()).clamp(min=0).sqrt(), cosine)
 
 
-def _degrees(angle: Tensor) -> float:
-    return math.degrees(float(angle))
-
-
 def _frame(name: str, decoder: Decoder) -> pd.DataFrame:
     """Right singular vectors v at z = 0, where the middle lines cross, its image x, and s u there."""
-    import pandas as pd
-
     point = torch.zeros(1, 2, dtype=torch.float64)
     left, scale, right = torch.linalg.svd(jacobian(decoder, point)[0])
     found = torch.cat([right, decoder(point).expand(2, 2), (left * scale).mT], 1).numpy()
@@ -130,32 +115,30 @@ def _frame(name: str, decoder: Decoder) -> pd.DataFrame:
 
 def _zero_cases(tables: Tables) -> Iterator[Identity]:
     """Angles that the figure shows as zero, in degrees."""
-    for panel, column, published in (
-        (PANELS[0], "bend", "0: images of lines are lines"),
-        (PANELS[0], "off the singular vectors", "0: parallel to the basis U"),
-        (PANELS[1], "off the singular vectors", "0: parallel to the local basis U"),
-        (PANELS[1], "off a right angle", "0: orthogonal where they meet"),
+    for panel, column, said in (
+        (PANELS[0], "bend", "images of lines are lines"),
+        (PANELS[0], "off the singular vectors", "parallel to the basis U"),
+        (PANELS[1], "off the singular vectors", "parallel to the local basis U"),
+        (PANELS[1], "off a right angle", "orthogonal where they meet"),
     ):
-        yield Identity(_quantity(panel, column), published, _angle(tables, panel, column), 1e-5)
+        words, angle = _angle(tables, panel, column)
+        yield Identity(words, f"0: {said}", angle, 1e-5)
 
 
 def _positive_cases(tables: Tables) -> Iterator[Bound]:
     """Angles that the figure shows as positive."""
-    for panel, column, published in (
-        (PANELS[1], "bend", "above 0: sub-manifolds are curves"),
-        (PANELS[2], "off a right angle", "above 0: lines along z, not V"),
-        (PANELS[3], "off a right angle", "above 0: a general decoder"),
+    for panel, column, said in (
+        (PANELS[1], "bend", "sub-manifolds are curves"),
+        (PANELS[2], "off a right angle", "lines along z, not V"),
+        (PANELS[3], "off a right angle", "a general decoder"),
     ):
-        value = _angle(tables, panel, column)
-        yield Bound(_quantity(panel, column), published, estimate=(value, value, value), least=1.0, n=1)
+        words, angle = _angle(tables, panel, column)
+        yield Bound(words, f"above 1: {said}", estimate=(angle, angle, angle), least=1.0, n=1)
 
 
-def _angle(tables: Tables, panel: str, column: str) -> float:
-    return float(tables["checks"].set_index("decoder")[column][panel])
-
-
-def _quantity(panel: str, column: str) -> str:
-    return f"{panel}: largest {'bend of a curve' if column == 'bend' else f'angle {column}'}, degrees"
+def _angle(tables: Tables, panel: str, column: str) -> tuple[str, float]:
+    words = f"{panel}: largest {'bend of a curve' if column == 'bend' else f'angle {column}'}, degrees"
+    return words, float(tables["checks"].set_index("decoder")[column][panel])
 
 
 def plot(tables: Tables) -> Figure:
@@ -167,24 +150,19 @@ def plot(tables: Tables) -> Figure:
         own, basis = curves[curves["decoder"] == name], bases[bases["decoder"] == name]
         for row, (first, second, arrow) in enumerate((("z1", "z2", "v"), ("x1", "x2", "u"))):
             panel = axes[4 * row + column]
-            for _, part in own.groupby(["direction", "line"]):
-                direction = int(part["direction"].iloc[0])
-                middle = part["line"].iloc[0] == own["line"].max() // 2
-                panel.plot(
-                    part[first],
-                    part[second],
-                    color=COLOURS[direction],
-                    linewidth=1.6 if middle else 0.6,
-                    linestyle="--" if middle else "-",
+            for (_, line), part in own.groupby(["direction", "line"]):
+                wide = (
+                    {"linewidth": 1.6, "linestyle": "--"}
+                    if line == own["line"].max() // 2
+                    else {"linewidth": 0.6}
                 )
+                panel.plot(part[first], part[second], color=COLOURS[part["direction"].iloc[0]], **wide)
             for _, vector in basis.iterrows():
                 start = [vector[first], vector[second]] if arrow == "u" else [0.0, 0.0]
                 end = [start[0] + 0.8 * vector[f"{arrow}1"], start[1] + 0.8 * vector[f"{arrow}2"]]
                 style = {"arrowstyle": "-|>", "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
                 panel.annotate("", xy=end, xytext=start, arrowprops=style)
-            panel.set_aspect("equal")
-            panel.set_xticks([])
-            panel.set_yticks([])
+            blank(panel)
     return figure
 
 
@@ -193,8 +171,7 @@ FIGURE1 = Artefact(
     title="Figure 1: lines along singular vectors, and along the axes of an orthogonal decoder",
     claims=(
         Identities(
-            "Figure 1: a linear decoder maps lines along its right singular vectors to lines along the left "
-            "ones; one "
+            "Figure 1: a linear decoder maps lines along its right singular vectors to lines along the left ones; one "
             "with an orthogonal Jacobian maps axis-parallel lines to curves along the local left singular vectors, "
             "orthogonal where they meet",
             _zero_cases,

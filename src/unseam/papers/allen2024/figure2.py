@@ -1,31 +1,34 @@
-"""Figure 2 of allen2024: close neighbours, then small circles, then everything merge as β grows."""
+"""Figure 2 of allen2024: as β grows, posteriors of ever more distant data overlap, and reconstructions merge."""
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import last_crossing, trained
+from unseam.papers.allen2024._members import (
+    columns_of,
+    combinations,
+    last_crossing,
+    train_or_resume,
+    vae_trial,
+)
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.claims import Bound, Bounds
+from unseam.papers.claims import Bound, Bounds, Order, Orders, rank_correlation
+from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic
+from unseam.training import Ensemble
 from unseam.trial import Trial
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
-
-__all__ = ["FIGURE2"]
+__all__ = ["FIGURE2", "FIGURE2_RIGHT"]
 
 SCALES = ("close neighbours", "across a small circle", "across the large circle")
 FACING = "facing points of two circles"
@@ -33,6 +36,10 @@ FACING = "facing points of two circles"
 SHOWN = (0.55, 2.2, 3.8, 60.0)
 BETAS = (0.1, 0.25, 0.55, 0.8, 1.2, 1.7, 2.2, 3.0, 3.8, 5.5, 8.0, 15.0, 30.0, 45.0, 60.0, 80.0)
 MERGED = 0.5
+MONOTONE = 0.9
+"""Rank correlation from which a quantity counts as growing with another."""
+AVERAGE, OWN = 0.01, 0.25
+"""A decoder maps to the weighted average within this part of the data's variance, and this part of the way to x."""
 
 
 @dataclass(frozen=True)
@@ -50,49 +57,64 @@ class Settings:
     """Close neighbours lie this many of the ``angles`` apart on their circle."""
 
 
-def measure(settings: Settings, place: Workplace) -> Tables:
-    """Which part of the distance between points is kept by reconstructions, at three scales of distance."""
-    import pandas as pd
+@dataclass(frozen=True)
+class RightSettings(Settings):
+    """The same models, for the right of the figure."""
 
-    world = load("circles")
-    assert world.generator is not None  # type: ignore[attr-defined]
-    trials = circle_trials(settings)
-    ensemble = trained(trials, place, "circles")
-    circles = int(world.factor_sizes[0])
-    x = world.generator(_factors(circles, settings.angles)).float()  # type: ignore[attr-defined]
-    back = ensemble.reconstruct(x).cpu().unflatten(1, (circles, settings.angles))
-    ratios = _ratios(x.unflatten(0, (circles, settings.angles)), back, settings.apart)
-    who = {"beta": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
+    betas: tuple[float, ...] = (0.55, 1.2, 2.2, 3.8, 8.0, 15.0, 30.0, 60.0)
+    low: float = 0.55
+    high: float = 8.0
+    """The two β whose posteriors are drawn."""
+    seeds: int = 3
+    steps: int = 3000
+    batch_size: int = 128
+    samples: int = 256
+    """Latent points per model at which the decoder is compared with the weighted average."""
+    shown: int = 8
+    """Posteriors drawn per circle."""
+
+
+def measure(settings: Settings, place: Workplace) -> Tables:
+    """Which part of the distance between points is retained by reconstructions, at three scales of distance."""
+    trials, ensemble, x = _train(settings, place)
+    back = ensemble.reconstruct(x.flatten(0, 1)).cpu().unflatten(1, x.shape[:2])
+    ratios = _ratios(x, back, settings.apart)
     kept = {name: ratio.median(1).values for name, ratio in ratios.items()}
     lost = {f"{name}, share merged": (ratio < MERGED).double().mean(1) for name, ratio in ratios.items()}
-    return {"members": pd.DataFrame(who | kept | lost), "points": _points(settings, trials, x, back)}
+    members = pd.DataFrame(columns_of(trials, "beta", "seed") | kept | lost)
+    return {"members": members, "points": _points(settings, trials, x.flatten(0, 1), back)}
 
 
-def circle_trials(settings: Any) -> list[Trial]:
-    """The β-VAEs of both parts of Figure 2: every β and seed."""
-    first = Trial(
-        world="circles",
-        likelihood="gaussian",
-        latent=2,
-        encoder_widths=(settings.width, settings.width),
-        decoder_widths=(settings.width, settings.width),
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        precision="float32",
+def measure_right(settings: RightSettings, place: Workplace) -> Tables:
+    """Posterior variances, overlaps at three scales of distance, and distances of the decoder from averages."""
+    trials, ensemble, x = _train(settings, place)
+    code = ensemble.encode(x.flatten(0, 1))
+    mean, variance = (part.double().cpu().unflatten(1, x.shape[:2]) for part in code)
+    back = ensemble.reconstruct(x.flatten(0, 1)).cpu().unflatten(1, x.shape[:2])
+    apart = _bhattacharyya(mean, variance, settings.apart)
+    world = load("circles")
+    members = pd.DataFrame(
+        {"β": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
+        | {"variance": variance.mean((1, 2, 3)).tolist()}
+        | {f"distance, {name}": apart[:, i].tolist() for i, name in enumerate(SCALES)}
+        | {
+            f"kept, {name}": r.median(1).values.tolist()
+            for name, r in _ratios(x, back, settings.apart).items()
+        }
+        | _averages(ensemble, world.images(torch.arange(len(world))), settings)
     )
-    return [
-        dataclasses.replace(first, beta=beta, seed=seed)
-        for beta in settings.betas
-        for seed in range(settings.seeds)
-    ]
+    return {"members": members, "posteriors": _posteriors(settings, trials, mean, variance)}
 
 
-def _factors(circles: int, angles: int) -> Tensor:
-    """Evenly spaced points on every circle, (circle · angle, 2)."""
-    which = torch.arange(circles, dtype=torch.float64)
-    angle = 2 * math.pi * torch.arange(angles, dtype=torch.float64) / angles
-    return torch.cartesian_prod(which, angle)
+def _train(settings: Any, place: Workplace) -> tuple[list[Trial], Ensemble, Tensor]:
+    """Every β and seed of either part, and evenly spaced points (circle, angle, 2) on every circle."""
+    first = vae_trial("circles", settings, (settings.width, settings.width), latent=2)
+    trials = combinations(first, beta=settings.betas, seed=range(settings.seeds))
+    world = load("circles")
+    which = torch.arange(int(world.factor_sizes[0]), dtype=torch.float64)
+    angle = 2 * math.pi * torch.arange(settings.angles, dtype=torch.float64) / settings.angles
+    x = world.generator(torch.cartesian_prod(which, angle)).float()  # type: ignore[attr-defined]
+    return trials, train_or_resume(trials, place, "circles"), x.unflatten(0, (len(which), len(angle)))
 
 
 def _ratios(x: Tensor, back: Tensor, apart: int) -> dict[str, Tensor]:
@@ -109,18 +131,78 @@ def _squared_distances(points: Tensor, apart: int) -> dict[str, Tensor]:
     ahead, behind = this * angles / circles + corner, (this + 1) * angles / circles - corner
     here = points[..., this, ahead.round().long() % angles, :]
     there = points[..., (this + 1) % circles, behind.round().long() % angles, :]
-    shifts = ((apart, -2), (angles // 2, -2), (circles // 2, -3))
-    differences = [points - points.roll(*shift) for shift in shifts]
-    names = (*SCALES, FACING)
-    return {
-        name: pair.square().sum(-1) for name, pair in zip(names, (*differences, here - there), strict=True)
-    }
+    differences = [points - points.roll(*shift) for shift in _shifts(points.shape[-3:-1], apart)]
+    pairs = zip((*SCALES, FACING), (*differences, here - there), strict=True)
+    return {name: pair.square().sum(-1) for name, pair in pairs}
+
+
+def _shifts(grid: Any, apart: int) -> tuple[tuple[int, int], ...]:
+    """How far, and along which axis of (circle, angle, 2), the other point of a pair is at each scale."""
+    return (apart, -2), (grid[1] // 2, -2), (grid[0] // 2, -3)
+
+
+def _points(settings: Settings, trials: list[Trial], x: Tensor, back: Tensor) -> pd.DataFrame:
+    """Data and reconstructions of the first seed at the β closest to the figure's, every second angle."""
+    parts = []
+    for wanted in SHOWN:
+        beta = min(settings.betas, key=lambda beta: abs(math.log(beta / wanted)))
+        pair = torch.cat([x, back[_first_seed(trials, beta)].flatten(0, 1)], 1)[::2].numpy()
+        parts.append(pd.DataFrame(pair, columns=["x1", "x2", "y1", "y2"]).assign(wanted=wanted, beta=beta))
+    return pd.concat(parts).round(2)
+
+
+def _first_seed(trials: list[Trial], beta: float) -> int:
+    return next(i for i, trial in enumerate(trials) if trial.beta == beta and trial.seed == 0)
+
+
+def _bhattacharyya(mean: Tensor, variance: Tensor, apart: int) -> Tensor:
+    """Median distances −log ∫ √(q_i q_j) (member, 3) of posteriors (member, circle, angle, latent) at three scales."""
+    found = []
+    for shift in _shifts(mean.shape[1:3], apart):
+        middle = (variance + variance.roll(*shift)) / 2
+        away = (mean - mean.roll(*shift)).square() / (8 * middle)
+        shape = (middle.log() - (variance.log() + variance.roll(*shift).log()) / 2) / 2
+        found.append((away + shape).sum(-1).flatten(1).median(1).values)
+    return torch.stack(found, 1)
+
+
+@torch.no_grad()
+def _averages(ensemble: Ensemble, x: Tensor, settings: RightSettings) -> dict[str, list[float]]:
+    """Mean squared distances of d(z), z ~ q(z|x), from Σ q(z|x_i) x_i / Σ q(z|x_i) and from x, over Var[x]."""
+    draw = torch.Generator().manual_seed(0)
+    chosen = torch.randint(len(x), (settings.samples,), generator=draw)
+    code = ensemble.encode(x)
+    noise = torch.randn(settings.samples, code.mean.shape[-1], generator=draw).to(code.mean)
+    z = code.mean[:, chosen] + code.variance[:, chosen].sqrt() * noise
+    output, data = ensemble.decode(z).double(), x.to(z.device).double()
+    spread = (data - data.mean(0)).square().sum(-1).mean()
+    found: dict[str, list[float]] = {"from the average": [], "from x": []}
+    for points, mean, variance, image in zip(z, code.mean, code.variance, output, strict=True):
+        away = (points[:, None].double() - mean.double()).square() / variance.double()
+        weights = (-(away + variance.double().log()).sum(-1) / 2).softmax(1)
+        for name, target in (("from the average", weights @ data), ("from x", data[chosen.to(data.device)])):
+            found[name].append(float((image - target).square().sum(-1).mean() / spread))
+    return found
+
+
+def _posteriors(settings: RightSettings, trials: list[Trial], mean: Tensor, variance: Tensor) -> pd.DataFrame:
+    """Means and standard deviations of some posteriors of the first seed, at two β."""
+    every = settings.angles // settings.shown
+    parts = []
+    for beta in (settings.low, settings.high):
+        member = _first_seed(trials, beta)
+        centre, deviation = mean[member, :, ::every], variance[member, :, ::every].sqrt()
+        circle = torch.arange(len(centre)).repeat_interleave(centre.shape[1])
+        values = torch.cat([centre, deviation], -1).flatten(0, 1).numpy()
+        part = pd.DataFrame(values, columns=["z1", "z2", "s1", "s2"])
+        part.insert(0, "circle", circle.numpy())
+        part.insert(0, "β", beta)
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
 
 
 def _mergers(members: pd.DataFrame) -> pd.DataFrame:
     """The β of each seed from which half of a squared distance is lost, at least the smallest β trained."""
-    import pandas as pd
-
     least = members["beta"].min()
     return pd.DataFrame(
         {scale: max(least, last_crossing(own["beta"], own[scale], MERGED)) for scale in SCALES}
@@ -128,25 +210,13 @@ def _mergers(members: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _points(settings: Settings, trials: list[Trial], x: Tensor, back: Tensor) -> pd.DataFrame:
-    """Data and reconstructions of the first seed at the β closest to the figure's, every second angle."""
-    import pandas as pd
-
-    kept = []
-    for wanted in SHOWN:
-        beta = min(settings.betas, key=lambda beta: abs(math.log(beta / wanted)))
-        member = next(i for i, trial in enumerate(trials) if trial.beta == beta and trial.seed == 0)
-        pair = torch.cat([x, back[member].flatten(0, 1)], 1)[::2].numpy()
-        kept.append(pd.DataFrame(pair, columns=["x1", "x2", "y1", "y2"]).assign(wanted=wanted, beta=beta))
-    return pd.concat(kept).round(2)
-
-
-def _order_cases(tables: Tables) -> Iterator[Bound]:
-    mergers = _mergers(tables["members"])
-    first, second, third = (mergers[scale] for scale in SCALES)
-    ordered = int(((first < second) & (second < third) & np.isfinite(third)).sum())
-    words = "seeds in which neighbours merge first, then small circles, then everything"
-    yield Bound(words, "all", share=(ordered, len(mergers)), least=0.5)
+def _order_cases(tables: Tables) -> Iterator[Order]:
+    """A scale that has not merged at the largest β counts with it."""
+    mergers = _mergers(tables["members"]).clip(upper=tables["members"]["beta"].max())
+    for low, high in itertools.pairwise(SCALES):
+        note = f"in this order in {int((mergers[low] < mergers[high]).sum())} of {len(mergers)} seeds"
+        words = f"β at which half of the squared distance is lost: {low} less {high}"
+        yield Order(words, mergers[low], mergers[high], paired=True, note=note)
 
 
 def _place_cases(tables: Tables) -> Iterator[Bound]:
@@ -157,28 +227,104 @@ def _place_cases(tables: Tables) -> Iterator[Bound]:
         yield Bound(words, f"between {least:g} and {most:g}", mergers[scale], least, most)
 
 
+def _growth_cases(tables: Tables) -> Iterator[Bound]:
+    """Rank correlations with β, one per seed."""
+    columns = [("variance", "Var[z|x]", 1)]
+    columns += [(f"distance, {name}", f"overlap of posteriors, {name}", -1) for name in SCALES]
+    seeds = [own for _, own in tables["members"].groupby("seed")]
+    for column, words, sign in columns:
+        ranks = [float(rank_correlation(np.stack([own["β"], sign * own[column]]))) for own in seeds]
+        said = f"at least {MONOTONE:g} (1)"
+        yield Bound(f"rank correlation of β with {words}, over β", said, ranks, least=MONOTONE)
+
+
+def _overlap_cases(tables: Tables) -> Iterator[Bound]:
+    near, middle, far = (tables["members"][f"distance, {name}"] for name in SCALES)
+    ordered = (near <= middle) & (middle <= far)
+    words = (
+        "share of models with most overlap of posteriors for close neighbours, least across the large circle"
+    )
+    share = (int(ordered.sum()), len(ordered))
+    yield Bound(words, f"at least {MONOTONE:g} (1)", share=share, least=MONOTONE)
+
+
+def _merging_cases(tables: Tables) -> Iterator[Bound]:
+    ranks = []
+    for _, own in tables["members"].groupby("seed"):
+        columns = [[f"{what}, {name}" for name in SCALES] for what in ("distance", "kept")]
+        ranks.append(float(rank_correlation(np.stack([own[names].to_numpy().ravel() for names in columns]))))
+    words = "rank correlation of overlap with squared distance lost by reconstructions, over β and scales"
+    yield Bound(words, f"at least {MONOTONE:g} (1)", ranks, least=MONOTONE)
+
+
+def _average_cases(tables: Tables) -> Iterator[Bound]:
+    members = tables["members"].assign(ratio=lambda rows: rows["from the average"] / rows["from x"])
+    means = members.groupby("β")[["from the average", "from x"]].mean()
+    worst = means["from the average"].idxmax()
+    own = members[members["β"] == worst]
+    words = f"squared distance of d(z) from the weighted average, of Var[x], at the worst β ({worst:g})"
+    note = f"x itself, a wrong model: {own['from x'].mean():.2g}"
+    yield Bound(words, f"at most {AVERAGE:g} (0)", own["from the average"], most=AVERAGE, note=note)
+    worst = (means["from the average"] / means["from x"]).idxmax()
+    words = f"that distance over the one from the x whose posterior z comes from, at the worst β ({worst:g})"
+    note = "at 1 the decoder would map to x as well as to the average"
+    yield Bound(words, f"at most {OWN:g} (0)", members[members["β"] == worst]["ratio"], most=OWN, note=note)
+
+
 def plot(tables: Tables) -> Figure:
-    """Data and reconstructions at four β as published, and what is kept at each scale over β."""
+    """Data and reconstructions at four β as published, and what is retained at each scale over β."""
     points, members = tables["points"], tables["members"]
     mergers = _mergers(members)
     shown = points.drop_duplicates("wanted")
     titles = [f"β = {beta:g}" for beta in shown["beta"]]
-    figure, axes = panels([*titles, "squared distance kept"], width=2.1, height=2.2)
+    figure, axes = panels([*titles, "squared distance retained"], width=2.1, height=2.2)
     for panel, wanted in zip(axes[:-1], shown["wanted"], strict=True):
         own = points[points["wanted"] == wanted]
         panel.plot(own["x1"], own["x2"], ".", color=COLOURS[0], markersize=1.5, alpha=0.5)
         panel.plot(own["y1"], own["y2"], ".", color=COLOURS[1], markersize=2.5)
-        panel.set_aspect("equal")
-        panel.set_xticks([])
-        panel.set_yticks([])
-    mean = members.groupby("beta")[list(SCALES)].mean()
+        blank(panel)
     for colour, scale in zip(COLOURS, SCALES, strict=False):
-        axes[-1].plot(mean.index, mean[scale], ".-", color=colour, linewidth=1, markersize=4, label=scale)
+        curve(axes[-1], members, "beta", scale, colour)
         axes[-1].plot(mergers[scale], [MERGED] * len(mergers), "|", color=colour, markersize=9)
     axes[-1].axhline(MERGED, color="grey", linewidth=0.6, linestyle="--")
-    axes[-1].set_xscale("log")
-    axes[-1].set_xlabel("β", fontsize=8)
+    finish(axes[-1], "β", xscale="log")
     axes[-1].legend(fontsize=6, frameon=False)
+    return figure
+
+
+def plot_right(tables: Tables) -> Figure:
+    """Posteriors at a low and a higher β, one colour per circle; overlaps, and distances of the decoder, over β."""
+    from matplotlib import colormaps
+    from matplotlib.patches import Ellipse
+
+    posteriors = tables["posteriors"]
+    members = tables["members"]
+    members = members.assign(**{name: np.exp(-members[f"distance, {name}"]) for name in SCALES})
+    betas = list(dict.fromkeys(posteriors["β"]))
+    titles = [f"q(z|x) at β = {beta:g}" for beta in betas] + [
+        "overlap of posteriors",
+        "d(z) against averages",
+    ]
+    figure, axes = panels(titles, width=2.7, height=2.6)
+    for panel, beta in zip(axes, betas, strict=False):
+        own = posteriors[posteriors["β"] == beta]
+        for circle, *centre, first, second in own[["circle", "z1", "z2", "s1", "s2"]].to_numpy():
+            hue = colormaps["tab10"](int(circle) % 10)
+            panel.add_patch(Ellipse(centre, 2 * first, 2 * second, alpha=0.35, color=hue, linewidth=0))
+            panel.plot(*centre, ".", markersize=2, color=hue)
+        reach = 1.05 * float((own[["z1", "z2"]].abs().to_numpy() + own[["s1", "s2"]].to_numpy()).max())
+        limits = (-reach, reach)
+        finish(panel, "z, ellipses of one standard deviation", xlim=limits, ylim=limits, aspect="equal")
+    for colour, name in zip(COLOURS, SCALES, strict=False):
+        curve(axes[2], members, "β", name, colour)
+    curve(axes[2], members, "β", "variance", "grey", "Var[z|x]", ".--")
+    for colour, column in zip(COLOURS, ("from the average", "from x"), strict=False):
+        curve(axes[3], members, "β", column, colour)
+    logarithmic(axes[3].yaxis)
+    for panel in axes[2:]:
+        logarithmic(panel.xaxis)
+    finish(axes[2], "β", ylim=(-0.03, 1.5), legend="upper left")
+    finish(axes[3], "β", "squared distance over Var[x]", legend="best")
     return figure
 
 
@@ -186,7 +332,7 @@ FIGURE2 = Artefact(
     key="allen2024.figure2",
     title="Figure 2: neighbours, small circles and everything merge in this order as β grows",
     claims=(
-        Bounds(
+        Orders(
             "Figure 2, left: as β grows, reconstructions of close neighbours merge first, then small circles become "
             "their centroids, then all data their mean",
             _order_cases,
@@ -203,7 +349,30 @@ FIGURE2 = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="The radii of the figure's circles are not given, so only the order of mergers is comparable; their "
-    "absolute β "
-    "depends on the radii chosen here.",
+    note="The radii of the figure's circles are not given, so only the order of mergers is comparable; their absolute "
+    "β depends on the radii chosen here.",
+)
+
+FIGURE2_RIGHT = Artefact(
+    key="allen2024.figure2_right",
+    title="Figure 2, right: posterior overlap at a low and a higher β",
+    claims=(
+        Bounds(
+            "Figure 2, right: as β increases, Var[z|x] increases and posteriors increasingly overlap",
+            _growth_cases,
+        ),
+        Bounds("Figure 2, right: posteriors of nearby data points overlap first", _overlap_cases),
+        Bounds("Figure 2, right: what overlaps is merged by reconstructions", _merging_cases),
+        Bounds(
+            "Figure 2, right: where posteriors overlap, the decoder maps to a weighted average of their data",
+            _average_cases,
+        ),
+    ),
+    presets={
+        "smoke": RightSettings(betas=(0.55, 2.2, 8.0, 60.0), seeds=1, steps=300, width=32, samples=32),
+        "laptop": RightSettings(),
+        "full": RightSettings(seeds=20, steps=20_000, batch_size=256, samples=2048),
+    },
+    measure=measure_right,
+    plot=plot_right,
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -19,17 +19,17 @@ from unseam.geometry import column_cosine, distance_to_orthogonality, hadamard_g
 from unseam.independence import coupling
 from unseam.inspection import inspect
 from unseam.metrics import mcc
-from unseam.papers.allen2024._members import aligned, orthonormal, trained
+from unseam.papers.allen2024._members import (
+    align_columns,
+    combinations,
+    orthonormal,
+    square_trial,
+    train_or_resume,
+)
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
+from unseam.papers.plots import Figure, Tables, categories, finish
 from unseam.training.streams import minibatches, normals
-from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["GAN"]
 
@@ -78,28 +78,30 @@ class Subject(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Orthogonality of each decoder in its own axes and in random ones, and how its latents follow the factors."""
-    import pandas as pd
-
     world = load("linear", size=settings.items, ratio=settings.ratio).to(place.device)
     assert isinstance(world, ArrayWorld)
     draw = torch.Generator().manual_seed(0)
     z = torch.randn(settings.points, 2, generator=draw).to(place.device)
     rotations = torch.stack([orthonormal(2, 2, draw) for _ in range(settings.rotations)]).to(z)
-    subjects = [*_gans(settings, world), *_vaes(settings, place), Subject(KINDS[3], 0, _truth(world))]
-    measured = pd.DataFrame([_measured(subject.decoder, z, rotations, world) for subject in subjects])
-    measured.insert(0, "seed", [subject.seed for subject in subjects])
-    measured.insert(0, "kind", [subject.kind for subject in subjects])
+    first = square_trial(settings, settings.ratio, settings.vae_steps)
+    trials = combinations(first, seed=range(settings.seeds))
+    gans, vaes = _gans(settings, world), train_or_resume(trials, place, "vae")
+    subjects = [*gans, *(Subject(KINDS[1], seed, vaes[seed].decode) for seed in range(settings.seeds))]
+    subjects.append(Subject(KINDS[3], 0, _truth(world)))
+    measured = [
+        {"kind": kind, "seed": seed} | _measure_decoder(decoder, z, rotations, world)
+        for kind, seed, decoder in subjects
+    ]
     grids = [_grid(subject, world) for subject in subjects if subject.seed == 0]
-    return {"decoders": measured, "grids": pd.concat(grids, ignore_index=True)}
+    return {"decoders": pd.DataFrame(measured), "grids": pd.concat(grids, ignore_index=True)}
 
 
 def _gans(settings: Settings, world: ArrayWorld) -> list[Subject]:
     """Every seed's generator as it was initialised, and as trained."""
-    seeds = torch.arange(settings.seeds, device=world.device)
     generator = _network(settings.seeds, (2, settings.width, settings.width, *world.shape), 0, world.device)
     fresh = [layer.clone() for layer in generator]
-    x = world.images(torch.arange(len(world)))
-    train_gan(generator, x, seeds, settings)
+    seeds = torch.arange(settings.seeds, device=world.device)
+    train_gan(generator, world.images(torch.arange(len(world))), seeds, settings)
     return [
         Subject(kind, seed, _member(layers, seed))
         for kind, layers in ((KINDS[0], generator), (KINDS[2], fresh))
@@ -137,14 +139,14 @@ def train_gan(generator: list[Tensor], x: Tensor, seeds: Tensor, settings: Setti
             optimiser.param_groups[0]["lr"] = settings.learning_rate * (1 - step / settings.steps)
         real = x[items[step % AT_ONCE]].requires_grad_()
         true = _score(critic, real)
-        false = _score(critic, _generated(generator, for_critic).detach())
+        false = _score(critic, _generate(generator, for_critic).detach())
         (slope,) = torch.autograd.grad(true.sum(), real, create_graph=True)
         penalty = settings.penalty / 2 * slope.square().sum(-1)
         # summed over seeds, so that each has the gradient of its own mean
         loss = (functional.softplus(-true) + functional.softplus(false) + penalty).mean(1).sum()
         loss.backward(inputs=critic)
         optimisers[0].step()
-        fake = _score(critic, _generated(generator, for_generator))
+        fake = _score(critic, _generate(generator, for_generator))
         functional.softplus(-fake).mean(1).sum().backward(inputs=generator)
         optimisers[1].step()
     for layer in generator:
@@ -153,57 +155,31 @@ def train_gan(generator: list[Tensor], x: Tensor, seeds: Tensor, settings: Setti
 
 def _network(members: int, sizes: Sequence[int], stream: int, device: torch.device) -> list[Tensor]:
     """Weights (member, input, output) and biases (member, 1, output) in turn, uniform on ±1/√input as in torch."""
-    layers: list[list[Tensor]] = []
+    layers = []
     for member in range(members):
         draw = torch.Generator().manual_seed(2 * member + stream)
-        own = []
-        for inputs, outputs in pairwise(sizes):
-            bound = 1 / math.sqrt(inputs)
-            own += [
-                bound * (2 * torch.rand(shape, generator=draw) - 1)
-                for shape in ((inputs, outputs), (1, outputs))
-            ]
-        layers.append(own)
+        shapes = [(i, shape) for i, o in pairwise(sizes) for shape in ((i, o), (1, o))]
+        layers.append([1 / math.sqrt(i) * (2 * torch.rand(shape, generator=draw) - 1) for i, shape in shapes])
     return [torch.stack(layer).to(device) for layer in zip(*layers, strict=True)]
 
 
-def _through(layers: Sequence[Tensor], y: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
+def _forward(layers: Sequence[Tensor], y: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
     for place, (weight, bias) in enumerate(zip(layers[::2], layers[1::2], strict=True)):
         y = (activation(y) if place else y) @ weight + bias
     return y
 
 
-def _generated(layers: Sequence[Tensor], z: Tensor) -> Tensor:
-    return _through(layers, z, torch.tanh)
+def _generate(layers: Sequence[Tensor], z: Tensor) -> Tensor:
+    return _forward(layers, z, torch.tanh)
 
 
 def _score(layers: Sequence[Tensor], x: Tensor) -> Tensor:
-    return _through(layers, x, lambda y: functional.leaky_relu(y, SLOPE))[..., 0]
+    return _forward(layers, x, lambda y: functional.leaky_relu(y, SLOPE))[..., 0]
 
 
 def _member(layers: Sequence[Tensor], seed: int) -> Decoder:
     own = [layer[seed].detach() for layer in layers]
-    return lambda z: _generated([layer.to(z) for layer in own], z)
-
-
-def _vaes(settings: Settings, place: Workplace) -> list[Subject]:
-    trial = Trial(
-        world="linear",
-        world_options=(("size", settings.items), ("ratio", settings.ratio)),
-        likelihood="gaussian",
-        likelihood_variance=settings.variance,
-        latent=2,
-        encoder_widths=(settings.width, settings.width),
-        decoder_widths=(settings.width, settings.width),
-        encoder_activation="tanh",
-        steps=settings.vae_steps,
-        batch_size=settings.batch_size,
-        learning_rate=2e-3,
-        precision="float32",
-    )
-    trials = [dataclasses.replace(trial, seed=seed) for seed in range(settings.seeds)]
-    ensemble = trained(trials, place, "vae")
-    return [Subject(KINDS[1], seed, ensemble[seed].decode) for seed in range(settings.seeds)]
+    return lambda z: _generate([layer.to(z) for layer in own], z)
 
 
 def _truth(world: ArrayWorld) -> Decoder:
@@ -214,7 +190,7 @@ def _truth(world: ArrayWorld) -> Decoder:
 
 
 @torch.no_grad()
-def _measured(decoder: Decoder, z: Tensor, rotations: Tensor, world: ArrayWorld) -> dict[str, float]:
+def _measure_decoder(decoder: Decoder, z: Tensor, rotations: Tensor, world: ArrayWorld) -> dict[str, float]:
     """The decoder in its own axes, in random ones (means over rotations), and what depends on no axes."""
     found = inspect(decoder, z, active=torch.ones(z.shape[1], dtype=torch.bool))
     assert found.pullback is not None and found.right_vectors is not None
@@ -228,16 +204,14 @@ def _measured(decoder: Decoder, z: Tensor, rotations: Tensor, world: ArrayWorld)
         distance_to_orthogonality(vectors.flatten(0, 1)).unflatten(0, vectors.shape[:2]).mean(1),
         mcc(z @ axes[:, 0], factors).score,
     )
-    row = {name: float(values[0]) for name, values in zip(MEASURES, measured, strict=True)}
-    row |= {
-        f"{name}, random axes": float(values[1:].mean())
-        for name, values in zip(MEASURES, measured, strict=True)
-    }
+    found_by_name = dict(zip(MEASURES, measured, strict=True))
+    row = {name: float(values[0]) for name, values in found_by_name.items()}
+    row |= {f"{name}, random axes": float(values[1:].mean()) for name, values in found_by_name.items()}
     return row | {
         "coupling": float(coupling(decoder, z).off_diagonal),
         "angle of left singular vectors": _angle(decoder, z, world),
-        "distance": _sliced(decoder, world),
-        "folded": _folded(decoder, z, world),
+        "distance": _sliced_distance(decoder, world),
+        "folded": _folded_share(decoder, z, world),
         "outside": float(((factors < 0) | (factors > 1)).any(1).double().mean()),
     }
 
@@ -253,11 +227,11 @@ def _angle(decoder: Decoder, z: Tensor, world: ArrayWorld) -> float:
     assert world.mixing is not None
     sides = functional.normalize(world.mixing, dim=0)
     left = torch.linalg.svd(jacobian(decoder, z).double().cpu(), full_matrices=False).U
-    cosine = (aligned(left, sides) * sides).sum(-2).clamp(-1, 1)
+    cosine = (align_columns(left, sides) * sides).sum(-2).clamp(-1, 1)
     return float(torch.rad2deg(cosine.acos()).mean())
 
 
-def _sliced(decoder: Decoder, world: ArrayWorld, most: int = 4096, directions: int = 64) -> float:
+def _sliced_distance(decoder: Decoder, world: ArrayWorld, most: int = 4096, directions: int = 64) -> float:
     """Mean Wasserstein distance to the data over directions, over their root mean square deviation."""
     draw = torch.Generator().manual_seed(1)
     count = min(most, len(world))
@@ -268,7 +242,7 @@ def _sliced(decoder: Decoder, world: ArrayWorld, most: int = 4096, directions: i
     return float(apart / data.std(0).square().mean().sqrt())
 
 
-def _folded(decoder: Decoder, z: Tensor, world: ArrayWorld) -> float:
+def _folded_share(decoder: Decoder, z: Tensor, world: ArrayWorld) -> float:
     """Share of points at which the map from z to the factors has the orientation that fewer points have."""
     slopes = _factors(jacobian(decoder, z).mT, world).mT
     positive = float((torch.linalg.det(slopes.double()) > 0).double().mean())
@@ -278,17 +252,15 @@ def _folded(decoder: Decoder, z: Tensor, world: ArrayWorld) -> float:
 @torch.no_grad()
 def _grid(subject: Subject, world: ArrayWorld) -> pd.DataFrame:
     """Factors along lines of constant latent, at quantiles of the prior."""
-    import pandas as pd
-
     across = torch.special.ndtri(torch.linspace(0.05, 0.95, 7))
     along = torch.special.ndtri(torch.linspace(0.02, 0.98, 25))
     lines = torch.cartesian_prod(across, along).unflatten(0, (len(across), len(along)))
     both = torch.stack([lines, lines.flip(-1)])
     image = _factors(subject.decoder(both.flatten(0, 2).to(world.device)), world).cpu()
     where = torch.cartesian_prod(*(torch.arange(size) for size in both.shape[:3]))
-    columns = dict(zip(("latent", "line", "node"), where.unbind(1), strict=True))
-    columns |= {"w1": image[:, 0], "w2": image[:, 1]}
-    return pd.DataFrame({"kind": subject.kind} | {name: part.numpy() for name, part in columns.items()})
+    names = ("latent", "line", "node", "w1", "w2")
+    values = dict(zip(names, (*where.unbind(1), *image.unbind(1)), strict=True))
+    return pd.DataFrame({"kind": subject.kind} | {name: part.numpy() for name, part in values.items()})
 
 
 def _fitting(tables: Tables) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -299,10 +271,11 @@ def _fitting(tables: Tables) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _premise_cases(tables: Tables) -> Iterator[Bound]:
-    gans, _ = _fitting(tables)
-    total = int((tables["decoders"]["kind"] == KINDS[0]).sum())
+    gans, fresh = (tables["decoders"][tables["decoders"]["kind"] == kind] for kind in (KINDS[0], KINDS[2]))
     words = f"GAN: share of seeds that fit the data, within {FITS:g} standard deviations"
-    yield Bound(words, "most", share=(len(gans), total), least=0.5)
+    share = (int((gans["distance"] <= FITS).sum()), len(gans))
+    note = f"untrained generators, a wrong model: {(fresh['distance'] <= FITS).mean():.2g}"
+    yield Bound(words, "most: at least 0.5", share=share, least=0.5, note=note)
 
 
 def _axes_cases(who: int) -> Callable[[Tables], Iterator[Order]]:
@@ -310,10 +283,9 @@ def _axes_cases(who: int) -> Callable[[Tables], Iterator[Order]]:
 
     def cases(tables: Tables) -> Iterator[Order]:
         own = _fitting(tables)[who]
-        name = ("GAN", "VAE")[who]
-        words = f"{name}: mean |cos| between columns, own axes less random axes"
+        words = f"{KINDS[who]}: mean |cos| between columns, own axes less random axes"
         yield Order(words, own["cosine"], own["cosine, random axes"], paired=True)
-        words = f"{name}: MCC of latents with factors, random axes less own axes"
+        words = f"{KINDS[who]}: MCC of latents with factors, random axes less own axes"
         yield Order(words, own["MCC, random axes"], own["MCC"], paired=True)
 
     return cases
@@ -325,54 +297,35 @@ def _vae_cases(tables: Tables) -> Iterator[Bound]:
     random, best = gans["cosine, random axes"].mean(), vaes["cosine"].mean()
     part = (random - gans["cosine"]) / (random - best)
     words = "GAN: fraction of the way from random axes to the VAE that its mean |cos| has gone"
-    yield Bound(words, "1: as orthogonal as a VAE", part, least=0.5)
+    yield Bound(words, "at least 0.5 (1: as orthogonal as a VAE)", part, least=0.5, note="random axes: 0")
 
 
 def _svd_cases(tables: Tables) -> Iterator[Bound]:
     angle = _fitting(tables)[0]["angle of left singular vectors"]
     words = "GAN: angle of the Jacobian's left singular vectors to the factors' directions, degrees"
-    yield Bound(words, "0", angle, most=ALIGNED, note="22.5 for random directions")
+    note = "random directions, a wrong model: 22.5"
+    yield Bound(words, f"at most {ALIGNED:g} (0)", angle, most=ALIGNED, note=note)
 
 
 def plot(tables: Tables) -> Figure:
     """Lines of constant latent in the plane of the factors, and cosines and MCC in own and in random axes."""
     table, grids = tables["decoders"], tables["grids"]
     shown = (KINDS[3], KINDS[1], KINDS[0])
-    titles = [
-        *(f"{kind}, first seed" if kind != KINDS[3] else kind for kind in shown),
-        "mean |cos| of columns",
-        "MCC",
-    ]
-    figure, axes = panels(titles, width=2.5, height=2.5)
+    titles = [f"{kind}, first seed" if kind != KINDS[3] else kind for kind in shown]
+    figure, axes = panels([*titles, "mean |cos| of columns", "MCC"], width=2.5, height=2.5)
     for panel, kind in zip(axes, shown, strict=False):
-        own = grids[grids["kind"] == kind]
-        for _, line in own.groupby(["latent", "line"]):
+        for _, line in grids[grids["kind"] == kind].groupby(["latent", "line"]):
             panel.plot(line["w1"], line["w2"], color=COLOURS[line["latent"].iloc[0]], linewidth=0.9)
-        panel.set(xlim=(-0.15, 1.15), ylim=(-0.15, 1.15), aspect="equal", xticks=[0, 1], yticks=[0, 1])
-        panel.set_xlabel("first factor", fontsize=8)
-    axes[0].set_ylabel("second factor", fontsize=8)
+        finish(panel, "first factor", xlim=(-0.15, 1.15), ylim=(-0.15, 1.15), aspect="equal")
+        panel.set(xticks=[0, 1], yticks=[0, 1])
+    finish(axes[0], y="second factor")
+    groups = {kind: table[table["kind"] == kind] for kind in KINDS}
     for panel, measure in zip(axes[3:], ("cosine", "MCC"), strict=True):
-        for place, kind in enumerate(KINDS):
-            own = table[table["kind"] == kind]
-            for shift, column, colour, label in (
-                (-0.12, measure, COLOURS[0], "own axes"),
-                (0.12, f"{measure}, random axes", COLOURS[4], "random axes"),
-            ):
-                panel.plot(
-                    own[column],
-                    [place + shift] * len(own),
-                    "o",
-                    color=colour,
-                    markersize=3.5,
-                    alpha=0.6,
-                    label=label if place == 0 else None,
-                )
-        panel.set_yticks(range(len(KINDS)), KINDS, fontsize=7)
-        panel.set_ylim(len(KINDS) - 0.5, -0.5)
+        rows = {kind: [own[measure], own[f"{measure}, random axes"]] for kind, own in groups.items()}
+        categories(panel, rows, ("own axes", "random axes"), (COLOURS[0], COLOURS[4]))
         panel.set_xlim(-0.03, 1.03)
-    figure.legend(
-        *axes[3].get_legend_handles_labels(), fontsize=7, frameon=False, loc="outside lower right", ncols=2
-    )
+    handles = axes[3].get_legend_handles_labels()
+    figure.legend(*handles, fontsize=7, frameon=False, loc="outside lower right", ncols=2)
     return figure
 
 

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam.data import load
-from unseam.drawing import COLOURS, panels
+from unseam.drawing import panels
 from unseam.geometry import distance_to_orthogonality, right_basis
 from unseam.papers.allen2024._members import (
-    aligned,
-    apart,
+    align_columns,
+    combinations,
     decoder_matrices,
-    dots,
-    logarithmic,
     orthonormal,
-    rotated,
-    trained,
+    relative_distance,
+    rotate_columns,
+    train_or_resume,
+    vae_trial,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
+from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic
 from unseam.theory import LinearVAE, linear_vae, ppca_em
 from unseam.training import Ensemble
-from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["LINEAR_VAE"]
 
@@ -60,8 +54,6 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Distance of every decoder from U(S − σ²I)^½, up to signed permutations and up to rotations."""
-    import pandas as pd
-
     draw = torch.Generator().manual_seed(settings.seed)
     latent = len(settings.scales)
     truth = orthonormal(settings.data, latent, draw) * torch.tensor(settings.scales, dtype=torch.float64)
@@ -73,49 +65,24 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     covariance = centred.mT @ centred / len(x)
     best = linear_vae(covariance, latent, noise=1.0)
 
-    kept, weights = [], {}
+    parts, weights = [], {}
     for kind, posterior in zip(KINDS[:2], ("diagonal", "full"), strict=True):
-        ensemble = trained(_trials(settings, posterior), place, posterior, world=world)
+        first = vae_trial("mixture", settings, posterior=posterior, latent=latent)
+        trials = combinations(first, seed=range(settings.seeds))
+        ensemble = train_or_resume(trials, place, posterior, world=world)
         weights[kind], offset = decoder_matrices(ensemble)
         lost = best.elbo - _elbo(ensemble, weights[kind], offset, x)
-        kept.append(_rows(kind, weights[kind], best, lost))
+        parts.append(_rows(kind, weights[kind], best, lost))
     for kind, diagonal in zip(KINDS[2:], (True, False), strict=True):
-        paths = [_em(covariance, latent, diagonal, settings, seed) for seed in range(settings.em_seeds)]
-        weights[kind] = torch.stack([path[0] for path in paths])
-        kept.append(_rows(kind, weights[kind], best, torch.tensor([best.elbo - path[1] for path in paths])))
-    members = pd.concat(kept, ignore_index=True)
+        draws = [torch.Generator().manual_seed(seed) for seed in range(settings.em_seeds)]
+        options = {"noise": 1.0, "diagonal": diagonal, "steps": settings.em_steps}
+        paths = [ppca_em(covariance, latent, generator=each, **options) for each in draws]  # type: ignore[arg-type]
+        weights[kind] = torch.stack([path.solution.weights.double() for path in paths])
+        lost = torch.tensor([best.elbo - float(path.bounds[-1]) for path in paths])
+        parts.append(_rows(kind, weights[kind], best, lost))
+    members = pd.concat(parts, ignore_index=True)
     overlaps = pd.concat([_overlap(kind, weights[kind][0], best) for kind in KINDS[:2]], ignore_index=True)
     return {"members": members, "overlaps": overlaps}
-
-
-def _trials(settings: Settings, posterior: str) -> list[Trial]:
-    first = Trial(
-        world="mixture",
-        likelihood="gaussian",
-        posterior=posterior,  # type: ignore[arg-type]
-        latent=len(settings.scales),
-        encoder_widths=(),
-        decoder_widths=(),
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        precision="float32",
-    )
-    return [dataclasses.replace(first, seed=seed) for seed in range(settings.seeds)]
-
-
-def _em(
-    covariance: Tensor, latent: int, diagonal: bool, settings: Settings, seed: int
-) -> tuple[Tensor, float]:
-    path = ppca_em(
-        covariance,
-        latent,
-        noise=1.0,
-        diagonal=diagonal,
-        steps=settings.em_steps,
-        generator=torch.Generator().manual_seed(seed),
-    )
-    return path.solution.weights.double(), float(path.bounds[-1])
 
 
 def _elbo(ensemble: Ensemble, weights: Tensor, offset: Tensor, x: Tensor) -> Tensor:
@@ -133,15 +100,13 @@ def _elbo(ensemble: Ensemble, weights: Tensor, offset: Tensor, x: Tensor) -> Ten
 
 
 def _rows(kind: str, weights: Tensor, best: LinearVAE, lost: Tensor) -> pd.DataFrame:
-    import pandas as pd
-
     target = best.weights.double()
     return pd.DataFrame(
         {
             "kind": kind,
             "seed": range(len(weights)),
-            "signed permutation": apart(aligned(weights, target), target).tolist(),
-            "rotation": apart(rotated(weights, target), target).tolist(),
+            "signed permutation": relative_distance(align_columns(weights, target), target).tolist(),
+            "rotation": relative_distance(rotate_columns(weights, target), target).tolist(),
             "dto": distance_to_orthogonality(right_basis(weights.mT @ weights).right_vectors).tolist(),
             "elbo lost": lost.tolist(),
         }
@@ -150,43 +115,30 @@ def _rows(kind: str, weights: Tensor, best: LinearVAE, lost: Tensor) -> pd.DataF
 
 def _overlap(kind: str, weights: Tensor, best: LinearVAE) -> pd.DataFrame:
     """|cos| between the columns of one decoder and the principal axes."""
-    import pandas as pd
-
     unit = torch.nn.functional.normalize(best.weights.double(), dim=0)
-    found = torch.nn.functional.normalize(aligned(weights, best.weights.double()), dim=0)
+    found = torch.nn.functional.normalize(align_columns(weights, best.weights.double()), dim=0)
     cosine = (unit.mT @ found).abs()
-    axis, column = torch.meshgrid(*(torch.arange(len(cosine)),) * 2, indexing="ij")
-    return pd.DataFrame(
-        {
-            "kind": kind,
-            "axis": axis.flatten().tolist(),
-            "column": column.flatten().tolist(),
-            "cosine": cosine.flatten().tolist(),
-        }
-    )
+    axis, column = torch.cartesian_prod(*(torch.arange(len(cosine)),) * 2).mT.numpy()
+    return pd.DataFrame({"kind": kind, "axis": axis, "column": column, "cosine": cosine.flatten().tolist()})
 
 
-def _distances(tables: Tables, kinds: Sequence[str], up_to: str) -> Iterator[tuple[str, pd.Series]]:
-    members = tables["members"]
+def _cases(
+    tables: Tables,
+    *,
+    kinds: Iterable[int],
+    up_to: str = "signed permutation",
+    wrong: int = -1,
+    **bounds: float,
+) -> Iterator[Bound]:
+    """Distances of some kinds within bounds, with the mean of another kind as a wrong model in the note."""
+    said = f"0, within {CLOSE:g}" if "most" in bounds else f"any, on average at least {FAR:g}"
+    runs = [tables["members"][tables["members"]["kind"] == kind][up_to] for kind in KINDS]
     for kind in kinds:
-        words = "a signed permutation" if up_to == "signed permutation" else "a rotation"
-        yield f"{kind}: distance from U(S − σ²I)^½ up to {words}", members[members["kind"] == kind][up_to]
-
-
-def _aligned_cases(tables: Tables) -> Iterator[Bound]:
-    for words, own in _distances(tables, (KINDS[0], KINDS[2]), "signed permutation"):
-        yield Bound(words, "0", own, most=CLOSE, note=f"at most {own.max():.3g}")
-
-
-def _rotated_cases(tables: Tables) -> Iterator[Bound]:
-    others = [kind for kind in KINDS if kind not in (KINDS[0], KINDS[2])]
-    for words, own in _distances(tables, others, "signed permutation"):
-        yield Bound(words, "any", own, least=FAR, note=f"from {own.min():.3g} to {own.max():.3g}")
-
-
-def _optimal_cases(tables: Tables) -> Iterator[Bound]:
-    for words, own in _distances(tables, KINDS, "rotation"):
-        yield Bound(words, "0", own, most=CLOSE, note=f"at most {own.max():.3g}")
+        own, words = runs[kind], f"{KINDS[kind]}: distance from U(S − σ²I)^½ up to a {up_to}"
+        note = f"from {own.min():.3g} to {own.max():.3g}"
+        if wrong >= 0:
+            note += f"; {KINDS[wrong]} posterior, a wrong model: {runs[wrong].mean():.2g}"
+        yield Bound(words, said, own, note=note, **bounds)  # type: ignore[arg-type]
 
 
 def plot(tables: Tables) -> Figure:
@@ -197,25 +149,17 @@ def plot(tables: Tables) -> Figure:
     for panel, kind in zip(axes[:2], KINDS[:2], strict=True):
         own = overlaps[overlaps["kind"] == kind].pivot(index="axis", columns="column", values="cosine")
         image = panel.imshow(own.to_numpy(), vmin=0, vmax=1, cmap="Blues")
-        panel.set_xlabel("column of the decoder", fontsize=8)
-        panel.set_ylabel("principal axis", fontsize=8)
+        finish(panel, "column of the decoder", "principal axis")
         panel.set_xticks(range(own.shape[1]), range(1, own.shape[1] + 1))
         panel.set_yticks(range(own.shape[0]), range(1, own.shape[0] + 1))
     figure.colorbar(image, ax=axes[1], shrink=0.8).set_label("|cos|", fontsize=8)
-    for place, kind in enumerate(KINDS):
-        own = members[members["kind"] == kind]
-        for column, colour, shift in (
-            ("signed permutation", COLOURS[0], -0.12),
-            ("rotation", COLOURS[1], 0.12),
-        ):
-            label = column if place == 0 else None
-            dots(axes[2], own[column].clip(lower=1e-10), place + shift, colour, label)
+    shown = ("signed permutation", "rotation")
+    groups = {kind: members[members["kind"] == kind] for kind in KINDS}
+    rows = {kind: [own[column].clip(lower=1e-10) for column in shown] for kind, own in groups.items()}
+    categories(axes[2], rows, [f"up to a {column}" for column in shown])
     logarithmic(axes[2].xaxis)
-    axes[2].set_yticks(range(len(KINDS)), KINDS, fontsize=7.5)
-    axes[2].invert_yaxis()
     axes[2].axvline(CLOSE, color="grey", linewidth=0.7, linestyle="--")
-    axes[2].set_xlabel("relative Frobenius distance", fontsize=8)
-    axes[2].legend(title="up to a", fontsize=7, title_fontsize=7, frameon=False, loc="upper left")
+    finish(axes[2], "relative Frobenius distance", legend="upper left")
     return figure
 
 
@@ -225,10 +169,16 @@ LINEAR_VAE = Artefact(
     claims=(
         Bounds(
             "Cor. 1.1: a diagonal posterior restricts a linear VAE to U(S − σ²I)^½ up to order and sign of latents",
-            _aligned_cases,
+            partial(_cases, kinds=(0, 2), wrong=1, most=CLOSE),
         ),
-        Bounds("Eqs. 2–4: PPCA and a full posterior leave it at any rotation", _rotated_cases),
-        Bounds("Eqs. 2–4: every optimum is U(S − σ²I)^½ up to a rotation", _optimal_cases),
+        Bounds(
+            "Eqs. 2–4: PPCA and a full posterior leave it at any rotation",
+            partial(_cases, kinds=(1, 3), wrong=0, least=FAR),
+        ),
+        Bounds(
+            "Eqs. 2–4: every optimum is U(S − σ²I)^½ up to a rotation",
+            partial(_cases, kinds=range(4), up_to="rotation", most=CLOSE),
+        ),
     ),
     presets={
         "smoke": Settings(

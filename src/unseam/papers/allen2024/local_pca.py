@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -15,18 +16,11 @@ from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.models import VAE
-from unseam.papers.allen2024._members import aligned, logarithmic, orthonormal, trained
+from unseam.papers.allen2024._members import align_columns, orthonormal, train_or_resume, vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
+from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic
 from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["LOCAL_PCA"]
 
@@ -62,13 +56,6 @@ class Settings:
     seed: int = 0
 
 
-class Strip(NamedTuple):
-    """The world, and the plane (data, 2) that the strip lies in."""
-
-    world: ArrayWorld
-    plane: Tensor
-
-
 class Axes(NamedTuple):
     """Principal axes of the data's covariance in a neighbourhood of each point."""
 
@@ -82,37 +69,37 @@ class Axes(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Angles between singular vectors, or columns, of decoders at posterior means and local axes of the data."""
-    import pandas as pd
-
     draw = torch.Generator().manual_seed(settings.seed)
-    strip = _strip(settings, draw)
-    table = torch.as_tensor(strip.world.table).double()
+    world, plane = _strip(settings, draw)
+    table = torch.as_tensor(world.table).double()
     chosen = torch.randperm(len(table), generator=draw)[: settings.points]
     axes = {scale: _local_axes(table, chosen, scale * settings.width) for scale in settings.scales}
     everywhere = torch.linalg.eigh(table.T.cov()).eigenvectors.flip(-1)[:, :2]
-    rows, shown = [], [_items(table[chosen] @ strip.plane)]
+    flat = (table[chosen] @ plane).mT.numpy()
+    rows, shown = [], [pd.DataFrame({"kind": "item", "model": "", "x": flat[0], "y": flat[1]})]
     for model in MODELS:
         trials = _trials(settings, model)
-        ensemble = trained(trials, place, model, world=strip.world)
+        ensemble = train_or_resume(trials, place, model, world=world)
         for member, trial in enumerate(trials):
             columns = _columns(ensemble[member], table[chosen].float().to(ensemble.device))
             for scale, own in axes.items():
                 who = {"model": model, "seed": trial.seed, "scale": scale}
                 rows.append(who | _angles(columns, own.vectors, everywhere))
             if trial.seed == 0:
-                shown.append(_arrows(model, columns, table[chosen], axes[JUDGED].vectors, strip.plane))
-    return {
-        "members": pd.DataFrame(rows),
-        "neighbourhoods": _neighbourhoods(axes),
-        "shown": pd.concat(shown, ignore_index=True),
-    }
+                shown.append(_arrows(model, columns, table[chosen], axes[JUDGED].vectors, plane))
+    around = [
+        {"scale": scale, "items": _median(own.neighbours), "variance ratio": _median(own.ratio)}
+        for scale, own in axes.items()
+    ]
+    tables = {"members": pd.DataFrame(rows), "neighbourhoods": pd.DataFrame(around)}
+    return tables | {"shown": pd.concat(shown, ignore_index=True)}
 
 
-def _strip(settings: Settings, draw: torch.Generator) -> Strip:
+def _strip(settings: Settings, draw: torch.Generator) -> tuple[ArrayWorld, Tensor]:
     """x = (r + w z_2) (cos a z_1, sin a z_1) in a random plane, with noise in all directions.
 
     Both axes rotate with z_1, so that no axes of the whole data set fit. The circles and rays cross at right angles:
-    the push-forward of a normal by this map has an orthogonal Jacobian.
+    the push-forward of a normal by this map has an orthogonal Jacobian. Also returns the plane (data, 2).
     """
     z = torch.randn(settings.items, 2, generator=draw, dtype=torch.float64)
     angle, distance = settings.spread * z[:, 0], settings.radius + settings.width * z[:, 1]
@@ -120,32 +107,20 @@ def _strip(settings: Settings, draw: torch.Generator) -> Strip:
     flat = distance[:, None] * torch.stack([angle.cos(), angle.sin()], 1)
     noise = torch.randn(settings.items, settings.data, generator=draw, dtype=torch.float64)
     table = flat @ plane.mT + settings.noise * noise
-    world = ArrayWorld(
-        table.float(),
-        z.float(),
-        name="bent strip",
-        factor_names=("along", "across"),
-        factor_sizes=(0, 0),
-        options={
-            name: getattr(settings, name) for name in ("data", "radius", "spread", "width", "noise", "items")
-        },
-    )
-    return Strip(world, plane)
+    recorded = ("data", "radius", "spread", "width", "noise", "items")
+    options = {name: getattr(settings, name) for name in recorded}
+    factors: dict[str, Any] = {"factor_names": ("along", "across"), "factor_sizes": (0, 0)}
+    return ArrayWorld(table.float(), z.float(), name="bent strip", options=options, **factors), plane
 
 
 def _trials(settings: Settings, model: str) -> list[Trial]:
-    trial = Trial(
-        world="mixture",
-        likelihood="gaussian",
+    trial = vae_trial(
+        "mixture",
+        settings,
+        (settings.hidden, settings.hidden),
         likelihood_variance=settings.noise**2,
         latent=2,
-        encoder_widths=(settings.hidden, settings.hidden),
-        decoder_widths=(settings.hidden, settings.hidden),
         encoder_activation="tanh",
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        precision="float32",
     )
     changes: dict[str, dict[str, Any]] = {
         "diagonal": {},
@@ -180,7 +155,7 @@ def _angles(columns: Tensor, axes: Tensor, everywhere: Tensor) -> dict[str, floa
     sines = torch.linalg.svdvals(left.mT @ axes)[..., -1].clamp(max=1).acos()
     return {
         "left vectors": _median(_between(left, axes)),
-        "columns": _median(_between(aligned(unit, axes), axes)),
+        "columns": _median(_between(align_columns(unit, axes), axes)),
         "plane": _median(torch.rad2deg(sines)),
         "left vectors, axes elsewhere": _median(_between(left, axes.roll(1, 0))),
         "left vectors, axes of all data": _median(_between(left, everywhere.expand_as(left))),
@@ -196,45 +171,15 @@ def _median(values: Tensor) -> float:
     return float(values.median())
 
 
-def _neighbourhoods(axes: Mapping[float, Axes]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(
-        [
-            {"scale": scale, "items": _median(own.neighbours), "variance ratio": _median(own.ratio)}
-            for scale, own in axes.items()
-        ]
-    )
-
-
-def _items(flat: Tensor) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame({"kind": "item", "model": "", "x": flat[:, 0].numpy(), "y": flat[:, 1].numpy()})
-
-
 def _arrows(model: str, columns: Tensor, x: Tensor, axes: Tensor, plane: Tensor) -> pd.DataFrame:
     """The first axis of a few items, of the data and of the decoder, in the strip's plane."""
-    import pandas as pd
-
     few = slice(0, 24)
     left = torch.linalg.svd(columns[few], full_matrices=False).U
     parts = []
     for kind, vectors in (("data", axes[few]), ("decoder", left)):
-        start, step = x[few] @ plane, vectors[..., 0] @ plane
-        parts.append(
-            pd.DataFrame(
-                {
-                    "kind": kind,
-                    "model": model,
-                    "x": start[:, 0].numpy(),
-                    "y": start[:, 1].numpy(),
-                    "dx": step[:, 0].numpy(),
-                    "dy": step[:, 1].numpy(),
-                }
-            )
-        )
-    return pd.concat(parts, ignore_index=True)
+        places = torch.cat([x[few] @ plane, vectors[..., 0] @ plane], 1).numpy()
+        parts.append(pd.DataFrame(places, columns=["x", "y", "dx", "dy"]).assign(kind=kind, model=model))
+    return pd.concat(parts, ignore_index=True)[["kind", "model", "x", "y", "dx", "dy"]]
 
 
 def _of(tables: Tables, model: str, column: str) -> np.ndarray:
@@ -244,13 +189,16 @@ def _of(tables: Tables, model: str, column: str) -> np.ndarray:
 
 
 def _axis_cases(tables: Tables) -> Iterator[Bound]:
-    plane = f"of their planes: {_of(tables, 'diagonal', 'plane').mean():.3g}"
+    plane, wrong = (_of(tables, "diagonal", of).mean() for of in ("plane", "left vectors, axes of all data"))
+    left = f"of their planes: {plane:.3g}; axes of all data, a wrong model: {wrong:.2g}"
+    full = f"a full posterior, a wrong model: {_of(tables, 'full', 'columns').mean():.2g}"
     for column, words, note in (
-        ("left vectors", "left singular vectors", plane),
-        ("columns", "columns of the Jacobian", ""),
+        ("left vectors", "left singular vectors", left),
+        ("columns", "columns of the Jacobian", full),
     ):
         quantity = f"VAE, diagonal posterior: angle of the {words} to the local principal axes, degrees"
-        yield Bound(quantity, "0", _of(tables, "diagonal", column), most=CLOSE, note=note)
+        runs = _of(tables, "diagonal", column)
+        yield Bound(quantity, f"at most {CLOSE:g} (0)", runs, most=CLOSE, note=note)
 
 
 def _control_cases(tables: Tables) -> Iterator[Order]:
@@ -279,22 +227,15 @@ def plot(tables: Tables) -> Figure:
             ends = [(own[axis] - 0.5 * own[f"d{axis}"], own[axis] + 0.5 * own[f"d{axis}"]) for axis in "xy"]
             lines = panel.plot(*ends, color=colour, linewidth=width, solid_capstyle="round")
             lines[0].set_label("local axis of the data" if kind == "data" else "decoder's $u_1$")
-        panel.set_aspect("equal")
-        panel.set_xticks([])
-        panel.set_yticks([])
+        blank(panel)
     axes[0].legend(fontsize=7, frameon=False, loc="lower left")
     for panel, column in zip(axes[3:], ("left vectors", "columns"), strict=True):
         for (model, label), colour in zip(MODELS.items(), COLOURS, strict=False):
-            own = members[members["model"] == model]
-            panel.plot(own["scale"], own[column], ".", color=colour, markersize=4, alpha=0.5)
-            means = own.groupby("scale")[column].mean()
-            panel.plot(means.index, means, color=colour, linewidth=1.2, label=label)
+            curve(panel, members[members["model"] == model], "scale", column, colour, label)
         logarithmic(panel.xaxis, sorted(members["scale"].unique()))
-        panel.set_ylim(0, 120)
+        finish(panel, "neighbourhood, widths of the strip", "angle to local axes, °", ylim=(0, 120))
         panel.set_yticks(range(0, 91, 30))
-        panel.set_xlabel("neighbourhood, widths of the strip", fontsize=8)
-        panel.set_ylabel("angle to local axes, °", fontsize=8)
-    axes[3].legend(fontsize=7, frameon=False, loc="upper right")
+    finish(axes[3], legend="upper right")
     return figure
 
 
@@ -318,11 +259,8 @@ LOCAL_PCA = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="The text names no test: PCA is taken at its word, on a strip whose directions of variation rotate from "
-    "item to "
-    "item, with axes of the data weighted by a Gaussian of twice the strip's width; within 10° counts as "
-    "agreement. In the "
-    "limit of small neighbourhoods every direction of the tangent plane is a principal axis, and local PCA then "
-    "names the "
-    "plane alone.",
+    note="The text names no test: PCA is taken at its word, on a strip whose directions of variation rotate from item "
+    "to item, with axes of the data weighted by a Gaussian of twice the strip's width; within 10° counts as "
+    "agreement. In the limit of small neighbourhoods every direction of the tangent plane is a principal axis, and "
+    "local PCA then names the plane alone.",
 )

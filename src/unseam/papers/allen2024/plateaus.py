@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import gaussian_kl
-from unseam.papers.allen2024._members import trained
+from unseam.papers.allen2024._members import combinations, train_or_resume, unlabelled, vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Order, Orders, Trends
+from unseam.papers.plots import Figure, Tables, curve, finish
 from unseam.theory import linear_vae, plateau_term
 from unseam.training import Ensemble
-from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["PLATEAUS"]
 
 FLAT = 0.1
+"""Fraction of the mean slope below which a decoder is flat; and what stands for 0."""
 DRAWN = 150
 """Intervals at which curves are stored, for the figure."""
 
@@ -53,13 +47,14 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Slopes of all decoders over the latent axis and at the codes of the data, and their ELBO against a line's."""
-    import pandas as pd
-
     members, curves = [], []
+    widths = (settings.width, settings.width)
+    options = {"likelihood_variance": settings.variance, "latent": 1, "encoder_activation": "tanh"}
+    first = vae_trial("quantiles", settings, widths, **options)
     for count in settings.points:
         world = _world(count)
-        trials = _trials(settings)
-        ensemble = trained(trials, place, f"points{count}", world=world)
+        trials = combinations(first, seed=range(settings.seeds))
+        ensemble = train_or_resume(trials, place, f"points{count}", world=world)
         x = world.images(torch.arange(count))
         found, curve = _slopes(ensemble, x, settings)
         found["elbo gained"] = _elbo(ensemble, x, settings) - _best_line(x, settings.variance)
@@ -77,31 +72,7 @@ def _world(count: int) -> ArrayWorld:
 
     values = torch.from_numpy(norm.ppf((np.arange(count) + 0.5) / count))
     values = (values / values.std(correction=0)).float()[:, None]
-    return ArrayWorld(
-        values,
-        torch.zeros(count, 0),
-        name="quantiles",
-        factor_names=(),
-        factor_sizes=(),
-        options={"points": count},
-    )
-
-
-def _trials(settings: Settings) -> list[Trial]:
-    first = Trial(
-        world="quantiles",
-        likelihood="gaussian",
-        likelihood_variance=settings.variance,
-        latent=1,
-        encoder_widths=(settings.width, settings.width),
-        encoder_activation="tanh",
-        decoder_widths=(settings.width, settings.width),
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        precision="float32",
-    )
-    return [dataclasses.replace(first, seed=seed) for seed in range(settings.seeds)]
+    return unlabelled(values, "quantiles", points=count)
 
 
 def _slopes(
@@ -145,8 +116,6 @@ def _best_line(x: Tensor, variance: float) -> float:
 
 def _terms() -> pd.DataFrame:
     """What Eq. 5 pays for a singular value s at the best Σ, and how far Eq. 14 is from it, corrected and as printed."""
-    import pandas as pd
-
     beta, noise = 1.5, 0.7
     scale = torch.linspace(0, 10, 101, dtype=torch.float64)
     precision = 1 + scale.square() / (beta * noise)
@@ -165,11 +134,14 @@ def _ends(tables: Tables) -> tuple[tuple[int, int], pd.DataFrame, pd.DataFrame]:
 
 
 def _few_cases(tables: Tables) -> Iterator[Bound]:
-    counts, few, _ = _ends(tables)
+    counts, few, many = _ends(tables)
+    note = f"wrong models: {counts[1]} points {many['flat share'].mean():.2g}, a straight line 0"
     words = f"share of the latent axis that is flat, {counts[0]} points"
-    yield Bound(words, "near 1", few["flat share"], least=0.5)
+    said = f"at least {1 - FLAT:g} (1: all but jumps)"
+    yield Bound(words, said, few["flat share"], least=1 - FLAT, note=note)
+    note = f"wrong models: {counts[1]} points {many['slope at data'].mean():.2g}, a straight line 1"
     words = f"slope at data over its mean along the axis, {counts[0]} points"
-    yield Bound(words, "towards 0: stationary at data", few["slope at data"], most=0.5)
+    yield Bound(words, f"at most {FLAT:g} (0: stationary)", few["slope at data"], most=FLAT, note=note)
 
 
 def _more_cases(tables: Tables) -> Iterator[Order]:
@@ -181,9 +153,8 @@ def _more_cases(tables: Tables) -> Iterator[Order]:
 
 def _trend_cases(tables: Tables) -> Iterator[Curve]:
     wide = tables["members"].pivot(index="points", columns="seed", values="flat share")
-    yield Curve(
-        "largest rise of the flat share with the number of points, of its range", "falls", wide.to_numpy()
-    )
+    words = "largest rise of the flat share with the number of points, of its range"
+    yield Curve(words, "falls", wide.to_numpy())
 
 
 def _equation_cases(form: str) -> Callable[[Tables], Iterator[Identity]]:
@@ -207,16 +178,11 @@ def plot(tables: Tables) -> Figure:
         panel.plot(own["z"], own["x"], color=COLOURS[0], linewidth=1.3)
         for value in _world(int(count)).images(torch.arange(int(count)))[:, 0].tolist():
             panel.axhline(value, color=COLOURS[1], linewidth=0.4, alpha=0.7 if count <= 30 else 0.08)
-        panel.set_xlabel("z", fontsize=8)
-        panel.set_ylim(-3.2, 3.2)
-    axes[0].set_ylabel("decoder (lines: data)", fontsize=8)
+        finish(panel, "z", ylim=(-3.2, 3.2))
+    finish(axes[0], y="decoder (lines: data)")
     for colour, column in zip(COLOURS, ("flat share", "slope at data"), strict=False):
-        mean = members.groupby("points")[column].mean()
-        axes[-1].plot(mean.index, mean, "-", color=colour, linewidth=1)
-        axes[-1].plot(members["points"], members[column], ".", color=colour, markersize=4, label=column)
-    axes[-1].set_xscale("log")
-    axes[-1].set_xlabel("data points", fontsize=8)
-    axes[-1].legend(fontsize=7, frameon=False)
+        curve(axes[-1], members, "points", column, colour)
+    finish(axes[-1], "data points", legend="best", xscale="log")
     return figure
 
 
@@ -230,9 +196,7 @@ PLATEAUS = Artefact(
         ),
         Orders("§4: plateaus are mitigated by more data", _more_cases),
         Trends("§4: the more data, the smaller the plateaus", _trend_cases),
-        Identities(
-            "Eq. 14 as printed equals the terms of the ELBO that depend on S", _equation_cases("printed")
-        ),
+        Identities("Eq. 14 as printed: the terms of the ELBO that depend on S", _equation_cases("printed")),
         Identities("Eq. 14, corrected", _equation_cases("corrected"), ours=True),
     ),
     presets={

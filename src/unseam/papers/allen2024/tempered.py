@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Cauchy, MultivariateNormal, Normal, kl_divergence
 from torch.func import grad, hessian, vmap
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import logarithmic
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic
 
 __all__ = ["TEMPERED"]
 
@@ -67,8 +62,6 @@ class Problems(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """The maximum of the β-ELBO, found by its derivatives, beside the tempered posterior."""
-    import pandas as pd
-
     draw = torch.Generator().manual_seed(settings.seed)
     linear = pd.DataFrame([_linear(settings, beta, draw, place.device) for beta in settings.betas])
     rows, shown = [], []
@@ -76,7 +69,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         for likelihood in LIKELIHOODS:
             problems = _problems(settings, latent, nodes, likelihood, draw, place.device)
             for beta in settings.betas:
-                found = _maximised(problems, beta, settings.iterations)
+                found = _maximise(problems, beta, settings.iterations)
                 who = {"latents": latent, "likelihood": likelihood, "beta": beta}
                 rows.append(who | _distances(problems, beta, found))
                 if latent == 1 and likelihood == "Gaussian":
@@ -133,9 +126,8 @@ def _newton(weights: Tensor, x: Tensor, beta: float) -> tuple[Tensor, Tensor]:
 
     def split(parameters: Tensor) -> tuple[Tensor, Tensor]:
         entries = torch.zeros(latent**2, dtype=parameters.dtype, device=parameters.device)
-        return parameters[:latent], entries.scatter(
-            0, rows * latent + columns, parameters[latent:]
-        ).unflatten(0, (latent, latent))
+        filled = entries.scatter(0, rows * latent + columns, parameters[latent:])
+        return parameters[:latent], filled.unflatten(0, (latent, latent))
 
     def loss(parameters: Tensor, weights: Tensor, x: Tensor) -> Tensor:
         return _gaussian_loss(*split(parameters), weights, x, beta) / beta
@@ -186,7 +178,7 @@ def _problems(
     return Problems(grid, log_prior.to(device), found.to(device))
 
 
-def _maximised(problems: Problems, beta: float, iterations: int) -> Tensor:
+def _maximise(problems: Problems, beta: float, iterations: int) -> Tensor:
     """log q (item, cell) of the largest β-ELBO, by mirror ascent from the uniform distribution.
 
     q ← q exp(η ∂ℓ/∂q) / Z stays on the simplex, and converges for steps η below 1/β, as the curvature of ℓ is β times
@@ -213,13 +205,12 @@ def _distances(problems: Problems, beta: float, found: Tensor) -> dict[str, floa
         for power, weight in ((1 / beta, 1.0), (1.0, 1.0), (beta, 1.0))
     )
     rate = (tempered.exp() * (tempered - problems.log_prior)).sum(1)
+    best = _elbo(problems, beta, tempered.exp())
     return {
         "tempered": float(_variation(found, tempered).max()),
         "posterior": float(_variation(found, plain).min()),
         "power β": float(_variation(found, backwards).min()),
-        "nats below": float(
-            (_elbo(problems, beta, tempered.exp()) - _elbo(problems, beta, found.exp())).max()
-        ),
+        "nats below": float((best - _elbo(problems, beta, found.exp())).max()),
         "KL to the prior": float(rate.mean()),
     }
 
@@ -231,31 +222,30 @@ def _variation(first: Tensor, second: Tensor) -> Tensor:
 
 def _curves(problems: Problems, beta: float, found: Tensor) -> pd.DataFrame:
     """Densities of the item with the widest posterior: the maximum that was found, and the tempered posterior."""
-    import pandas as pd
-
     plain = torch.log_softmax(problems.log_likelihood + problems.log_prior, 1)
     item = int((plain.exp() * plain).sum(1).argmin())
     tempered = torch.log_softmax(problems.log_likelihood[item] / beta + problems.log_prior, 0)
     width = float(problems.grid[1, 0] - problems.grid[0, 0])
-    return pd.DataFrame(
-        {
-            "beta": beta,
-            "z": problems.grid[:, 0].numpy(),
-            "found": (found[item].exp() / width).cpu().numpy(),
-            "tempered": (tempered.exp() / width).cpu().numpy(),
-        }
-    )
+    densities = {
+        name: (part.exp() / width).cpu().numpy()
+        for name, part in (("found", found[item]), ("tempered", tempered))
+    }
+    return pd.DataFrame({"beta": beta, "z": problems.grid[:, 0].numpy()} | densities)
 
 
 def _linear_cases(tables: Tables) -> Iterator[Identity]:
-    linear = tables["linear"]
-    errors = linear[["error of the mean", "error of the covariance"]].to_numpy()
-    words = "linear decoders, Gaussian q: largest relative error of mean and covariance at the maximum"
-    yield Identity(words, "0", float(errors.max()), EXACT, n=len(linear))
-    words = (
-        "linear decoders: largest relative error of the nats lost by another q, β KL(q ‖ tempered posterior)"
-    )
-    yield Identity(words, "0", float(linear["error of β KL"].max()), EXACT, n=len(linear))
+    for words, columns in (
+        (
+            "Gaussian q: largest relative error of mean and covariance at the maximum",
+            ["error of the mean", "error of the covariance"],
+        ),
+        (
+            "largest relative error of the nats lost by another q, β KL(q ‖ tempered posterior)",
+            ["error of β KL"],
+        ),
+    ):
+        errors = tables["linear"][columns].to_numpy()
+        yield Identity(f"linear decoders, {words}", "0", float(errors.max()), EXACT, n=len(errors))
 
 
 def _grid_cases(tables: Tables) -> Iterator[Identity]:
@@ -273,7 +263,7 @@ def _temperature_cases(tables: Tables) -> Iterator[Identity]:
 def _control_cases(tables: Tables) -> Iterator[Bound]:
     others = tables["grid"][tables["grid"]["beta"] != 1]
     for column, words in (("posterior", "p(x|z) p(z)"), ("power β", "p(x|z)^β p(z)")):
-        yield Bound(f"β ≠ 1: total variation from {words}", "above 0", others[column], least=APART)
+        yield Bound(f"β ≠ 1: total variation from {words}", f"above {APART:g}", others[column], least=APART)
 
 
 def plot(tables: Tables) -> Figure:
@@ -286,32 +276,23 @@ def plot(tables: Tables) -> Figure:
         own = shown[shown["beta"] == beta]
         axes[0].plot(own["z"], own["tempered"], color=colour, linewidth=1.2, label=f"β = {beta:g}")
         axes[0].plot(own["z"][::3], own["found"][::3], ".", color=colour, markersize=3)
-    axes[0].set_xlim(-3.5, 3.5)
-    axes[0].set_xlabel("z (lines: tempered posterior, dots: maximum found)", fontsize=8)
-    axes[0].legend(fontsize=7, frameon=False)
+    finish(axes[0], "z (lines: tempered posterior, dots: maximum found)", xlim=(-3.5, 3.5), legend="best")
     candidates = {
         "tempered": "$p(x|z)^{1/β} p(z)$",
         "posterior": "$p(x|z) p(z)$",
         "power β": "$p(x|z)^{β} p(z)$",
     }
-    for number, ((latents, likelihood), own) in enumerate(
-        grid.groupby(["latents", "likelihood"], sort=False)
-    ):
-        style = "-" if latents == 1 else "--"
-        for (column, label), colour in zip(candidates.items(), COLOURS, strict=False):
-            values = own[column].where((own["beta"] != 1) | (column == "tempered"))
-            axes[1].plot(
-                own["beta"], values, "o", color=colour, markersize=3, label=label if number == 0 else None
-            )
-        colour = COLOURS[list(LIKELIHOODS).index(str(likelihood))]
-        axes[2].plot(own["beta"], own["KL to the prior"], style, color=colour, marker="o", markersize=3,
-                     label=f"{likelihood}, latents: {latents}")  # fmt: skip
+    for (column, label), colour in zip(candidates.items(), COLOURS, strict=False):
+        own = grid if column == "tempered" else grid[grid["beta"] != 1]
+        dots(axes[1], own["beta"], own[column], colour, label)
+    for (latents, likelihood), own in grid.groupby(["latents", "likelihood"], sort=False):
+        colour, style = COLOURS[list(LIKELIHOODS).index(str(likelihood))], ".-" if latents == 1 else ".--"
+        label = f"{likelihood}, latents: {latents}"
+        axes[2].plot(own["beta"], own["KL to the prior"], style, color=colour, label=label)
     logarithmic(axes[1].yaxis)
-    axes[1].legend(fontsize=7, frameon=False)
-    axes[2].legend(fontsize=7, frameon=False)
     for panel in axes[1:]:
         logarithmic(panel.xaxis, sorted(grid["beta"].unique()))
-        panel.set_xlabel("β", fontsize=8)
+        finish(panel, "β", legend="best")
     return figure
 
 
@@ -319,9 +300,7 @@ TEMPERED = Artefact(
     key="allen2024.tempered",
     title="The optimal q of a β-VAE is the tempered posterior",
     claims=(
-        Identities(
-            "§3.3: for Gaussian models the β-ELBO is maximised by q ∝ p(x|z)^(1/β) p(z)", _linear_cases
-        ),
+        Identities("§3.3: for Gaussian models q ∝ p(x|z)^(1/β) p(z) maximises the β-ELBO", _linear_cases),
         Identities("§3.3: so it is in the most general case", _grid_cases),
         Identities("§3.3: β is a temperature: high β dilates, low β concentrates", _temperature_cases),
         Bounds("Controls: other powers of the likelihood are not the optimum", _control_cases, ours=True),
@@ -339,9 +318,7 @@ TEMPERED = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="Both searches use gradients of the β-ELBO of Eq. 1 alone. The Cauchy likelihood is no exponential "
-    "family: this "
-    "statement needs none, unlike Theorem 3. A q of restricted form, as that of a VAE, attains the maximum only "
-    "where the "
-    "tempered posterior has that form.",
+    note="Both searches use gradients of the β-ELBO of Eq. 1 alone. The Cauchy likelihood is no exponential family: "
+    "this statement needs none, unlike Theorem 3. A q of restricted form, as that of a VAE, attains the maximum only "
+    "where the tempered posterior has that form.",
 )

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
-from unseam.independence import coupling, independence_test, log_density, mixed_derivative
-from unseam.papers.allen2024._decoders import Decoder, arc_coordinates, separable
+from unseam.independence import coupling, log_density, mixed_derivative
+from unseam.papers.allen2024._decoders import Decoder, arc_coordinates, arc_independence, separable
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables, finish
 
 __all__ = ["THEOREM2"]
 
@@ -55,14 +52,13 @@ class Case(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Assumptions, both measures by Monte Carlo and by quadrature, and a test of arc lengths, for each map."""
-    import pandas as pd
-
     draw = torch.Generator().manual_seed(settings.seed)
     z = torch.randn(settings.points, 2, generator=draw, dtype=torch.float64).to(place.device)
     cases = _cases()
     rows = [{"map": name, **_assumptions(case, z), **_measures(case, z)} for name, case in cases.items()]
     maps = pd.DataFrame(rows)
-    maps["p-value of arc lengths"] = _p_values(list(cases.values()), z[: settings.tested], settings).tolist()
+    arcs = torch.stack([arc_coordinates(case.decoder, z[: settings.tested]) for case in cases.values()])
+    maps["p-value of arc lengths"] = arc_independence(arcs, settings).p_value.tolist()
     profiles = pd.concat([_profile(name, case.decoder) for name, case in cases.items()], ignore_index=True)
     return {"maps": maps, "profiles": profiles}
 
@@ -185,40 +181,20 @@ def _measures(case: Case, z: Tensor) -> dict[str, float]:
     }
 
 
-def _p_values(cases: list[Case], z: Tensor, settings: Settings) -> Tensor:
-    """Of independent arc lengths along the sub-manifolds through each point, whose densities Eq. 13 multiplies."""
-    arcs = torch.stack([arc_coordinates(case.decoder, z) for case in cases])
-    draw = torch.Generator().manual_seed(settings.seed)
-    test = independence_test(
-        arcs, method="dcor", generator=draw, permutations=settings.permutations, points=None
-    )
-    return test.p_value.cpu()
-
-
 def _profile(name: str, decoder: Decoder) -> pd.DataFrame:
     """Second factor of Eq. 13, and the density, along z_2 at three values of z_1."""
-    import pandas as pd
-
     along = torch.linspace(-2.5, 2.5, 41, dtype=torch.float64)
-    rows: list[dict[str, Any]] = []
+    parts = []
     for first in (0.0, 1.0, 2.0):
-        z = torch.stack([torch.full_like(along, first), along], 1)
-        found = log_density(decoder, z)
+        found = log_density(decoder, torch.stack([torch.full_like(along, first), along], 1))
         change = found.log_density - found.log_density[len(along) // 2]
-        for second, factor, density in zip(along, found.factors[:, 1], change, strict=True):
-            rows.append(
-                {
-                    "map": name,
-                    "first": first,
-                    "second": float(second),
-                    "log-factor": float(factor),
-                    "change of log-density": float(density),
-                }
-            )
-    return pd.DataFrame(rows)
+        values = {"second": along, "log-factor": found.factors[:, 1], "change of log-density": change}
+        columns = {name: value.numpy() for name, value in values.items()}
+        parts.append(pd.DataFrame({"map": name, "first": first} | columns))
+    return pd.concat(parts, ignore_index=True)
 
 
-def _meeting(tables: Tables) -> pd.DataFrame:
+def _valid_maps(tables: Tables) -> pd.DataFrame:
     """Maps that meet A#2 and A#3."""
     maps = tables["maps"].set_index("map")
     return maps[(maps["largest cosine"] <= ZERO) & (maps["error of the inverse"] <= ZERO)]
@@ -234,13 +210,11 @@ def _premise_cases(tables: Tables) -> Iterator[Identity]:
 
 def _reading_cases(reading: str) -> Callable[[Tables], Iterator[Identity]]:
     def cases(tables: Tables) -> Iterator[Identity]:
-        for name, row in _meeting(tables).iterrows():
+        for name, row in _valid_maps(tables).iterrows():
             known = float(row[f"{reading} by quadrature"])
             note = f"{known:.6g} by quadrature, standard error {row[f'error of {reading}']:.2g}"
-            words = f"{name}, {READINGS[reading]}"
-            yield Identity(
-                words, "0 (Theorem 2)", float(row[reading]), ZERO, note=note if known > ZERO else ""
-            )
+            words, note = f"{name}, {READINGS[reading]}", note if known > ZERO else ""
+            yield Identity(words, "0 (Theorem 2)", float(row[reading]), ZERO, note=note)
 
     return cases
 
@@ -260,22 +234,18 @@ def plot(tables: Tables) -> Figure:
     profiles = tables["profiles"]
     names = list(profiles["map"].unique())
     figure, axes = panels([*names, *names], rows=2, width=2.1, height=2.1)
-    columns = ("log-factor", "change of log-density")
-    for number, panel in enumerate(axes):
-        own = profiles[profiles["map"] == names[number % len(names)]]
-        column = columns[number // len(names)]
-        curves = own.groupby("first")
+    shown = [
+        ("log-factor", "log p(z₂) / ‖∂x/∂z₂‖"),
+        ("change of log-density", "log p(f(z)) − log p(f(z₁, 0))"),
+    ]
+    for panel, ((column, label), name) in zip(axes, itertools.product(shown, names), strict=True):
+        own = profiles[profiles["map"] == name]
         spread = own.groupby("second")[column].agg(lambda part: part.max() - part.min()).max()
-        for (first, curve), colour, style in zip(curves, COLOURS, ("-", "--", ":"), strict=False):
-            panel.plot(
-                curve["second"], curve[column], style, color=colour, linewidth=1.5, label=f"z₁ = {first:g}"
-            )
-        panel.set_xlabel("z₂", fontsize=8)
+        curves = own.groupby("first")
+        for (first, line), colour, style in zip(curves, COLOURS, ("-", "--", ":"), strict=False):
+            panel.plot(line["second"], line[column], style, color=colour, label=f"z₁ = {first:g}")
+        finish(panel, "z₂", label if name == names[0] else "")
         panel.set_title("one curve" if spread < 1e-3 else "differ", fontsize=7.5, loc="right", color="grey")
-        if number % len(names) == 0:
-            panel.set_ylabel(
-                ("log p(z₂) / ‖∂x/∂z₂‖", "log p(f(z)) − log p(f(z₁, 0))")[number // len(names)], fontsize=8
-            )
     axes[0].legend(fontsize=7, frameon=False)
     return figure
 
@@ -285,9 +255,8 @@ THEOREM2 = Artefact(
     title="Theorem 2 on maps with orthogonal columns: the sphere does not factorise under either reading",
     claims=(
         Identities(
-            "Theorem 2, reading (i): if f is injective and its Jacobian's columns are orthogonal (A#1–A#3), "
-            "every factor "
-            "of Eq. 13 depends on its own latent alone",
+            "Theorem 2, reading (i): if f is injective and its Jacobian's columns are orthogonal (A#1–A#3), every "
+            "factor of Eq. 13 depends on its own latent alone",
             _reading_cases(next(iter(READINGS))),
         ),
         Identities(
@@ -304,13 +273,10 @@ THEOREM2 = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="The exponential and the staircase are coupled, but their densities are products of other factors, so "
-    "that they are "
-    "counterexamples under reading (i) alone; the sphere (inverse stereographic projection) is one under both. "
-    "Stretched "
-    "along one latent, its singular values are distinct everywhere, so that no other choice of singular vectors "
-    "is left. That "
-    "the latents themselves are independent coordinates holds of every injective map by A#1 alone: read so, the "
-    "theorem is "
-    "true and needs no orthogonality. Later versions of the paper may close this gap.",
+    note="The exponential and the staircase are coupled, but their densities are products of other factors, so that "
+    "they are counterexamples under reading (i) alone; the sphere (inverse stereographic projection) is one under "
+    "both. Stretched along one latent, its singular values are distinct everywhere, so that no other choice of "
+    "singular vectors is left. That the latents themselves are independent coordinates holds of every injective map "
+    "by A#1 alone: read so, the theorem is true and needs no orthogonality. Later versions of the paper may close "
+    "this gap.",
 )

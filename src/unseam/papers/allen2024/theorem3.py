@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -15,27 +16,21 @@ from unseam.data import World, load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import gaussian_kl
 from unseam.papers.allen2024._members import (
-    aligned,
-    apart,
+    LARGE,
+    align_columns,
     decoder_matrices,
-    dots,
     exact_sample,
-    logarithmic,
     orthonormal,
+    relative_distance,
     sprite_trial,
-    trained,
+    train_or_resume,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
+from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic
 from unseam.theory import linear_vae
 from unseam.training import Ensemble
 from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["THEOREM3"]
 
@@ -44,6 +39,8 @@ ROLES = ("β-VAE at σ²", "VAE at βσ²", "VAE at βσ², other seeds", "VAE a
 OTHERS = tuple(enumerate(ROLES))[1:]
 ENOUGH = 10
 """Seeds from which distances between seeds, and their mean objectives, are compared."""
+SAME = 1e-3
+"""Relative distance within which reconstructions count as the same."""
 # Adam divides a gradient by its size, which makes it blind to the factor β but for this constant.
 EPSILON = 1e-20
 
@@ -82,9 +79,7 @@ class Form(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """How far apart pairs of models are that start from the same seed, and from different ones."""
-    import pandas as pd
-
-    rows, optima = [], []
+    rows = []
     for number, form in enumerate((*_linear(settings), *_sprites(settings))):
         first, second, control = form.roles
         trials = [
@@ -92,11 +87,11 @@ def measure(settings: Settings, place: Workplace) -> Tables:
             for trial, shift in ((first, 0), (second, 0), (second, settings.seeds), (control, 0))
             for seed in range(settings.seeds)
         ]
-        ensemble = trained(trials, place, f"form{number}", world=form.world)
+        ensemble = train_or_resume(trials, place, f"form{number}", world=form.world)
         rows.append(_compare(form, ensemble, settings))
         if number == 0:
-            optima.append(_optimum(form, ensemble, settings))
-    return {"pairs": pd.concat(rows, ignore_index=True), "optimum": pd.concat(optima, ignore_index=True)}
+            optimum = _optimum(form, ensemble, settings)
+    return {"pairs": pd.concat(rows, ignore_index=True), "optimum": optimum}
 
 
 def _linear(settings: Settings) -> list[Form]:
@@ -132,28 +127,19 @@ def _covariance(settings: Settings) -> Tensor:
 
 def _sprites(settings: Settings) -> list[Form]:
     """Networks on pictures; for Bernoulli pixels β = 1/κ stands for κ draws of each."""
-    base = sprite_trial(
-        settings.resolution, settings.positions, settings.scale_values, settings.width, settings.latent
-    )
-    base = dataclasses.replace(
-        base, steps=settings.steps, batch_size=settings.batch_size, epsilon=EPSILON, precision="float64"
-    )
-    gaussian = dataclasses.replace(base, likelihood="gaussian", learning_rate=1e-3)
-    bernoulli = dataclasses.replace(base, likelihood="bernoulli", learning_rate=1e-3)
+    base = sprite_trial(settings, "steps", "batch_size", scales=settings.scale_values, precision="float64")
+    base = dataclasses.replace(base, learning_rate=1e-3, epsilon=EPSILON)
     share = 1 / settings.draws
     roles = (
-        dataclasses.replace(bernoulli, beta=share),
-        dataclasses.replace(bernoulli, likelihood="binomial", likelihood_draws=settings.draws),
-        bernoulli,
+        dataclasses.replace(base, beta=share),
+        dataclasses.replace(base, likelihood="binomial", likelihood_draws=settings.draws),
+        base,
     )
+    gaussian = dataclasses.replace(base, likelihood="gaussian")
+    gaussian_roles = _gaussian_roles(gaussian, settings.beta, settings.variance)
     world = load(base.world, **dict(base.world_options))  # type: ignore[arg-type]
     return [
-        Form(
-            "network, Gaussian",
-            world,
-            _gaussian_roles(gaussian, settings.beta, settings.variance),
-            settings.beta,
-        ),
+        Form("network, Gaussian", world, gaussian_roles, settings.beta),
         Form(f"network, Bernoulli, κ = {settings.draws}", world, roles, share),
     ]
 
@@ -168,8 +154,6 @@ def _gaussian_roles(base: Trial, beta: float, variance: float) -> tuple[Trial, T
 
 def _compare(form: Form, ensemble: Ensemble, settings: Settings) -> pd.DataFrame:
     """Distances of reconstructions, which no reparametrisation of the latents changes, and the common objective."""
-    import pandas as pd
-
     draw = torch.Generator().manual_seed(2)
     chosen = torch.randperm(len(form.world), generator=draw)[: settings.points]
     x = form.world.images(chosen)
@@ -222,93 +206,79 @@ def _objective(form: Form, ensemble: Ensemble, x: Tensor, noise: Tensor) -> Tens
 
 def _optimum(form: Form, ensemble: Ensemble, settings: Settings) -> pd.DataFrame:
     """Distance of linear decoders from U(S − βσ²I)^½ after the best signed permutation."""
-    import pandas as pd
-
     weights, _ = decoder_matrices(ensemble)
     target = linear_vae(_covariance(settings), len(settings.scales), noise=1.0, beta=form.beta).weights
-    return pd.DataFrame(
-        {
-            "role": [role for role in ROLES for _ in range(settings.seeds)],
-            "seed": list(range(settings.seeds)) * len(ROLES),
-            "distance": apart(aligned(weights, target), target).tolist(),
-        }
-    )
+    roles = [role for role in ROLES for _ in range(settings.seeds)]
+    distance = relative_distance(align_columns(weights, target), target).tolist()
+    seeds = list(range(settings.seeds)) * len(ROLES)
+    return pd.DataFrame({"role": roles, "seed": seeds, "distance": distance})
 
 
 def _optimum_cases(tables: Tables) -> Iterator[Bound]:
-    linear = tables["optimum"]
+    runs = tables["optimum"].groupby("role")["distance"]
+    wrong = f"{ROLES[3]}, a wrong model: {runs.mean()[ROLES[3]]:.2g}"
     for role in ROLES[:3]:
-        own = linear[linear["role"] == role]["distance"]
-        yield Bound(f"linear, {role}: distance from U(S − βσ²I)^½", "0", own, most=0.05)
+        words = f"linear, {role}: distance from U(S − βσ²I)^½"
+        yield Bound(words, "0, within 0.05", runs.get_group(role), most=0.05, note=wrong)
 
 
 def _control_cases(tables: Tables) -> Iterator[Bound]:
     own = tables["optimum"][tables["optimum"]["role"] == ROLES[3]]["distance"]
-    yield Bound(f"linear, {ROLES[3]}: distance from U(S − βσ²I)^½", "above 0", own, least=0.05)
-    for name, part in tables["pairs"].groupby("form", sort=False):
-        yield Bound(
-            f"{name}: distance from a VAE at σ², same seed", "above 0", part["control, same seed"], least=1e-3
-        )
+    yield Bound(f"linear, {ROLES[3]}: distance from U(S − βσ²I)^½", "above 0.05", own, least=0.05)
+    for name, part in _forms(tables):
+        words = f"{name}: distance from a VAE at σ², same seed"
+        yield Bound(words, f"above {SAME:g}", part["control, same seed"], least=SAME)
 
 
 def _same_seed_cases(tables: Tables) -> Iterator[Bound]:
-    for name, part in tables["pairs"].groupby("form", sort=False):
-        same = part["same seed"]
-        note = f"{int((same <= 1e-3).sum())} of {len(part)} seeds within 0.001"
-        yield Bound(
-            f"{name}: distance of reconstructions from the same seed, median", "0", same, most=1e-3, note=note
-        )
+    for name, part in _forms(tables):
+        note = f"{int((part['same seed'] <= SAME).sum())} of {len(part)} seeds within {SAME:g}"
+        words = f"{name}: distance of reconstructions from the same seed, median"
+        yield Bound(words, f"0, within {SAME:g}", part["same seed"], most=SAME, note=note)
 
 
 def _other_seed_cases(tables: Tables) -> Iterator[Bound]:
-    for name, part in tables["pairs"].groupby("form", sort=False):
-        if len(part) >= ENOUGH:
-            ratio = part["other seeds"] / part["other seeds of the β-VAE"]
-            words = f"{name}: distance from the VAE's other seeds, over that between seeds of one model"
-            yield Bound(words, "1", ratio, 0.9, 1.1)
+    for name, part in _forms(tables, ENOUGH):
+        ratio = part["other seeds"] / part["other seeds of the β-VAE"]
+        words = f"{name}: distance from the VAE's other seeds, over that between seeds of one model"
+        yield Bound(words, "1, within 0.1", ratio, 0.9, 1.1)
 
 
 def _objective_cases(tables: Tables) -> Iterator[Bound]:
     """Objectives of different seeds, in units of the difference to a VAE at σ²."""
+    for name, part in _forms(tables, ENOUGH):
+        second, third = (part[f"objective less that, {role}"] for role in ROLES[2:])
+        words = f"{name}: objective less the VAE's from other seeds, of the difference to a VAE at σ²"
+        yield Bound(words, "0, within 0.1", second / abs(third.mean()), -0.1, 0.1, note="a VAE at σ²: 1")
+
+
+def _forms(tables: Tables, seeds: int = 0) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Rows of each form that has so many seeds."""
     for name, part in tables["pairs"].groupby("form", sort=False):
-        if len(part) >= ENOUGH:
-            second, third = (part[f"objective less that, {role}"] for role in ROLES[2:])
-            words = f"{name}: objective less the VAE's from other seeds, of the difference to a VAE at σ²"
-            yield Bound(words, "0", second / abs(third.mean()), -0.1, 0.1)
+        if len(part) >= seeds:
+            yield str(name), part
 
 
 def plot(tables: Tables) -> Figure:
     """Distances of reconstructions for each form, and of linear decoders from the closed form."""
-    pairs, linear = tables["pairs"], tables["optimum"]
-    figure, axes = panels(
-        ["distance of reconstructions from the β-VAE's", "linear: distance from U(S − βσ²I)^½"],
-        width=4.2,
-        height=2.8,
-    )
-    forms = list(dict.fromkeys(pairs["form"]))
-    shown = (
-        ("same seed", COLOURS[0], "VAE at βσ², same seed"),
-        ("other seeds", COLOURS[2], "VAE at βσ², other seeds"),
-        ("other seeds of the β-VAE", COLOURS[4], "β-VAE, other seeds"),
-        ("control, same seed", COLOURS[1], "VAE at σ², same seed"),
-    )
-    for place, form in enumerate(forms):
-        own = pairs[pairs["form"] == form]
-        for row, (column, colour, label) in enumerate(shown):
-            height, text = place + (row - 1.5) * 0.15, label if place == 0 else None
-            dots(axes[0], own[column].clip(lower=1e-16), height, colour, text)
-    axes[0].set_yticks(range(len(forms)), forms, fontsize=7.5)
-    axes[0].invert_yaxis()
+    titles = ["distance of reconstructions from the β-VAE's", "linear: distance from U(S − βσ²I)^½"]
+    figure, axes = panels(titles, width=4.2, height=2.8)
+    shown = {
+        "VAE at βσ², same seed": ("same seed", COLOURS[0]),
+        "VAE at βσ², other seeds": ("other seeds", COLOURS[2]),
+        "β-VAE, other seeds": ("other seeds of the β-VAE", COLOURS[4]),
+        "VAE at σ², same seed": ("control, same seed", COLOURS[1]),
+    }
+    columns, colours = zip(*shown.values(), strict=True)
+    rows = {name: [own[column].clip(lower=1e-16) for column in columns] for name, own in _forms(tables)}
+    categories(axes[0], rows, list(shown), colours)
     figure.legend(fontsize=7, frameon=False, loc="outside lower left", ncols=4)
-    for place, role in enumerate(ROLES):
-        own = linear[linear["role"] == role]
-        dots(axes[1], own["distance"], place, COLOURS[0])
-    axes[1].set_yticks(range(len(ROLES)), ROLES, fontsize=7.5)
-    axes[1].set_ylim(len(ROLES) - 0.5, -0.5)
-    axes[1].set_xlim(min(1e-3, float(linear["distance"].min()) / 2), 2.0)
+    linear = tables["optimum"]
+    categories(axes[1], {role: [linear[linear["role"] == role]["distance"]] for role in ROLES})
     for panel in axes:
         logarithmic(panel.xaxis)
-        panel.set_xlabel("relative distance", fontsize=8)
+        finish(panel, "relative distance")
+    axes[1].set_xlim(min(1e-3, float(linear["distance"].min()) / 2), 2.0)
     return figure
 
 
@@ -350,9 +320,7 @@ THEOREM3 = Artefact(
             samples=2,
         ),
         "laptop": Settings(),
-        "full": Settings(
-            linear_steps=12_000, resolution=24, width=128, latent=5, steps=6000, seeds=20, batch_size=128
-        ),
+        "full": Settings(**LARGE, linear_steps=12_000, steps=6000, seeds=20, batch_size=128),
     },
     measure=measure,
     plot=plot,

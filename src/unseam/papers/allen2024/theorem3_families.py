@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import pandas as pd
 import torch
 from torch import Tensor
 from torch import distributions as law
@@ -15,12 +16,7 @@ from torch.nn import functional
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables, finish
 
 __all__ = ["THEOREM3_FAMILIES"]
 
@@ -124,8 +120,6 @@ FAMILIES = (
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Existence, moments, gradients and exact posteriors of the VAE with variance βσ², for every family and β."""
-    import pandas as pd
-
     rows = []
     for number, family in enumerate(FAMILIES):
         random = torch.Generator().manual_seed(number)
@@ -256,11 +250,9 @@ def _nodes(family: Family, index: float) -> tuple[Tensor, Tensor]:
 def _outputs(family: Family) -> Tensor:
     """Values (output, *event) of the decoder at which moments are taken."""
     values = torch.linspace(-1.5, 1.0, 9, dtype=torch.float64)
-    return (
-        torch.stack([values * (place + 1) for place in range(family.classes)], -1)
-        if family.classes
-        else values
-    )
+    if not family.classes:
+        return values
+    return torch.stack([values * (place + 1) for place in range(family.classes)], -1)
 
 
 def _mean_variance(x: Tensor, log_mass: Tensor) -> tuple[Tensor, Tensor]:
@@ -292,16 +284,13 @@ def _tempered(family: Family, beta: float) -> float:
     """Largest relative distance of the variance of p^{1/β}, made to sum to one, from β times that of p."""
     x, log_weight = _nodes(family, 1.0)
     log_density = family.log_prob(x[:, None], _outputs(family), 1.0)
-    plain, tempered = (
-        _mean_variance(x, log_density / power + log_weight[:, None])[1] for power in (1.0, beta)
-    )
+    masses = (log_density / power + log_weight[:, None] for power in (1.0, beta))
+    plain, tempered = (_mean_variance(x, mass)[1] for mass in masses)
     return float((tempered / (beta * plain) - 1).abs().max())
 
 
 def _masses() -> pd.DataFrame:
     """Coefficients of exp(A/β) for two counterexamples."""
-    import pandas as pd
-
     by_name = {family.name: family for family in FAMILIES}
     parts = []
     for name, beta in SHOWN:
@@ -318,27 +307,22 @@ def _family_cases(whole: bool) -> Callable[[Tables], Iterator[Identity]]:
     def cases(tables: Tables) -> Iterator[Identity]:
         for name, own in tables["families"].groupby("family", sort=False):
             part = own[own["whole κ"] == whole]
-            holds = _equal(part)
-            said = (
-                f"{name}, β = {', '.join(f'{beta:g}' for beta in part['β'])}: share without an equivalent VAE"
-            )
-            yield Identity(said, "0", float(1 - holds.mean()), 0.0, n=len(part), note=_witness(part, holds))
+            holds, betas = _equal(part), ", ".join(f"{beta:g}" for beta in part["β"])
+            words = f"{name}, β = {betas}: share without an equivalent VAE"
+            yield Identity(words, "0", float(1 - holds.mean()), 0.0, n=len(part), note=_witness(part, holds))
 
     return cases
 
 
 def _control_cases(tables: Tables) -> Iterator[Bound]:
     words = "distance of the β-VAE's gradient from that of a VAE of unchanged variance, relative"
-    yield Bound(words, "above 0", tables["families"]["control"], least=APART)
+    yield Bound(words, f"above {APART:g}", tables["families"]["control"], least=APART)
 
 
 def _equal(part: pd.DataFrame) -> pd.Series:
     """Whether the VAE exists, on the data, and all identities hold; undefined ones do not."""
-    return (
-        (part["least mass"] >= -EQUAL)
-        & (part["in support"] == 1)
-        & (part[list(IDENTITIES)] <= EQUAL).all(axis=1)
-    )
+    known = (part["least mass"] >= -EQUAL) & (part["in support"] == 1)
+    return known & (part[list(IDENTITIES)] <= EQUAL).all(axis=1)
 
 
 def _witness(part: pd.DataFrame, holds: pd.Series) -> str:
@@ -347,37 +331,26 @@ def _witness(part: pd.DataFrame, holds: pd.Series) -> str:
     said = []
     for _, row in part[~holds].iterrows():
         if row["least mass"] < -EQUAL:
-            said.append(f"β = {row['β']:g}: a coefficient of {row['least mass']:.3g}, so no distribution")
+            why = f"a coefficient of {row['least mass']:.3g}, so no distribution"
         elif row["in support"] < 1:
-            said.append(
-                f"β = {row['β']:g}: {100 * (1 - row['in support']):.0f} % of the data have probability 0"
-            )
+            why = f"{100 * (1 - row['in support']):.0f} % of the data have probability 0"
         else:
-            said.append(f"β = {row['β']:g}: identities off by {row[list(IDENTITIES)].max():.2g}")
+            why = f"identities off by {row[list(IDENTITIES)].max():.2g}"
+        said.append(f"β = {row['β']:g}: {why}")
     return "; ".join(said)
 
 
 def plot(tables: Tables) -> Figure:
     """Which families have an equivalent VAE at which β, and the masses of two that have none."""
     table, masses = tables["families"], tables["masses"]
-    figure, axes = panels(
-        [
-            "VAE of variance βσ² with the β-VAE's objective",
-            *(f"{name}, β = {beta:g}" for name, beta in SHOWN),
-        ],
-        width=3.6,
-        height=2.9,
-    )
+    titles = [f"{name}, β = {beta:g}" for name, beta in SHOWN]
+    figure, axes = panels(["VAE of variance βσ² with the β-VAE's objective", *titles], width=3.6, height=2.9)
     betas, names = sorted(table["β"].unique()), list(dict.fromkeys(table["family"]))
+    exists = table["least mass"] >= -EQUAL
     kinds = (
         ("the same objective", COLOURS[2], "o", _equal(table)),
-        (
-            "exists, not on the data",
-            COLOURS[4],
-            "s",
-            (table["least mass"] >= -EQUAL) & (table["in support"] < 1),
-        ),
-        ("no distribution", COLOURS[1], "X", table["least mass"] < -EQUAL),
+        ("exists, not on the data", COLOURS[4], "s", exists & (table["in support"] < 1)),
+        ("no distribution", COLOURS[1], "X", ~exists),
     )
     for label, colour, marker, chosen in kinds:
         own = table[chosen]
@@ -385,8 +358,7 @@ def plot(tables: Tables) -> Figure:
         axes[0].plot(*places, marker, color=colour, markersize=7, label=label)
     axes[0].set_xticks(range(len(betas)), [f"{beta:g}" for beta in betas])
     axes[0].set_yticks(range(len(names)), names, fontsize=7.5)
-    axes[0].set_ylim(len(names) - 0.5, -0.5)
-    axes[0].set_xlabel("β", fontsize=8)
+    finish(axes[0], "β", ylim=(len(names) - 0.5, -0.5))
     figure.legend(fontsize=7.5, frameon=False, loc="outside lower left", ncols=3)
     for panel, (name, beta) in zip(axes[1:], SHOWN, strict=True):
         own = masses[(masses["family"] == name) & (masses["β"] == beta)]
@@ -395,8 +367,7 @@ def plot(tables: Tables) -> Figure:
         seen = [0, 1] if name == "Bernoulli" else range(int(own["x"].max()) + 1)
         panel.plot(seen, [0] * len(seen), "k|", markersize=12)
         panel.axhline(0, color="grey", linewidth=0.6)
-        panel.set_xlabel("x; data lie on the strokes", fontsize=8)
-        panel.set_ylabel("coefficient of exp(A/β)", fontsize=8)
+        finish(panel, "x; data lie on the strokes", "coefficient of exp(A/β)")
     return figure
 
 
@@ -406,8 +377,7 @@ THEOREM3_FAMILIES = Artefact(
     claims=(
         Identities(
             "Theorem 3: “as though each were made κ times”: at β = 1/κ a VAE of κ draws has the objective of the "
-            "β-VAE, for "
-            "any exponential family",
+            "β-VAE, for any exponential family",
             _family_cases(True),
         ),
         Identities(
@@ -424,10 +394,8 @@ THEOREM3_FAMILIES = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="Var[x|z] = βσ² is read as that of an exponential dispersion model of index 1/β. At β = 1/κ every "
-    "family has it. "
-    "At other β the continuous families have it; counts have it on multiples of β, where data are not; shares of "
-    "n draws only "
-    "where n/β is whole. No likelihood serves Bernoulli pixels at β > 1: p(1 − p) is the largest variance in [0, "
-    "1] at mean p.",
+    note="Var[x|z] = βσ² is read as that of an exponential dispersion model of index 1/β. At β = 1/κ every family has "
+    "it. At other β the continuous families have it; counts have it on multiples of β, where data are not; shares of "
+    "n draws only where n/β is whole. No likelihood serves Bernoulli pixels at β > 1: p(1 − p) is the largest "
+    "variance in [0, 1] at mean p.",
 )
