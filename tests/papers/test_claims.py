@@ -20,6 +20,7 @@ from unseam.papers.claims import (
     Row,
     Trends,
     Values,
+    arrangements,
     equivalence,
     holm,
     mean_interval,
@@ -219,6 +220,65 @@ def test_correlations():
     assert outcome(Correlations, Correlation("x", first, first)) == "differs"
     assert outcome(Correlations, Correlation("x", first, DRAW.normal(size=60))) == "cannot tell"
     assert outcome(Correlations, Correlation("x", first, first, positive=True)) == "agrees"
+
+
+def test_correlations_are_scipys_permutation_test():
+    """All pairings of few values; the smallest attainable p is one arrangement of them."""
+    first, second = DRAW.normal(size=6), DRAW.normal(size=6)
+    (found,) = Correlations("says", lambda tables: [Correlation("x", first, second)]).judge({})
+    theirs = stats.permutation_test(
+        (second,),
+        lambda own: stats.spearmanr(first, own).statistic,
+        permutation_type="pairings",
+        alternative="less",
+        n_resamples=math.factorial(6),
+    )
+    assert found.p == pytest.approx(theirs.pvalue)
+    assert f"smallest attainable p {1 / math.factorial(6):.2g}" in found.note
+
+
+def test_few_values_cannot_correlate_significantly():
+    """Three groups have six arrangements, so that no correlation between them is significant."""
+    first = np.repeat([0.0, 1.0, 2.0], 10) + 0.01 * DRAW.normal(size=30)
+    case = Correlation("x", first, first, groups=np.repeat([0, 1, 2], 10), positive=True)
+    assert outcome(Correlations, case) == "cannot tell"
+    assert outcome(Correlations, case._replace(groups=None)) == "agrees"
+
+
+def test_trends_that_all_runs_share_are_no_correlation_of_runs():
+    """Two measures that only change with time, in every run alike, are exchanged with their run."""
+    time = np.tile(np.arange(3.0), 8)
+    first, second = (10 * time + DRAW.normal(size=24) for _ in range(2))
+    case = Correlation("x", first, second, positive=True)
+    assert outcome(Correlations, case._replace(groups=np.repeat(np.arange(8), 3))) == "cannot tell"
+    assert outcome(Correlations, case) == "agrees"
+
+
+def test_levels_of_strata_are_no_correlation_within_them():
+    level = np.repeat(np.arange(4.0), 6)
+    first, second = (10 * level + DRAW.normal(size=24) for _ in range(2))
+    case = Correlation("x", first, second, positive=True)
+    assert outcome(Correlations, case._replace(strata=level)) == "cannot tell"
+    assert outcome(Correlations, Correlation("x", first, first, positive=True, strata=level)) == "agrees"
+
+
+def test_correlations_of_noise_are_rarely_significant():
+    noise = np.random.default_rng(5).normal(size=(200, 2, 9))
+    cases = [Correlation("x", first, second) for first, second in noise]
+    found = [Correlations("says", lambda tables, one=one: [one]).judge({})[0] for one in cases]
+    assert np.mean([one.p < 0.05 for one in found]) <= 0.09
+
+
+def test_arrangements_keep_groups_and_strata():
+    groups, strata = np.array([0, 1, 0, 2, 1, 2, 3]), np.array([0, 0, 1, 1, 1, 2, 2])
+    blocks = arrangements(7, groups=groups)
+    assert len(blocks) == 6 and (blocks[:, 6] == 6).all(), "the group of another size stays"
+    assert {tuple(groups[row[[0, 2]]]) for row in blocks} == {(0, 0), (1, 1), (2, 2)}
+    within = arrangements(7, strata=strata)
+    assert len(within) == 2 * 6 * 2 and (strata[within] == strata).all()
+    many = arrangements(12)
+    assert len(many) == 10_000 and (np.sort(many, axis=1) == np.arange(12)).all()
+    assert (many[0] == np.arange(12)).all() and len(np.unique(many, axis=0)) > 9990
 
 
 def test_rank_correlation_is_scipys():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,6 +52,8 @@ LEVEL = 0.05
 ASSUMED_RUNS = 10
 """Number of runs behind a published mean ± SD whose paper does not state it."""
 RESAMPLINGS = 2000
+PERMUTATIONS = 10_000
+"""Arrangements of a permutation test: all where there are at most so many, otherwise so many at random."""
 SIMULATED = 4000
 
 
@@ -667,10 +670,12 @@ class Correlation(NamedTuple):
     first: ArrayLike
     second: ArrayLike
     groups: ArrayLike | None = None
-    """Equal for values that belong together, such as those of one run, and are drawn together."""
+    """Equal for values that belong together, such as those of one run: drawn together, and exchanged as a whole."""
     positive: bool = False
     note: str = ""
     doubt: str = ""
+    strata: ArrayLike | None = None
+    """Equal for values that are compared with one another alone, such as ranks among restarts: exchanged within."""
 
 
 @dataclass(frozen=True)
@@ -686,50 +691,35 @@ class Correlations(Claim):
     def rule(self) -> str:
         """How an outcome is decided, in words."""
         return (
-            "Spearman's ρ agrees where its 95 % bootstrap interval over runs excludes zero on the stated side "
-            "and the "
-            "share of resamples on the other side, taken as p, is below 0.05 after Holm's correction within this "
-            "claim; it differs where the same holds with the sides exchanged; otherwise it cannot be told."
+            "Spearman's ρ agrees where a one-sided permutation test gives p < 0.05 after Holm's correction within "
+            "this claim and its 95 % bootstrap interval over runs excludes zero; it differs where the same holds "
+            "with the sides exchanged; otherwise it cannot be told. Values of one run are exchanged together, and "
+            f"ranks within their own group; all arrangements are tried, or {PERMUTATIONS} at random where there "
+            "are more."
         )
 
     def findings(self, cases: Sequence[Correlation]) -> Iterator[Finding]:
         """One finding per pair of measures."""
         estimates = [_spearman(case) for case in cases]
-        forward = holm(
-            [
-                one.positive if case.positive else one.negative
-                for case, one in zip(cases, estimates, strict=True)
-            ]
-        )
-        backward = holm(
-            [
-                one.negative if case.positive else one.positive
-                for case, one in zip(cases, estimates, strict=True)
-            ]
-        )
+        forward, backward = (holm([one.p[side] for one in estimates]) for side in (0, 1))
         for case, one, ahead, behind in zip(cases, estimates, forward, backward, strict=True):
-            rho, lower, upper, n = one.rho, one.lower, one.upper, one.n
-            below, above = (lower > 0, upper < 0) if case.positive else (upper < 0, lower > 0)
+            side = 1 if case.positive else -1
             outcome: Outcome = "cannot tell"
             if not case.doubt:
-                outcome = (
-                    "agrees"
-                    if ahead < LEVEL and below
-                    else "differs"
-                    if behind < LEVEL and above
-                    else outcome
-                )
-            said = "positive" if case.positive else "negative"
+                if ahead < LEVEL and min(side * one.lower, side * one.upper) > 0:
+                    outcome = "agrees"
+                elif behind < LEVEL and max(side * one.lower, side * one.upper) < 0:
+                    outcome = "differs"
             yield Finding(
                 case.quantity,
-                said,
-                rho,
-                lower,
-                upper,
+                "positive" if case.positive else "negative",
+                one.rho,
+                one.lower,
+                one.upper,
                 outcome,
-                n=n,
+                n=one.n,
                 p=ahead,
-                note=_joined(case.note, case.doubt),
+                note=_joined(f"smallest attainable p {one.p[2]:.2g}", case.note, case.doubt),
             )
 
 
@@ -737,29 +727,70 @@ class _Rho(NamedTuple):
     rho: float
     lower: float
     upper: float
-    positive: float
-    """Share of resamples that are not positive: p of a positive correlation."""
-    negative: float
+    p: tuple[float, float, float]
+    """Of the stated side, of the other one, and the smallest that so many values can give."""
     n: int
 
 
 def _spearman(case: Correlation) -> _Rho:
     values = np.stack([np.asarray(part, dtype=float) for part in (case.first, case.second)])
     known = np.isfinite(values).all(0)
-    groups = None if case.groups is None else np.asarray(case.groups)[known]
+    groups, strata = (
+        None if labels is None else np.asarray(labels)[known] for labels in (case.groups, case.strata)
+    )
     values = values[:, known]
     if values.shape[1] < 4 or not np.ptp(values, axis=1).all():
-        return _Rho(math.nan, math.nan, math.nan, 1.0, 1.0, values.shape[1])
+        return _Rho(math.nan, math.nan, math.nan, (1.0, 1.0, 1.0), values.shape[1])
     draws = resampled(values.shape[1], groups)
     if len({len(chosen) for chosen in draws}) == 1:
         drawn = rank_correlation(values[:, np.stack(draws)])
     else:
         drawn = np.array([rank_correlation(values[:, chosen]) for chosen in draws])
     lower, upper = np.nanquantile(drawn, (0.025, 0.975))
-    positive, negative = ((1 + int(wrong.sum())) / (1 + len(drawn)) for wrong in (~(drawn > 0), ~(drawn < 0)))
-    return _Rho(
-        float(rank_correlation(values)), float(lower), float(upper), positive, negative, values.shape[1]
+    arranged = arrangements(values.shape[1], groups, strata)
+    exchanged = rank_correlation(np.stack([np.broadcast_to(values[0], arranged.shape), values[1][arranged]]))
+    exchanged, rounding = exchanged if case.positive else -exchanged, 1e-9
+    p = (
+        float((exchanged >= exchanged[0] - rounding).mean()),
+        float((exchanged <= exchanged[0] + rounding).mean()),
+        float((exchanged >= exchanged.max() - rounding).mean()),
     )
+    return _Rho(float(rank_correlation(values)), float(lower), float(upper), p, values.shape[1])
+
+
+def arrangements(
+    count: int, groups: ArrayLike | None = None, strata: ArrayLike | None = None
+) -> NDArray[np.int64]:
+    """Indices (arrangement, value) of a permutation test, the first one in order; the same at every call.
+
+    All of them where there are at most :data:`PERMUTATIONS`, otherwise so many, drawn at random.
+
+    Args:
+        count: how many values.
+        groups: equal for values that are exchanged as a whole, with groups of the same size.
+        strata: instead, equal for values that are exchanged with one another alone.
+
+    >>> arrangements(4, groups=[0, 0, 1, 1]).tolist()
+    [[0, 1, 2, 3], [2, 3, 0, 1]]
+    >>> arrangements(4, strata=[0, 0, 1, 1]).tolist()
+    [[0, 1, 2, 3], [0, 1, 3, 2], [1, 0, 2, 3], [1, 0, 3, 2]]
+    """
+    units = _members(np.arange(count) if groups is None or strata is not None else groups)
+    kinds = np.asarray([len(unit) for unit in units] if strata is None else strata)
+    blocks = [np.stack([units[place] for place in kind]) for kind in _members(kinds) if len(kind) > 1]
+    if math.prod(math.factorial(len(block)) for block in blocks) <= PERMUTATIONS:
+        every = [np.array(list(itertools.permutations(range(len(block))))) for block in blocks]
+        chosen = np.indices([len(orders) for orders in every]).reshape(len(every), -1)
+        each = [orders[own] for orders, own in zip(every, chosen, strict=True)]
+    else:
+        each = [np.tile(np.arange(len(block)), (PERMUTATIONS, 1)) for block in blocks]
+        draw = np.random.default_rng(0)
+        for orders in each:
+            draw.permuted(orders[1:], axis=1, out=orders[1:])
+    found = np.tile(np.arange(count), (len(each[0]) if each else 1, 1))
+    for block, orders in zip(blocks, each, strict=True):
+        found[:, block.ravel()] = block[orders].reshape(len(orders), -1)
+    return found
 
 
 def rank_correlation(values: Floats) -> Floats:
@@ -815,10 +846,15 @@ def resampled(count: int, groups: ArrayLike | None = None) -> list[NDArray[np.in
     >>> len(drawn), all((0 in one) == (1 in one) for one in drawn)
     (2000, True)
     """
-    labels = np.arange(count) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    members = [np.flatnonzero(labels == label) for label in range(int(labels.max()) + 1)]
+    members = _members(np.arange(count) if groups is None else groups)
     draws = np.random.default_rng(0).integers(len(members), size=(RESAMPLINGS, len(members)))
     return [np.concatenate([members[label] for label in draw]) for draw in draws]
+
+
+def _members(labels: ArrayLike) -> list[NDArray[np.int64]]:
+    """Places of the values of each label."""
+    _, found = np.unique(np.asarray(labels), return_inverse=True)
+    return [np.flatnonzero(found == label) for label in range(int(found.max()) + 1)]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -100,7 +100,7 @@ def predictions_among_alike(tables: Tables) -> Iterator[Correlation]:
             ranks = alike.groupby("active")[[*MEASURES, SCORE]].rank(pct=True)
             for name in _distinct(ends):
                 words = f"{NAMES[str(world)]}: {MEASURES[name]} and score"
-                yield Correlation(words, ranks[name], ranks[SCORE])
+                yield Correlation(words, ranks[name], ranks[SCORE], strata=alike["active"])
 
 
 def _distinct(ends: pd.DataFrame) -> dict[str, list[str]]:
