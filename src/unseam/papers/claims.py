@@ -78,6 +78,16 @@ class Finding(NamedTuple):
     """Whether it is a check of our own, beyond what the paper claims."""
 
 
+class Confusion(NamedTuple):
+    """How often a rule lets models pass."""
+
+    wrong: int
+    """Wrong models that pass."""
+    tried: int
+    right: float = math.nan
+    """Share of right models that would agree: runs drawn from the published cell, as many as ours; NaN without SD."""
+
+
 @dataclass(frozen=True)
 class Claim(ABC):
     """What a paper says of one or several quantities, and the rule that decides whether our tables agree.
@@ -132,32 +142,19 @@ class Identities(Claim):
     ('holds', 'false as printed')
     """
 
-    @property
-    def rule(self) -> str:
-        """How an outcome is decided, in words."""
-        return (
-            "Holds where the number equals the stated one within its tolerance, which allows for rounding, "
-            "quadrature "
-            "or a step of a grid; otherwise the statement is false as printed, and the number is the counterexample."
-        )
+    rule = (
+        "Holds where the number equals the stated one within its tolerance, which allows for rounding, quadrature or "
+        "a step of a grid; otherwise the statement is false as printed, and the number is the counterexample."
+    )
 
     def findings(self, cases: Sequence[Identity]) -> Iterator[Finding]:
         """One finding per number."""
         for case in cases:
-            near = abs(case.value - case.expected) <= case.tolerance
-            outcome: Outcome = "holds" if near else "false as printed"
-            if math.isnan(case.value):
-                outcome = "cannot tell"
-            yield Finding(
-                case.quantity,
-                case.published,
-                float(case.value),
-                None,
-                None,
-                outcome,
-                n=case.n,
-                note=case.note,
-            )
+            value = float(case.value)
+            outcome: Outcome = "cannot tell"
+            if not math.isnan(value):
+                outcome = "holds" if abs(value - case.expected) <= case.tolerance else "false as printed"
+            yield Finding(case.quantity, case.published, value, None, None, outcome, n=case.n, note=case.note)
 
 
 # Numbers over runs
@@ -181,6 +178,8 @@ class Bound(NamedTuple):
     note: str = ""
     doubt: str = ""
     """Why nothing can be concluded whatever the numbers are, such as trainings that have not converged."""
+    wrong: Mapping[str, ArrayLike] = {}
+    """The same number of models that should not pass, over their runs, by name."""
 
 
 @dataclass(frozen=True)
@@ -203,62 +202,68 @@ class Bounds(Claim):
         interval = "Student's t" if self.statistic == "mean" else "bootstrap"
         return (
             f"Agrees where the 95 % interval ({interval} for the {self.statistic} over runs, Clopper–Pearson for a "
-            "share of cases, bootstrap over runs for other estimates) lies within the stated bounds, differs "
-            "where it "
+            "share of cases, bootstrap over runs for other estimates) lies within the stated bounds, differs where it "
             "lies outside, and cannot be told where it contains a bound or there are fewer than three runs. A number "
-            "without chance has no interval and is compared as it is. The bounds stand in the note."
+            "without chance has no interval and is compared as it is. The bounds stand in the note, and beside them "
+            "wrong models, which should lie outside, where the tables have some."
         )
 
     def findings(self, cases: Sequence[Bound]) -> Iterator[Finding]:
         """One finding per quantity."""
         for case in cases:
-            if case.share is None and case.estimate is None:
-                yield self._runs(case)
-                continue
-            (value, lower, upper), n, counted = case.estimate or (0.0, 0.0, 0.0), case.n, ""
+            runs, exact, counted = _finite(case.runs), False, ""
+            sd, n = _sd(runs), len(runs)
+            value, lower, upper = math.nan, math.nan, math.nan
             if case.share is not None:
                 (value, lower, upper), n = _share_interval(*case.share), case.share[1]
                 counted = f"{case.share[0]} of {case.share[1]}"
-            outcome, note = (
-                _within(lower, upper, case),
-                _joined(counted, _limits(case), case.note, case.doubt),
+            elif case.estimate is not None:
+                (value, lower, upper), n = case.estimate, case.n or 0
+                exact = lower == upper
+            elif n:
+                value = self._middle(runs)
+                lower, upper = mean_interval(runs) if self.statistic == "mean" else median_interval(runs)
+            outcome: Outcome = "cannot tell"
+            if not case.doubt and (n >= 3 or exact):
+                if case.least <= lower and upper <= case.most:
+                    outcome = "agrees"
+                elif upper < case.least or lower > case.most:
+                    outcome = "differs"
+            few = "fewer than three runs" if n < 3 and not exact else ""
+            interval: tuple[float | None, float | None] = (None, None) if n < 3 else (lower, upper)
+            yield Finding(
+                case.quantity,
+                case.published,
+                None if math.isnan(value) else value,
+                *interval,
+                outcome,
+                sd=sd,
+                n=n,
+                note=_joined(counted, _limits(case), *self._controls(case), case.note, case.doubt, few),
             )
-            if lower != upper and (n or 0) < 3:
-                outcome = "cannot tell"
-            yield Finding(case.quantity, case.published, value, lower, upper, outcome, n=n, note=note)
 
-    def _runs(self, case: Bound) -> Finding:
-        runs = _finite(case.runs)
-        if len(runs) < 3:
-            value = float(np.mean(runs)) if len(runs) else None
-            note = _joined(case.note, "fewer than three runs")
-            return Finding(
-                case.quantity, case.published, value, None, None, "cannot tell", n=len(runs), note=note
-            )
-        middle = float(getattr(np, self.statistic)(runs))
-        lower, upper = mean_interval(runs) if self.statistic == "mean" else median_interval(runs)
-        return Finding(
-            case.quantity,
-            case.published,
-            middle,
-            lower,
-            upper,
-            _within(lower, upper, case),
-            sd=_sd(runs),
-            n=len(runs),
-            note=_joined(_limits(case), case.note, case.doubt),
-        )
+    def confusion(self, tables: Tables) -> Confusion:
+        """How many wrong models lie within the bounds."""
+        notes = [note for case in self.cases(tables) for note in self._controls(case)]
+        return Confusion(sum(note.endswith("within") for note in notes), len(notes))
+
+    def _middle(self, runs: ArrayLike) -> float:
+        return float(getattr(np, self.statistic)(_finite(runs)))
+
+    def _controls(self, case: Bound) -> Iterator[str]:
+        """Each wrong model's number, and whether it lies within the bounds."""
+        for name, runs in case.wrong.items():
+            middle = self._middle(runs)
+            yield f"{name}: {middle:.3g}, {'within' if case.least <= middle <= case.most else 'outside'}"
 
 
 def _limits(case: Bound) -> str:
     """The bounds in words."""
     if math.isinf(case.least):
         return f"bound: at most {case.most:g}"
-    return (
-        f"bound: at least {case.least:g}"
-        if math.isinf(case.most)
-        else f"bounds: {case.least:g} to {case.most:g}"
-    )
+    if math.isinf(case.most):
+        return f"bound: at least {case.least:g}"
+    return f"bounds: {case.least:g} to {case.most:g}"
 
 
 def _share_interval(hits: int, total: int) -> tuple[float, float, float]:
@@ -266,14 +271,6 @@ def _share_interval(hits: int, total: int) -> tuple[float, float, float]:
 
     reach = binomtest(hits, total).proportion_ci()
     return hits / total, float(reach.low), float(reach.high)
-
-
-def _within(lower: float, upper: float, case: Bound) -> Outcome:
-    if case.doubt:
-        return "cannot tell"
-    if case.least <= lower and upper <= case.most:
-        return "agrees"
-    return "differs" if upper < case.least or lower > case.most else "cannot tell"
 
 
 # Published cells
@@ -350,19 +347,12 @@ class Row(NamedTuple):
         return model != name and (other is None or self.published[name].differs_from(other))
 
 
-class Confusion(NamedTuple):
-    """How often the rule lets models pass."""
-
-    wrong: int
-    """Wrong models that agree with a cell: our runs of another model of the row, which the paper tells apart."""
-    tried: int
-    right: float
-    """Share of right models that would agree: runs drawn from the published cell, as many as ours; NaN without SD."""
-
-
 @dataclass(frozen=True)
 class Values(Claim):
     """Published cells, by an equivalence test whose margin keeps the models of a row apart.
+
+    Attributes:
+        exclusive: whether rows are alternatives of which at most one can be right, such as readings of a text.
 
     >>> said = {"VAE": Cell(0.2, 0.02), "AE": Cell(0.8, 0.1)}
     >>> row = Row("DtO", said, {"VAE": [0.21, 0.19, 0.2, 0.22], "AE": [0.3, 0.35, 0.32, 0.33]})
@@ -370,25 +360,31 @@ class Values(Claim):
     ['agrees', 'differs']
     """
 
+    exclusive: bool = False
+
     @property
     def rule(self) -> str:
         """How an outcome is decided, in words."""
         return (
-            "A cell agrees where two one-sided Welch tests (5 % each) place our mean within a margin of the "
-            "published "
+            "A cell agrees where two one-sided Welch tests (5 % each) place our mean within a margin of the published "
             "one; it differs where our mean lies outside the margin by the same tests; otherwise it cannot be told. "
-            "The margin is half the distance to the nearest cell of the row that differs from it by a Welch test "
-            "(5 %) "
+            "The margin is half the distance to the nearest cell of the row that differs from it by a Welch test (5 %) "
             f"at the published SD and number of runs ({ASSUMED_RUNS} where it is not stated). Where no cell differs, "
             "nothing can be told. A number without SD is compared with our median, by a 90 % bootstrap interval."
+            + self.exclusive
+            * " At most one alternative can be right: where several agree, none can be told."
         )
 
     def findings(self, cases: Sequence[Row]) -> Iterator[Finding]:
         """One finding per published cell that we have runs of."""
-        for row in cases:
-            for name in row.published:
-                if name in row.runs:
-                    yield self._cell(row, name)
+        found = [self._cell(row, name) for row in cases for name in row.published if name in row.runs]
+        passed = sum(one.outcome == "agrees" for one in found)
+        for one in found:
+            if self.exclusive and passed > 1 and one.outcome == "agrees":
+                note = _joined(one.note, f"would agree, as {passed} alternatives do")
+                yield one._replace(outcome="cannot tell", note=note)
+            else:
+                yield one
 
     def _cell(self, row: Row, name: str) -> Finding:
         cell, runs, margin = row.published[name], _finite(row.runs[name]), row.margin(name)
@@ -412,7 +408,7 @@ class Values(Claim):
         )
 
     def confusion(self, tables: Tables) -> Confusion:
-        """How many wrong models pass, and which share of right ones would."""
+        """How many wrong models pass, our runs of another model of the row, and which share of right ones would."""
         wrong = tried = 0
         right = []
         for row in self.cases(tables):
@@ -472,7 +468,56 @@ def _power(cell: Cell, n: int, margin: float | None) -> float:
     return float((apart <= margin).mean())
 
 
-# Orders
+# Orders and correlations: one-sided tests of a number's sign
+
+
+class SignTest(NamedTuple):
+    """A number that should have a sign."""
+
+    value: float | None
+    """None where there are too few runs."""
+    lower: float
+    upper: float
+    p: tuple[float, float]
+    """One-sided, of the stated sign and of the other one."""
+    smallest: float
+    """The smallest p that so many runs can give."""
+    n: int
+    counted: str = ""
+
+
+@dataclass(frozen=True)
+class _Signs(Claim):
+    """Numbers whose sign is stated, tested one-sidedly within one family."""
+
+    @abstractmethod
+    def test(self, case: Any) -> tuple[SignTest, str]:
+        """The test of a case, and the stated sign in words."""
+
+    def findings(self, cases: Sequence[Any]) -> Iterator[Finding]:
+        """One finding per number."""
+        tests = [self.test(case) for case in cases]
+        forward, backward = (holm([one.p[side] for one, _ in tests]) for side in (0, 1))
+        for case, (one, said), ahead, behind in zip(cases, tests, forward, backward, strict=True):
+            if one.value is None:
+                note = _joined(case.note, "too few runs")
+                yield Finding(case.quantity, said, None, None, None, "cannot tell", note=note)
+                continue
+            sign = 1 if getattr(case, "positive", False) else -1
+            outcome: Outcome = "cannot tell"
+            if not case.doubt and ahead < LEVEL and min(sign * one.lower, sign * one.upper) > 0:
+                outcome = "agrees"
+            elif not case.doubt and behind < LEVEL and max(sign * one.lower, sign * one.upper) < 0:
+                outcome = "differs"
+            note = _joined(one.counted + f"smallest attainable p {one.smallest:.2g}", case.note, case.doubt)
+            yield Finding(
+                case.quantity, said, one.value, one.lower, one.upper, outcome, n=one.n, p=ahead, note=note
+            )
+
+    def decidable(self, tables: Tables) -> tuple[int, int]:
+        """How many cases could reach p < 0.05 with their runs after Holm's correction, and how many there are."""
+        smallest = holm([self.test(case)[0].smallest for case in self.cases(tables)])
+        return sum(p < LEVEL for p in smallest), len(smallest)
 
 
 class Order(NamedTuple):
@@ -490,7 +535,7 @@ class Order(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Orders(Claim):
+class Orders(_Signs):
     """Runs of one kind lie below those of another.
 
     >>> pair = Order("DtO of VAE less AE's", [0.1, 0.2, 0.3, 0.2, 0.1], [0.8, 0.9, 1.0, 0.7, 0.9])
@@ -498,169 +543,42 @@ class Orders(Claim):
     'agrees'
     """
 
-    @property
-    def rule(self) -> str:
-        """How an outcome is decided, in words."""
-        return (
-            "An order agrees where a one-sided test over runs (Mann–Whitney, or Wilcoxon's signed ranks where "
-            "runs are "
-            "paired) gives p < 0.05 after Holm's correction within this claim and the 95 % t interval of the mean "
-            "difference excludes zero; it differs where the same holds of the reverse order; otherwise it cannot be "
-            "told."
-        )
-
-    def findings(self, cases: Sequence[Order]) -> Iterator[Finding]:
-        """One finding per pair of kinds."""
-        tests = [_order_test(case) for case in cases]
-        forward, backward = (holm([test[side] for test in tests]) for side in (0, 1))
-        for case, test, ahead, behind in zip(cases, tests, forward, backward, strict=True):
-            low, high = _pair(case)
-            if min(len(low), len(high)) < 2:
-                note = _joined(case.note, "too few runs")
-                yield Finding(case.quantity, case.published, None, None, None, "cannot tell", note=note)
-                continue
-            difference = float(low.mean() - high.mean())
-            lower, upper = _difference_interval(case)
-            outcome: Outcome = "cannot tell"
-            if not case.doubt:
-                if ahead < LEVEL and upper < 0:
-                    outcome = "agrees"
-                elif behind < LEVEL and lower > 0:
-                    outcome = "differs"
-            counts = f"{len(low)} pairs" if case.paired else f"{len(low)} and {len(high)} runs"
-            yield Finding(
-                case.quantity,
-                case.published,
-                difference,
-                lower,
-                upper,
-                outcome,
-                n=len(low) if case.paired else len(low) + len(high),
-                p=ahead,
-                note=_joined(f"{counts}, smallest attainable p {test[2]:.2g}", case.note, case.doubt),
-            )
-
-
-def _pair(case: Order) -> tuple[Floats, Floats]:
-    low, high = np.asarray(case.low, dtype=float), np.asarray(case.high, dtype=float)
-    if case.paired:
-        known = np.isfinite(low) & np.isfinite(high)
-        return low[known], high[known]
-    return _finite(low), _finite(high)
-
-
-def _order_test(case: Order) -> tuple[float, float, float]:
-    """One-sided p of the order and of its reverse, and the smallest that so many runs can give."""
-    from scipy import stats
-
-    low, high = _pair(case)
-    if min(len(low), len(high)) < 2:
-        return 1.0, 1.0, 1.0
-    if case.paired:
-        if not (low != high).any():
-            return 1.0, 1.0, 0.5 ** len(low)
-        ahead, behind = (
-            float(stats.wilcoxon(low, high, alternative=side).pvalue) for side in ("less", "greater")
-        )
-        return ahead, behind, 0.5 ** len(low)
-    ahead, behind = (
-        float(stats.mannwhitneyu(low, high, alternative=side).pvalue) for side in ("less", "greater")
+    rule = (
+        "An order agrees where a one-sided test over runs (Mann–Whitney, or Wilcoxon's signed ranks where runs are "
+        "paired) gives p < 0.05 after Holm's correction within this claim and the 95 % t interval of the mean "
+        "difference excludes zero; it differs where the same holds of the reverse order; otherwise it cannot be told."
     )
-    return ahead, behind, 1 / math.comb(len(low) + len(high), len(low))
 
+    def test(self, case: Order) -> tuple[SignTest, str]:
+        """Rank tests and the interval of the mean difference."""
+        from scipy import stats
 
-def _difference_interval(case: Order) -> tuple[float, float]:
-    from scipy import stats
-
-    low, high = _pair(case)
-    if case.paired:
-        return mean_interval(low - high)
-    if not (np.ptp(low) or np.ptp(high)):
-        return float(low.mean() - high.mean()), float(low.mean() - high.mean())
-    reach = stats.ttest_ind(low, high, equal_var=False).confidence_interval()
-    return float(reach.low), float(reach.high)
-
-
-# Curves and correlations
-
-
-class Curve(NamedTuple):
-    """Values (abscissa, run) of a curve that should fall, or rise, all along."""
-
-    quantity: str
-    published: str
-    values: ArrayLike
-    rising: bool = False
-    note: str = ""
-    doubt: str = ""
-
-
-@dataclass(frozen=True)
-class Trends(Claim):
-    """A curve is monotonic along its whole length.
-
-    Attributes:
-        tolerance: the largest step against the trend that counts as none, as a fraction of the curve's range.
-
-    >>> falling = Curve("KL", "decreasing", [[3.0, 3.1, 2.9], [2.0, 2.1, 1.9], [1.0, 1.1, 0.9]])
-    >>> Trends("Prop. 2: KL falls", lambda tables: [falling]).judge({})[0].outcome
-    'agrees'
-    """
-
-    tolerance: float = 0.02
-
-    @property
-    def rule(self) -> str:
-        """How an outcome is decided, in words."""
-        return (
-            "A trend is judged by the largest change against it between any earlier and any later point of the mean "
-            f"curve, as a fraction of the curve's range: it agrees where the 95 % bootstrap limit over runs is at "
-            "most "
-            f"{self.tolerance:g}, differs where the lower limit is above that, and otherwise cannot be told. Exact "
-            "curves hold or are false as printed by the same number. Runs with undefined values are left out."
-        )
-
-    def findings(self, cases: Sequence[Curve]) -> Iterator[Finding]:
-        """One finding per curve."""
-        for case in cases:
-            values = np.asarray(case.values, dtype=float)
-            if values.ndim != 2 or len(values) < 2:
-                raise ValueError(f"values of a curve must be (abscissa, run), got shape {values.shape}")
-            known = np.isfinite(values).all(0)
-            left_out = f"{int((~known).sum())} runs with undefined values left out" if not known.all() else ""
-            values = values[:, known] if case.rising else -values[:, known]
-            exact, note = len(known) == 1, _joined(case.note, left_out, case.doubt)
-            if (
-                not (values.shape[1] >= 3 or (exact and values.size))
-                or not np.ptp(values.mean(1))
-                or case.doubt
-            ):
-                yield Finding(case.quantity, case.published, None, None, None, "cannot tell", note=note)
-                continue
-            against = float(_against(values.mean(1)[:, None])[0])
-            if exact:
-                holds: Outcome = "holds" if against <= self.tolerance else "false as printed"
-                yield Finding(case.quantity, case.published, against, None, None, holds, note=note)
-                continue
-            drawn = values[:, np.stack(resampled(values.shape[1]))].mean(-1)
-            lower, upper = (float(end) for end in np.quantile(_against(drawn), (0.025, 0.975)))
-            outcome: Outcome = (
-                "agrees"
-                if upper <= self.tolerance
-                else "differs"
-                if lower > self.tolerance
-                else "cannot tell"
-            )
-            yield Finding(
-                case.quantity, case.published, against, lower, upper, outcome, n=values.shape[1], note=note
-            )
-
-
-def _against(curves: Floats) -> Floats:
-    """Largest fall of rising curves (abscissa, curve) from an earlier to a later point, of their range."""
-    fall = (np.maximum.accumulate(curves, axis=0) - curves).max(0)
-    extent = np.ptp(curves, axis=0)
-    return np.divide(fall, extent, out=np.zeros_like(fall), where=extent > 0)
+        low, high = np.asarray(case.low, dtype=float), np.asarray(case.high, dtype=float)
+        if case.paired:
+            known = np.isfinite(low) & np.isfinite(high)
+            low, high = low[known], high[known]
+        else:
+            low, high = _finite(low), _finite(high)
+        if min(len(low), len(high)) < 2:
+            return SignTest(None, math.nan, math.nan, (1.0, 1.0), 1.0, 0), case.published
+        ranks = stats.wilcoxon if case.paired else stats.mannwhitneyu
+        p = (1.0, 1.0)
+        if not case.paired or (low != high).any():
+            ahead, behind = (ranks(low, high, alternative=side).pvalue for side in ("less", "greater"))
+            p = (float(ahead), float(behind))
+        difference = float(low.mean() - high.mean())
+        reach = (difference, difference)
+        if case.paired:
+            reach = mean_interval(low - high)
+        elif np.ptp(low) or np.ptp(high):
+            ends = stats.ttest_ind(low, high, equal_var=False).confidence_interval()
+            reach = (float(ends.low), float(ends.high))
+        if case.paired:
+            counts, n, smallest = f"{len(low)} pairs, ", len(low), 0.5 ** len(low)
+        else:
+            counts, n = f"{len(low)} and {len(high)} runs, ", len(low) + len(high)
+            smallest = 1 / math.comb(n, len(low))
+        return SignTest(difference, *reach, p, smallest, n, counts), case.published
 
 
 class Correlation(NamedTuple):
@@ -679,7 +597,7 @@ class Correlation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Correlations(Claim):
+class Correlations(_Signs):
     """Two measures go together, or against each other, over runs.
 
     >>> pair = Correlation("DtO and score", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0.9, 0.8, 0.5, 0.4, 0.3, 0.2])
@@ -687,75 +605,40 @@ class Correlations(Claim):
     'agrees'
     """
 
-    @property
-    def rule(self) -> str:
-        """How an outcome is decided, in words."""
-        return (
-            "Spearman's ρ agrees where a one-sided permutation test gives p < 0.05 after Holm's correction within "
-            "this claim and its 95 % bootstrap interval over runs excludes zero; it differs where the same holds "
-            "with the sides exchanged; otherwise it cannot be told. Values of one run are exchanged together, and "
-            f"ranks within their own group; all arrangements are tried, or {PERMUTATIONS} at random where there "
-            "are more."
+    rule = (
+        "Spearman's ρ agrees where a one-sided permutation test gives p < 0.05 after Holm's correction within this "
+        "claim and its 95 % bootstrap interval over runs excludes zero; it differs where the same holds with the "
+        "sides exchanged; otherwise it cannot be told. Values of one run are exchanged together, and ranks within "
+        f"their own group; all arrangements are tried, or {PERMUTATIONS} at random where there are more."
+    )
+
+    def test(self, case: Correlation) -> tuple[SignTest, str]:
+        """Permutations of the second measure, and a bootstrap interval."""
+        said = "positive" if case.positive else "negative"
+        values = np.stack([np.asarray(part, dtype=float) for part in (case.first, case.second)])
+        known = np.isfinite(values).all(0)
+        groups, strata = (
+            None if labels is None else np.asarray(labels)[known] for labels in (case.groups, case.strata)
         )
-
-    def findings(self, cases: Sequence[Correlation]) -> Iterator[Finding]:
-        """One finding per pair of measures."""
-        estimates = [_spearman(case) for case in cases]
-        forward, backward = (holm([one.p[side] for one in estimates]) for side in (0, 1))
-        for case, one, ahead, behind in zip(cases, estimates, forward, backward, strict=True):
-            side = 1 if case.positive else -1
-            outcome: Outcome = "cannot tell"
-            if not case.doubt:
-                if ahead < LEVEL and min(side * one.lower, side * one.upper) > 0:
-                    outcome = "agrees"
-                elif behind < LEVEL and max(side * one.lower, side * one.upper) < 0:
-                    outcome = "differs"
-            yield Finding(
-                case.quantity,
-                "positive" if case.positive else "negative",
-                one.rho,
-                one.lower,
-                one.upper,
-                outcome,
-                n=one.n,
-                p=ahead,
-                note=_joined(f"smallest attainable p {one.p[2]:.2g}", case.note, case.doubt),
-            )
-
-
-class _Rho(NamedTuple):
-    rho: float
-    lower: float
-    upper: float
-    p: tuple[float, float, float]
-    """Of the stated side, of the other one, and the smallest that so many values can give."""
-    n: int
-
-
-def _spearman(case: Correlation) -> _Rho:
-    values = np.stack([np.asarray(part, dtype=float) for part in (case.first, case.second)])
-    known = np.isfinite(values).all(0)
-    groups, strata = (
-        None if labels is None else np.asarray(labels)[known] for labels in (case.groups, case.strata)
-    )
-    values = values[:, known]
-    if values.shape[1] < 4 or not np.ptp(values, axis=1).all():
-        return _Rho(math.nan, math.nan, math.nan, (1.0, 1.0, 1.0), values.shape[1])
-    draws = resampled(values.shape[1], groups)
-    if len({len(chosen) for chosen in draws}) == 1:
-        drawn = rank_correlation(values[:, np.stack(draws)])
-    else:
-        drawn = np.array([rank_correlation(values[:, chosen]) for chosen in draws])
-    lower, upper = np.nanquantile(drawn, (0.025, 0.975))
-    arranged = arrangements(values.shape[1], groups, strata)
-    exchanged = rank_correlation(np.stack([np.broadcast_to(values[0], arranged.shape), values[1][arranged]]))
-    exchanged, rounding = exchanged if case.positive else -exchanged, 1e-9
-    p = (
-        float((exchanged >= exchanged[0] - rounding).mean()),
-        float((exchanged <= exchanged[0] + rounding).mean()),
-        float((exchanged >= exchanged.max() - rounding).mean()),
-    )
-    return _Rho(float(rank_correlation(values)), float(lower), float(upper), p, values.shape[1])
+        values = values[:, known]
+        count = values.shape[1]
+        if count < 4 or not np.ptp(values, axis=1).all():
+            return SignTest(None, math.nan, math.nan, (1.0, 1.0), 1.0, count), said
+        draws = resampled(count, groups)
+        if len({len(chosen) for chosen in draws}) == 1:
+            drawn = rank_correlation(values[:, np.stack(draws)])
+        else:
+            drawn = np.array([rank_correlation(values[:, chosen]) for chosen in draws])
+        lower, upper = (float(end) for end in np.nanquantile(drawn, (0.025, 0.975)))
+        orders = arrangements(count, groups, strata)
+        exchanged = rank_correlation(np.stack([np.broadcast_to(values[0], orders.shape), values[1][orders]]))
+        along, rounding = exchanged if case.positive else -exchanged, 1e-9
+        p = (
+            float((along >= along[0] - rounding).mean()),
+            float((along <= along[0] + rounding).mean()),
+        )
+        smallest = float((along >= along.max() - rounding).mean())
+        return SignTest(float(exchanged[0]), lower, upper, p, smallest, count), said
 
 
 def arrangements(
@@ -807,6 +690,80 @@ def rank_correlation(values: Floats) -> Floats:
     return np.divide(
         (centred[0] * centred[1]).sum(-1), size, out=np.full(size.shape, math.nan), where=size > 0
     )
+
+
+# Curves
+
+
+class Curve(NamedTuple):
+    """Values (abscissa, run) of a curve that should fall, or rise, all along."""
+
+    quantity: str
+    published: str
+    values: ArrayLike
+    rising: bool = False
+    note: str = ""
+    doubt: str = ""
+
+
+@dataclass(frozen=True)
+class Trends(Claim):
+    """A curve is monotonic along its whole length.
+
+    Attributes:
+        tolerance: the largest step against the trend that counts as none, as a fraction of the curve's range.
+
+    >>> falling = Curve("KL", "decreasing", [[3.0, 3.1, 2.9], [2.0, 2.1, 1.9], [1.0, 1.1, 0.9]])
+    >>> Trends("Prop. 2: KL falls", lambda tables: [falling]).judge({})[0].outcome
+    'agrees'
+    """
+
+    tolerance: float = 0.02
+
+    @property
+    def rule(self) -> str:
+        """How an outcome is decided, in words."""
+        return (
+            "A trend is judged by the largest change against it between any earlier and any later point of the mean "
+            "curve, as a fraction of the curve's range: it agrees where the 95 % bootstrap limit over runs is at most "
+            f"{self.tolerance:g}, differs where the lower limit is above that, and otherwise cannot be told. Exact "
+            "curves hold or are false as printed by the same number. Runs with undefined values are left out."
+        )
+
+    def findings(self, cases: Sequence[Curve]) -> Iterator[Finding]:
+        """One finding per curve."""
+        for case in cases:
+            values = np.asarray(case.values, dtype=float)
+            if values.ndim != 2 or len(values) < 2:
+                raise ValueError(f"values of a curve must be (abscissa, run), got shape {values.shape}")
+            known = np.isfinite(values).all(0)
+            left_out = f"{int((~known).sum())} runs with undefined values left out" if not known.all() else ""
+            values = values[:, known] if case.rising else -values[:, known]
+            exact, note = len(known) == 1, _joined(case.note, left_out, case.doubt)
+            enough = values.shape[1] >= 3 or (exact and values.size)
+            if not enough or not np.ptp(values.mean(1)) or case.doubt:
+                yield Finding(case.quantity, case.published, None, None, None, "cannot tell", note=note)
+                continue
+            against = float(_against(values.mean(1)[:, None])[0])
+            outcome: Outcome = "cannot tell"
+            if exact:
+                outcome = "holds" if against <= self.tolerance else "false as printed"
+                yield Finding(case.quantity, case.published, against, None, None, outcome, note=note)
+                continue
+            drawn = values[:, np.stack(resampled(values.shape[1]))].mean(-1)
+            lower, upper = (float(end) for end in np.quantile(_against(drawn), (0.025, 0.975)))
+            if upper <= self.tolerance or lower > self.tolerance:
+                outcome = "agrees" if upper <= self.tolerance else "differs"
+            yield Finding(
+                case.quantity, case.published, against, lower, upper, outcome, n=values.shape[1], note=note
+            )
+
+
+def _against(curves: Floats) -> Floats:
+    """Largest fall of rising curves (abscissa, curve) from an earlier to a later point, of their range."""
+    fall = (np.maximum.accumulate(curves, axis=0) - curves).max(0)
+    extent = np.ptp(curves, axis=0)
+    return np.divide(fall, extent, out=np.zeros_like(fall), where=extent > 0)
 
 
 # Statistics

@@ -66,9 +66,9 @@ def _cases(
         for group, part in groups_of(tables["members"]):
             for name, score in itertools.product(measures, scores):
                 words = f"{group}, {SCOPES[scope]}: ρ of {MEASURES[name]} and {SCORED[score]}"
-                pair = (_within(part, one, scope) for one in (name, score))
+                first, second = (_within(part, one, scope) for one in (name, score))
                 strata = None if scope == "all" else part["family"] + part["beta"].astype(str)
-                yield Correlation(words, *pair, strata=strata)
+                yield Correlation(words, first, second, strata=strata)
 
     return cases
 

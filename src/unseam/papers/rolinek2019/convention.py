@@ -100,6 +100,7 @@ def _artefact(setup: Setup, family: Setup) -> Artefact:
                 f"Table 2's DtO of β-VAE on {NAMES[world]}, {said}, under each scale of the loss and batch size",
                 conventions,
                 ours=True,
+                exclusive=True,
             ),
         ),
         presets={

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFINITION1"]
 
+ALL = 0.9
+"""Share of latents from which on a part of the definition holds of all."""
 SMALL, POINTS = 0.1, 0.95
 """a ≪ 1 reads a < 0.1 and a ≈ 1 reads |a − 1| < 0.1, each at 95 % of unseen items."""
 IGNORED = 0.01
@@ -144,16 +146,19 @@ def _share_cases(part: str) -> Callable[[Tables], Iterator[Bound]]:
 
     def cases(tables: Tables) -> Iterator[Bound]:
         for label, latents, _ in _worlds(tables):
-            active = part == "(b)"
-            own = latents[latents["active"] == active]
+            active = latents["active"] == (part == "(b)")
             holds = {
-                "(a)": own["part_a"] >= POINTS,
-                "(b)": own["part_b"] >= POINTS,
-                "(c)": own["column"] <= IGNORED,
+                "(a)": latents["part_a"] >= POINTS,
+                "(b)": latents["part_b"] >= POINTS,
+                "(c)": latents["column"] <= IGNORED,
             }[part]
-            words = f"{label}: share of {'active' if active else 'passive'} latents, {PARTS[part]}"
+            kinds = ("active", "passive") if part == "(b)" else ("passive", "active")
+            own, wrong = holds[active], {f"{kinds[1]} latents": holds[~active]}
+            words = f"{label}: share of {kinds[0]} latents, {PARTS[part]}"
             if len(own):
-                yield Bound(words, "all", share=(int(holds.sum()), len(own)), least=0.9)
+                said = f"all: at least {100 * ALL:g} %"
+                share = int(own.sum()), len(own)
+                yield Bound(words, said, share=share, least=ALL, wrong=wrong if len(holds[~active]) else {})
 
     return cases
 
@@ -161,16 +166,27 @@ def _share_cases(part: str) -> Callable[[Tables], Iterator[Bound]]:
 def _ignored_cases(tables: Tables) -> Iterator[Bound]:
     for label, _, models in _worlds(tables):
         words = f"{label}: change of outputs when passive latents are redrawn, over the outputs' SD"
-        yield Bound(words, "0", models["changed"], most=IGNORED)
+        yield Bound(words, f"0: at most {100 * IGNORED:g} %", models["changed"], most=IGNORED)
 
 
 def _loss_cases(tables: Tables) -> Iterator[Bound]:
+    control = {label: _losses(latents) for label, latents, _ in _worlds(tables, control=True)}
     for label, latents, _ in _worlds(tables):
-        passive, active = latents[~latents["active"]], latents[latents["active"]]
-        ratio = (passive.groupby("seed")["kl"].sum() / latents.groupby("seed")["kl"].sum()).dropna()
-        yield Bound(f"{label}: passive latents' share of the KL term", "0", ratio, most=NO_LOSS)
-        each = (active["variance"] / -active["log_variance"]).groupby(active["seed"]).max()
-        yield Bound(f"{label}: largest mean σ² over mean −log σ² of active latents", "≪ 1", each, most=SMALL)
+        quantities = {
+            "passive latents' share of the KL term": (f"0: at most {100 * NO_LOSS:g} %", NO_LOSS),
+            "largest mean σ² over mean −log σ² of active latents": (f"≪ 1: at most {SMALL:g}", SMALL),
+        }
+        each = zip(quantities.items(), _losses(latents), control.get(label, (None, None)), strict=True)
+        for (words, (said, most)), own, other in each:
+            wrong = {} if other is None else {f"β = {CONTROL:g}": other}
+            yield Bound(f"{label}: {words}", said, own, most=most, wrong=wrong)
+
+
+def _losses(latents: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
+    """Per model: passive latents' share of the KL term, and the largest σ² over −log σ² of active ones."""
+    passive, active = latents[~latents["active"]], latents[latents["active"]]
+    ratio = (passive.groupby("seed")["kl"].sum() / latents.groupby("seed")["kl"].sum()).dropna()
+    return ratio, (active["variance"] / -active["log_variance"]).groupby(active["seed"]).max()
 
 
 def _control_cases(tables: Tables) -> Iterator[Bound]:
@@ -180,7 +196,7 @@ def _control_cases(tables: Tables) -> Iterator[Bound]:
         whole = either.groupby(latents["seed"]).all()
         words = f"{label}, β = {CONTROL:g}: share of models in which every latent is active or passive"
         note = f"mean σ² of the others {float(latents[~either]['variance'].mean()):.3g}, closed form {EXPECTED:g}"
-        yield Bound(words, "0", share=(int(whole.sum()), len(whole)), most=0.5, note=note)
+        yield Bound(words, "less than half", share=(int(whole.sum()), len(whole)), most=0.5, note=note)
 
 
 def plot(tables: Tables) -> Figure:

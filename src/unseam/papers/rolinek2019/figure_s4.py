@@ -80,7 +80,8 @@ def pruned(tables: Tables) -> Iterator[Bound]:
     for world, curves in _curves(tables):
         words = f"{NAMES[world]}: active latents at β = {curves.index.max():g}"
         said, most = f"below the {FACTORS[world]} generating factors", FACTORS[world] - 1
-        yield Bound(words, said, curves["active"].iloc[-1], most=most)
+        wrong = {f"β = {beta:g}": curves["active"].loc[beta] for beta in (curves.index.min(), BETA[world])}
+        yield Bound(words, said, curves["active"].iloc[-1], most=most, wrong=wrong)
 
 
 def plot(tables: Tables) -> Figure:

@@ -272,7 +272,8 @@ def _preference_cases(tables: Tables) -> Iterator[Bound]:
     note = f"fourth moments of a uniform square predict {PREFERRED:.3f}: diagonals are preferred"
     counts = (int(own["tilted"]), int(own["cases"]))
     words = "PCA of samples: share that is rotated by more than 22.5°"
-    yield Bound(words, "0.5", share=counts, least=0.5 - EVEN, most=0.5 + EVEN, note=note)
+    said = f"0.5: within {EVEN:g}"
+    yield Bound(words, said, share=counts, least=0.5 - EVEN, most=0.5 + EVEN, note=note)
 
 
 def _implementation_cases(tables: Tables) -> Iterator[Bound]:
@@ -282,22 +283,27 @@ def _implementation_cases(tables: Tables) -> Iterator[Bound]:
         power = float(apart[apart["implementation"] == "power iteration"]["apart"].max())
         note = f"eigenvectors in two precisions and SVD; power iteration {power:.1f}"
         quantity = f"implementations of PCA on {words}: largest difference in angle, degrees"
-        yield Bound(quantity, "above 0", estimate=(worst, worst, worst), least=2 * ALIGNED, n=1, note=note)
+        said = f"different: at least {2 * ALIGNED:g}"
+        yield Bound(quantity, said, estimate=(worst, worst, worst), least=2 * ALIGNED, n=1, note=note)
 
 
 def _unequal_cases(tables: Tables) -> Iterator[Bound]:
     """Angles at ratios above one: PCA of samples, linear VAEs by EM, trained β-VAEs against PCA of their data."""
-    for _, own in tables["alignments"][tables["alignments"]["source"] == SAMPLES].iterrows():
-        if own["ratio"] > 1 and own["implementation"] == "eigenvectors":
-            middle = float(own["median"])
-            words = f"ratio {own['ratio']:g}, PCA of samples: median angle to the square, degrees"
-            yield Bound(words, "0", estimate=(middle, middle, middle), most=ALIGNED, n=int(own["cases"]))
+    samples = tables["alignments"][tables["alignments"]["source"] == SAMPLES]
+    samples = samples[samples["implementation"] == "eigenvectors"].set_index("ratio")
+    within = samples["0°"] / samples["cases"]
+    for at, own in samples[samples.index > 1].iterrows():
+        words = f"ratio {at:g}, PCA of samples: share within {BIN}° of the square"
+        share, equal = (int(own["0°"]), int(own["cases"])), {"ratio 1": [within[1.0]]}
+        note = f"median {own['median']:.2g}°"
+        yield Bound(words, "all: at least 90 %", share=share, least=0.9, wrong=equal, note=note)
     for table, column, words in (
         (tables["em"][tables["em"]["diagonal"]], "angle", "linear VAE by EM: median angle to the square"),
         (_trained(tables), "angle to PCA", "trained β-VAEs: median angle to PCA of the same data"),
     ):
         for ratio, angles in table[table["ratio"] > 1].groupby("ratio")[column]:
-            yield Bound(f"ratio {ratio:g}, {words}, degrees", "0", angles, most=ALIGNED)
+            said, wrong = f"0: at most {ALIGNED:g}", {"ratio 1": table[table["ratio"] == 1.0][column]}
+            yield Bound(f"ratio {ratio:g}, {words}, degrees", said, angles, most=ALIGNED, wrong=wrong)
 
 
 def _random_cases(tables: Tables) -> Iterator[Bound]:
@@ -305,9 +311,16 @@ def _random_cases(tables: Tables) -> Iterator[Bound]:
         (tables["em"][tables["em"]["diagonal"]], "linear VAE by EM"),
         (_trained(tables), "trained β-VAEs"),
     ):
-        own = table[table["ratio"] == 1.0]["angle"]
+        own, wrong = (table[table["ratio"] == ratio]["angle"] for ratio in (1.0, 1.5))
+        least, most = 2 * ALIGNED, 45 - 2 * ALIGNED
+        said = f"random, 22.5 if uniform: {least:g} to {most:g}"
         yield Bound(
-            f"{words}: angle to the square, degrees", "random: 22.5 on average", own, least=2 * ALIGNED
+            f"{words}: median angle to the square, degrees",
+            said,
+            own,
+            least,
+            most,
+            wrong={"ratio 1.5": wrong},
         )
 
 
@@ -316,15 +329,19 @@ def _trained(tables: Tables) -> pd.DataFrame:
 
 
 def _normalised_cases(tables: Tables) -> Iterator[Bound]:
-    models = _trained(tables)
+    models = tables["models"]
     mean = models[["m1", "m2"]].abs().max(axis=1)
     variance = (models[["s1", "s2"]] - 1).abs().max(axis=1)
-    words = "trained β-VAEs: distance of a latent's mean from 0 or variance from 1"
-    yield Bound(words, "0", np.maximum(mean, variance), most=NORMALISED)
+    away = mean.clip(lower=variance).groupby(models["column"])
+    wrong = {"autoencoder": away.get_group("AE")}
+    words, said = "trained β-VAEs: distance of a latent's mean from 0 or variance from 1", "0: at most 0.1"
+    yield Bound(words, said, away.get_group("β-VAE"), most=NORMALISED, wrong=wrong)
+    relative = models["singular ratio"] / models["closed form"]
     for ratio, own in models.groupby("ratio"):
-        relative = own["singular ratio"] / own["closed form"]
+        trained, other = (relative[own.index][own["column"] == column] for column in COLUMNS)
         words = f"ratio {ratio:g}: ratio of the decoder's singular values, over the closed form"
-        yield Bound(words, "1", relative, 1 - SCALES, 1 + SCALES)
+        said, wrong = f"1: within {100 * SCALES:g} %", {"autoencoder": other}
+        yield Bound(words, said, trained, 1 - SCALES, 1 + SCALES, wrong=wrong)
 
 
 def _order_cases(tables: Tables) -> Iterator[Order]:

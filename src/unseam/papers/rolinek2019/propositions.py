@@ -118,19 +118,23 @@ def _exact(*rows: tuple[str, str, float]) -> Callable[[Tables], Iterator[Identit
     return cases
 
 
-def _positive(*rows: tuple[str, str, str]) -> Callable[[Tables], Iterator[Bound]]:
-    """Means over random cases that are clearly above zero, with t intervals."""
+def _positive(*rows: tuple[str, str, str, str]) -> Callable[[Tables], Iterator[Bound]]:
+    """Means over random cases that are clearly above zero, with t intervals; where the condition is met they are not.
+
+    Each row: a row of ``cases``, the quantity, a note, and the row in which the condition is met.
+    """
 
     def cases(tables: Tables) -> Iterator[Bound]:
         from scipy import stats
 
         table = tables["cases"].set_index("quantity").to_dict("index")
-        for name, words, note in rows:
-            own = table[name]
+        for name, words, note, met in rows:
+            own, wrong = table[name], {"condition met": [table[met]["mean"]]}
             mean, count = float(own["mean"]), int(own["cases"])
             reach = float(stats.t.ppf(0.975, count - 1) * own["std"]) / math.sqrt(count)
             estimate = (mean, mean - reach, mean + reach)
-            yield Bound(words, "above 0", estimate=estimate, least=CLEAR, n=count, note=note)
+            said = f"above 0: at least {CLEAR:g}"
+            yield Bound(words, said, estimate=estimate, least=CLEAR, n=count, note=note, wrong=wrong)
 
     return cases
 
@@ -627,11 +631,13 @@ PROPOSITIONS = Artefact(
                     "ELBO lost, linear, diagonal posterior",
                     "ELBO lost at a random rotation, linear models, nats",
                     "",
+                    "ELBO, linear",
                 ),
                 (
                     "ELBO between angles, tanh, diagonal posterior",
                     "ELBO between best and worst angle, tanh decoders, nats",
                     "",
+                    "ELBO between angles, tanh, full posterior",
                 ),
             ),
         ),
@@ -643,21 +649,29 @@ PROPOSITIONS = Artefact(
         Bounds(
             "Controls: without its condition each proposition fails",
             _positive(
-                ("DtO over cosine, rotated", "Prop. 1, columns not orthogonal: DtO over largest cosine", ""),
+                (
+                    "DtO over cosine, rotated",
+                    "Prop. 1, columns not orthogonal: DtO over largest cosine",
+                    "",
+                    "DtO, orthogonal columns",
+                ),
                 (
                     "DtO, repeated singular value",
                     "Prop. 1, two singular values equal: DtO of a V of orthogonal columns",
                     "singular values must be distinct",
+                    "DtO, orthogonal columns",
                 ),
                 (
                     "log p(x), linear, unequal prior",
                     "Prop. 2, prior of unequal variances: change of log p(x), nats",
                     "the prior must be symmetric",
+                    "log p(x), linear",
                 ),
                 (
                     "split over stochastic loss, tanh, miss 0.1",
                     "Prop. 4, tanh decoders: error of the split over the stochastic loss",
                     "of order σ², as the stochastic loss is: better reconstruction, not less noise, makes it small",
+                    "split, linear",
                 ),
             ),
             ours=True,

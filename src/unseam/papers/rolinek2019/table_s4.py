@@ -87,9 +87,11 @@ def alignments(tables: Tables) -> Iterator[Bound]:
     """The angle between representation and square, at equal scales and at the largest ratio."""
     angles = _angles(tables)
     words = "median angle between representation and square at ratio {}, degrees"
-    random = f"random, 22.5 if uniform: above {2 * STRAIGHT:g}"
-    yield Bound(words.format(1.0), random, angles[1.0], least=2 * STRAIGHT)
-    yield Bound(words.format(1.5), f"aligned: at most {STRAIGHT:g}", angles[1.5], most=STRAIGHT)
+    least, most = 2 * STRAIGHT, 45 - 2 * STRAIGHT
+    random, wrong = f"random, 22.5 if uniform: {least:g} to {most:g}", {"ratio 1.5": angles[1.5]}
+    yield Bound(words.format(1.0), random, angles[1.0], least, most, wrong=wrong)
+    aligned, wrong = f"aligned: at most {STRAIGHT:g}", {"ratio 1.0": angles[1.0]}
+    yield Bound(words.format(1.5), aligned, angles[1.5], most=STRAIGHT, wrong=wrong)
 
 
 def angle_orders(tables: Tables) -> Iterator[Order]:
