@@ -3,9 +3,8 @@
 from unseam.papers.artefact import Artefact
 from unseam.papers.rolinek2019.beyond import ALONG, CONVENTION, MAPS, PARTITION
 from unseam.papers.rolinek2019.definition1 import DEFINITION1
-from unseam.papers.rolinek2019.figure1 import FIGURE1
-from unseam.papers.rolinek2019.figure2 import FIGURE2
 from unseam.papers.rolinek2019.figures import FIGURE3, FIGURE_S4, PREDICTED
+from unseam.papers.rolinek2019.linear import FIGURE1, FIGURE2
 from unseam.papers.rolinek2019.pca import PCA
 from unseam.papers.rolinek2019.propositions import PROPOSITIONS
 from unseam.papers.rolinek2019.tables import FIGURE_S5, TABLE1, TABLE2, TABLE_S4
