@@ -210,34 +210,39 @@ class Bounds(Claim):
 
     def findings(self, cases: Sequence[Bound]) -> Iterator[Finding]:
         """One finding per quantity."""
+        from scipy.stats import binomtest
+
         for case in cases:
-            runs, exact, counted = _finite(case.runs), False, ""
-            sd, n = _sd(runs), len(runs)
-            value, lower, upper = math.nan, math.nan, math.nan
+            runs = _finite(case.runs)
+            n, counted, value, ends = len(runs), "", math.nan, (math.nan, math.nan)
             if case.share is not None:
-                (value, lower, upper), n = _share_interval(*case.share), case.share[1]
-                counted = f"{case.share[0]} of {case.share[1]}"
+                n, value, counted = (
+                    case.share[1],
+                    case.share[0] / case.share[1],
+                    "{} of {}".format(*case.share),
+                )
+                reach = binomtest(*case.share).proportion_ci()
+                ends = (float(reach.low), float(reach.high))
             elif case.estimate is not None:
-                (value, lower, upper), n = case.estimate, case.n or 0
-                exact = lower == upper
+                n, value, ends = case.n or 0, case.estimate[0], case.estimate[1:]
             elif n:
                 value = self._middle(runs)
-                lower, upper = mean_interval(runs) if self.statistic == "mean" else median_interval(runs)
+                ends = mean_interval(runs) if self.statistic == "mean" else median_interval(runs)
+            shown: tuple[float | None, float | None] = (None, None) if n < 3 else ends
+            few = "fewer than three runs" if n < 3 and (case.estimate is None or ends[0] != ends[1]) else ""
             outcome: Outcome = "cannot tell"
-            if not case.doubt and (n >= 3 or exact):
-                if case.least <= lower and upper <= case.most:
+            if not (case.doubt or few):
+                if case.least <= ends[0] and ends[1] <= case.most:
                     outcome = "agrees"
-                elif upper < case.least or lower > case.most:
+                elif ends[1] < case.least or ends[0] > case.most:
                     outcome = "differs"
-            few = "fewer than three runs" if n < 3 and not exact else ""
-            interval: tuple[float | None, float | None] = (None, None) if n < 3 else (lower, upper)
             yield Finding(
                 case.quantity,
                 case.published,
                 None if math.isnan(value) else value,
-                *interval,
+                *shown,
                 outcome,
-                sd=sd,
+                sd=_sd(runs),
                 n=n,
                 note=_joined(counted, _limits(case), *self._controls(case), case.note, case.doubt, few),
             )
@@ -258,19 +263,9 @@ class Bounds(Claim):
 
 
 def _limits(case: Bound) -> str:
-    """The bounds in words."""
-    if math.isinf(case.least):
-        return f"bound: at most {case.most:g}"
-    if math.isinf(case.most):
-        return f"bound: at least {case.least:g}"
-    return f"bounds: {case.least:g} to {case.most:g}"
-
-
-def _share_interval(hits: int, total: int) -> tuple[float, float, float]:
-    from scipy.stats import binomtest
-
-    reach = binomtest(hits, total).proportion_ci()
-    return hits / total, float(reach.low), float(reach.high)
+    if math.isfinite(case.least) and math.isfinite(case.most):
+        return f"bounds: {case.least:g} to {case.most:g}"
+    return f"bound: at least {case.least:g}" if math.isinf(case.most) else f"bound: at most {case.most:g}"
 
 
 # Published cells
@@ -567,16 +562,13 @@ class Orders(_Signs):
             ahead, behind = (ranks(low, high, alternative=side).pvalue for side in ("less", "greater"))
             p = (float(ahead), float(behind))
         difference = float(low.mean() - high.mean())
-        reach = (difference, difference)
-        if case.paired:
-            reach = mean_interval(low - high)
-        elif np.ptp(low) or np.ptp(high):
+        reach = mean_interval(low - high) if case.paired else (difference, difference)
+        if not case.paired and (np.ptp(low) or np.ptp(high)):
             ends = stats.ttest_ind(low, high, equal_var=False).confidence_interval()
             reach = (float(ends.low), float(ends.high))
-        if case.paired:
-            counts, n, smallest = f"{len(low)} pairs, ", len(low), 0.5 ** len(low)
-        else:
-            counts, n = f"{len(low)} and {len(high)} runs, ", len(low) + len(high)
+        n, smallest, counts = len(low), 0.5 ** len(low), f"{len(low)} pairs, "
+        if not case.paired:
+            n, counts = len(low) + len(high), f"{len(low)} and {len(high)} runs, "
             smallest = 1 / math.comb(n, len(low))
         return SignTest(difference, *reach, p, smallest, n, counts), case.published
 
@@ -633,10 +625,8 @@ class Correlations(_Signs):
         orders = arrangements(count, groups, strata)
         exchanged = rank_correlation(np.stack([np.broadcast_to(values[0], orders.shape), values[1][orders]]))
         along, rounding = exchanged if case.positive else -exchanged, 1e-9
-        p = (
-            float((along >= along[0] - rounding).mean()),
-            float((along <= along[0] + rounding).mean()),
-        )
+        ahead, behind = along >= along[0] - rounding, along <= along[0] + rounding
+        p = (float(ahead.mean()), float(behind.mean()))
         smallest = float((along >= along.max() - rounding).mean())
         return SignTest(float(exchanged[0]), lower, upper, p, smallest, count), said
 
@@ -739,24 +729,24 @@ class Trends(Claim):
             known = np.isfinite(values).all(0)
             left_out = f"{int((~known).sum())} runs with undefined values left out" if not known.all() else ""
             values = values[:, known] if case.rising else -values[:, known]
-            exact, note = len(known) == 1, _joined(case.note, left_out, case.doubt)
-            enough = values.shape[1] >= 3 or (exact and values.size)
-            if not enough or not np.ptp(values.mean(1)) or case.doubt:
-                yield Finding(case.quantity, case.published, None, None, None, "cannot tell", note=note)
-                continue
-            against = float(_against(values.mean(1)[:, None])[0])
+            exact, n = len(known) == 1, values.shape[1]
+            against: float | None = None
+            ends: tuple[float | None, float | None] = (None, None)
             outcome: Outcome = "cannot tell"
-            if exact:
-                outcome = "holds" if against <= self.tolerance else "false as printed"
-                yield Finding(case.quantity, case.published, against, None, None, outcome, note=note)
-                continue
-            drawn = values[:, np.stack(resampled(values.shape[1]))].mean(-1)
-            lower, upper = (float(end) for end in np.quantile(_against(drawn), (0.025, 0.975)))
-            if upper <= self.tolerance or lower > self.tolerance:
-                outcome = "agrees" if upper <= self.tolerance else "differs"
-            yield Finding(
-                case.quantity, case.published, against, lower, upper, outcome, n=values.shape[1], note=note
-            )
+            if not case.doubt and (n >= 3 or (exact and n)) and np.ptp(values.mean(1)):
+                against = float(_against(values.mean(1)[:, None])[0])
+                lower = upper = against
+                if not exact:
+                    drawn = values[:, np.stack(resampled(n))].mean(-1)
+                    lower, upper = (float(end) for end in np.quantile(_against(drawn), (0.025, 0.975)))
+                    ends = (lower, upper)
+                if upper <= self.tolerance:
+                    outcome = "holds" if exact else "agrees"
+                elif lower > self.tolerance:
+                    outcome = "false as printed" if exact else "differs"
+            note = _joined(case.note, left_out, case.doubt)
+            judged = None if exact or against is None else n
+            yield Finding(case.quantity, case.published, against, *ends, outcome=outcome, n=judged, note=note)
 
 
 def _against(curves: Floats) -> Floats:
@@ -785,11 +775,7 @@ def mean_interval(runs: ArrayLike, level: float = 0.95) -> tuple[float, float]:
 
 
 def median_interval(runs: ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    """Bootstrap percentile interval of the median over runs.
-
-    >>> median_interval([1.0, 1.0, 1.0])
-    (1.0, 1.0)
-    """
+    """Bootstrap percentile interval of the median over runs."""
     values = np.asarray(runs, dtype=float)
     medians = np.median(values[np.stack(resampled(len(values)))], axis=1)
     lower, upper = np.quantile(medians, ((1 - level) / 2, (1 + level) / 2))

@@ -197,9 +197,7 @@ def plot(tables: Tables) -> Figure:
     latents = tables["latents"]
     groups = list(latents.groupby(["data", "beta"], sort=False))
     figure, axes = panels([f"{data}, β = {beta:g}" for (data, beta), _ in groups], width=3.0, height=2.6)
-    limits = {
-        f"{axis}lim": (latents[name].min() / 2, 2) for axis, name in (("x", "variance"), ("y", "column"))
-    }
+    left, bottom = (latents[name].min() / 2 for name in ("variance", "column"))
     for panel, (_, own) in zip(axes, groups, strict=True):
         for active, colour, words in ((True, COLOURS[0], "active"), (False, COLOURS[1], "passive")):
             part = own[own["active"] == active]
@@ -208,7 +206,7 @@ def plot(tables: Tables) -> Figure:
         panel.axhline(IGNORED, color="0.6", linewidth=0.8, linestyle=":")
         for limit in (SMALL, 1 - SMALL):
             panel.axvline(limit, color="0.6", linewidth=0.8, linestyle=":")
-        finish(panel, "mean σ²", **limits)
+        finish(panel, "mean σ²", xlim=(left, 2), ylim=(bottom, 2))
     finish(axes[0], y="column of the Jacobian over the largest", legend="lower left")
     return figure
 

@@ -241,14 +241,14 @@ def _projection_cases(tables: Tables) -> Iterator[Identity]:
     yield Identity(words, "0", float(own["cost"].max()), SAME)
 
 
-def _samples(tables: Tables, source: str) -> pd.DataFrame:
+def _samples(tables: Tables, source: str) -> Any:
     return tables["alignments"][tables["alignments"]["source"] == source].set_index(
         ["implementation", "ratio"]
     )
 
 
 def _preference_cases(tables: Tables) -> Iterator[Bound]:
-    own = _samples(tables, SAMPLES).loc["eigenvectors", 1.0]
+    own = _samples(tables, SAMPLES).loc["eigenvectors"].loc[1.0]
     words, said = "PCA of samples: share that is rotated by more than 22.5°", f"0.5: within {EVEN:g}"
     note = f"fourth moments of a uniform square predict {PREFERRED:.3f}: diagonals are preferred"
     share = (int(own["tilted"]), int(own["cases"]))
@@ -268,11 +268,14 @@ def _implementation_cases(tables: Tables) -> Iterator[Bound]:
 def _unequal_cases(tables: Tables) -> Iterator[Bound]:
     """Angles at ratios above one: PCA of samples, linear VAEs by EM, trained β-VAEs against PCA of their data."""
     samples = _samples(tables, SAMPLES).loc["eigenvectors"]
-    share, equal = samples["0°"] / samples["cases"], {"ratio 1": [samples["0°"][1.0] / samples["cases"][1.0]]}
-    for ratio in share.index[share.index > 1]:
-        words = f"ratio {ratio:g}, PCA of samples: share within {BIN}° of the square"
-        counts = (int(samples["0°"][ratio]), int(samples["cases"][ratio]))
-        note = f"median {samples['median'][ratio]:.2g}°"
+    share = samples["0°"] / samples["cases"]
+    equal = {"ratio 1": [share[1.0]]}
+    for at in share.index[share.index > 1]:
+        words = f"ratio {at:g}, PCA of samples: share within {BIN}° of the square"
+        counts, note = (
+            (int(samples["0°"][at]), int(samples["cases"][at])),
+            f"median {samples['median'][at]:.2g}°",
+        )
         yield Bound(words, "all: at least 90 %", share=counts, least=0.9, wrong=equal, note=note)
     for table, column, words in (
         (_em_ends(tables), "angle", "linear VAE by EM: median angle to the square"),
@@ -338,12 +341,12 @@ def plot(tables: Tables) -> Figure:
     for panel in (axes[0], axes[3]):
         finish(panel, "angle to the square, degrees", ylim=(0, None), xticks=range(0, 91, 45))
     finish(axes[0], legend="best")
-    _draw_histogram(axes[1], _samples(tables, SAMPLES).loc["eigenvectors", 1.0])
+    _draw_histogram(axes[1], _samples(tables, SAMPLES).loc["eigenvectors"].loc[1.0])
     _draw_angles(axes[2], tables)
     return figure
 
 
-def _draw_histogram(panel: Any, own: pd.Series[Any]) -> None:
+def _draw_histogram(panel: Any, own: Any) -> None:
     edges = np.arange(0, 45, BIN)
     panel.bar(edges, [own[f"{edge}°"] for edge in edges], BIN, align="edge", color=COLOURS[0], alpha=0.6)
     panel.axhline(own["cases"] / len(edges), color="0.4", linewidth=0.8, linestyle=":", label="no preference")
