@@ -20,6 +20,7 @@ from unseam.papers.claims import (
     Row,
     Trends,
     Values,
+    arrangements,
     equivalence,
     holm,
     mean_interval,
@@ -85,6 +86,13 @@ def test_shares_have_clopper_pearson_intervals():
     assert found.outcome == "agrees"
 
 
+def test_wrong_models_are_shown_and_counted_beside_bounds():
+    case = Bound("x", "small", [0.1, 0.12, 0.11], most=0.5, wrong={"AE": [0.9, 0.8], "random": [0.4, np.nan]})
+    claim = Bounds("says", lambda tables: [case])
+    assert claim.judge({})[0].note == "bound: at most 0.5; AE: 0.85, outside; random: 0.4, within"
+    assert claim.confusion({})[:2] == (1, 2)
+
+
 def test_what_has_not_converged_tells_nothing():
     assert outcome(Bounds, Bound("x", "", [0.1] * 5, most=0.5, doubt="not converged")) == "cannot tell"
 
@@ -134,6 +142,20 @@ def test_a_number_without_sd_is_compared_with_the_median():
     assert (found.measured, found.outcome) == (97.5, "agrees")
 
 
+def test_of_exclusive_alternatives_at_most_one_agrees():
+    """Two readings of a text that both fit are not told apart; one that does not fit still differs."""
+    said = {"VAE": Cell(0.2, 0.02), "AE": Cell(0.8, 0.1)}
+    fits, misses = [0.21, 0.19, 0.2, 0.22], [0.7, 0.72, 0.71, 0.69]
+    rows = [Row(name, said, {"VAE": runs}) for name, runs in (("a", fits), ("b", fits), ("c", misses))]
+    for given, expected in (
+        (rows, ["cannot tell", "cannot tell", "differs"]),
+        (rows[1:], ["agrees", "differs"]),
+    ):
+        claim = Values("says", lambda tables, given=given: given, exclusive=True)
+        assert [one.outcome for one in claim.judge({})] == expected
+    assert "none can be told" in claim.rule and "alternative" not in Values("says", claim.cases).rule
+
+
 def test_wrong_models_are_counted_and_right_ones_simulated():
     said = {"VAE": Cell(0.2, 0.05), "AE": Cell(0.8, 0.1)}
     runs = {"VAE": normal(0.2, 0.05, 10), "AE": normal(0.79, 0.1, 10, 1), "random": normal(0.81, 0.05, 10, 2)}
@@ -168,6 +190,14 @@ def test_the_reverse_order_differs():
 def test_too_few_pairs_say_so():
     (found,) = Orders("says", lambda tables: [Order("x", [0, 0, 0], [1, 2, 3], paired=True)]).judge({})
     assert found.outcome == "cannot tell" and "smallest attainable p 0.12" in found.note
+
+
+def test_orders_that_their_runs_cannot_decide_are_counted():
+    few, many = (Order("x", range(n), range(1, n + 1), paired=True) for n in (3, 12))
+    assert Orders("says", lambda tables: [few, many]).decidable({}) == (1, 2)
+    pair = Correlation("x", [1, 2, 3, 4], [1, 2, 3, 5])
+    assert Correlations("says", lambda tables: [pair]).decidable({}) == (1, 1), "1/24"
+    assert Correlations("says", lambda tables: [pair, pair]).decidable({}) == (0, 2)
 
 
 def test_holm():
@@ -210,7 +240,8 @@ def test_estimates_of_few_runs_tell_nothing():
     few = Bound("x", "small", estimate=(0.1, 0.05, 0.15), most=0.5, n=2)
     assert outcome(Bounds, few) == "cannot tell"
     assert outcome(Bounds, few._replace(n=3)) == "agrees"
-    assert outcome(Bounds, few._replace(estimate=(0.1, 0.1, 0.1))) == "agrees", "a number without chance"
+    exact = Bounds("says", lambda tables: [few._replace(estimate=(0.1, 0.1, 0.1), n=1)]).judge({})[0]
+    assert (exact.outcome, exact.lower, exact.upper) == ("agrees", None, None), "a number without chance"
 
 
 def test_correlations():
@@ -219,6 +250,65 @@ def test_correlations():
     assert outcome(Correlations, Correlation("x", first, first)) == "differs"
     assert outcome(Correlations, Correlation("x", first, DRAW.normal(size=60))) == "cannot tell"
     assert outcome(Correlations, Correlation("x", first, first, positive=True)) == "agrees"
+
+
+def test_correlations_are_scipys_permutation_test():
+    """All pairings of few values; the smallest attainable p is one arrangement of them."""
+    first, second = DRAW.normal(size=6), DRAW.normal(size=6)
+    (found,) = Correlations("says", lambda tables: [Correlation("x", first, second)]).judge({})
+    theirs = stats.permutation_test(
+        (second,),
+        lambda own: stats.spearmanr(first, own).statistic,
+        permutation_type="pairings",
+        alternative="less",
+        n_resamples=math.factorial(6),
+    )
+    assert found.p == pytest.approx(theirs.pvalue)
+    assert f"smallest attainable p {1 / math.factorial(6):.2g}" in found.note
+
+
+def test_few_values_cannot_correlate_significantly():
+    """Three groups have six arrangements, so that no correlation between them is significant."""
+    first = np.repeat([0.0, 1.0, 2.0], 10) + 0.01 * DRAW.normal(size=30)
+    case = Correlation("x", first, first, groups=np.repeat([0, 1, 2], 10), positive=True)
+    assert outcome(Correlations, case) == "cannot tell"
+    assert outcome(Correlations, case._replace(groups=None)) == "agrees"
+
+
+def test_trends_that_all_runs_share_are_no_correlation_of_runs():
+    """Two measures that only change with time, in every run alike, are exchanged with their run."""
+    time = np.tile(np.arange(3.0), 8)
+    first, second = (10 * time + DRAW.normal(size=24) for _ in range(2))
+    case = Correlation("x", first, second, positive=True)
+    assert outcome(Correlations, case._replace(groups=np.repeat(np.arange(8), 3))) == "cannot tell"
+    assert outcome(Correlations, case) == "agrees"
+
+
+def test_levels_of_strata_are_no_correlation_within_them():
+    level = np.repeat(np.arange(4.0), 6)
+    first, second = (10 * level + DRAW.normal(size=24) for _ in range(2))
+    case = Correlation("x", first, second, positive=True)
+    assert outcome(Correlations, case._replace(strata=level)) == "cannot tell"
+    assert outcome(Correlations, Correlation("x", first, first, positive=True, strata=level)) == "agrees"
+
+
+def test_correlations_of_noise_are_rarely_significant():
+    noise = np.random.default_rng(5).normal(size=(200, 2, 9))
+    cases = [Correlation("x", first, second) for first, second in noise]
+    found = [Correlations("says", lambda tables, one=one: [one]).judge({})[0] for one in cases]
+    assert np.mean([one.p < 0.05 for one in found]) <= 0.09
+
+
+def test_arrangements_keep_groups_and_strata():
+    groups, strata = np.array([0, 1, 0, 2, 1, 2, 3]), np.array([0, 0, 1, 1, 1, 2, 2])
+    blocks = arrangements(7, groups=groups)
+    assert len(blocks) == 6 and (blocks[:, 6] == 6).all(), "the group of another size stays"
+    assert {tuple(groups[row[[0, 2]]]) for row in blocks} == {(0, 0), (1, 1), (2, 2)}
+    within = arrangements(7, strata=strata)
+    assert len(within) == 2 * 6 * 2 and (strata[within] == strata).all()
+    many = arrangements(12)
+    assert len(many) == 10_000 and (np.sort(many, axis=1) == np.arange(12)).all()
+    assert (many[0] == np.arange(12)).all() and len(np.unique(many, axis=0)) > 9990
 
 
 def test_rank_correlation_is_scipys():

@@ -11,9 +11,9 @@ import torch
 import unseam
 from unseam.papers import Workplace, artefacts
 from unseam.papers.artefact import as_stored
-from unseam.papers.rolinek2019 import definition1, figure1, figure2, pca
+from unseam.papers.rolinek2019 import definition1, linear, pca
 from unseam.papers.rolinek2019._draws import cayley, orthogonal
-from unseam.papers.rolinek2019.linear_models import CONVERGED, axis_angle, decoders, encoders, linear_models
+from unseam.papers.rolinek2019.linear import CONVERGED, axis_angle, decoders, encoders, linear_models
 from unseam.papers.rolinek2019.setups import smoke
 from unseam.theory import linear_vae, rotated
 
@@ -107,7 +107,7 @@ def linear_tables(beta_vae=0.0):
 
 
 def test_figure1_of_exact_optima():
-    found = figure1.FIGURE1.judge(linear_tables())
+    found = linear.FIGURE1.judge(linear_tables())
     for words in (("β-VAE:", "(i),"), ("β-VAE:", "(ii),"), ("full", "(i),"), ("full", "(ii),")):
         assert said(found, words[0], f"step {words[1]}").measured < 2
     assert outcome(found, "β-VAE:", "step (iii)") == "agrees"
@@ -117,7 +117,7 @@ def test_figure1_of_exact_optima():
 
 
 def test_figure1_refuses_rotated_beta_vaes():
-    found = figure1.FIGURE1.judge(linear_tables(beta_vae=20.0))
+    found = linear.FIGURE1.judge(linear_tables(beta_vae=20.0))
     assert outcome(found, "β-VAE:", "step (iii)") == "differs"
     assert outcome(found, "β-VAE:", "decoder's columns") == "differs"
     assert outcome(found, "β-VAE:", "step (ii)") == "agrees", "a rotation leaves steps (i) and (ii)"
@@ -129,7 +129,7 @@ def test_figure1_refuses_full_covariances_that_are_aligned():
     entries = [name for name in models if name[0] in "de" and name[1:].isdigit()]
     aligned, rotated_ones = (models["column"] == column for column in ("β-VAE", "β-VAE_Σ"))
     models.loc[rotated_ones, entries] = models.loc[aligned, entries].to_numpy()
-    found = figure1.FIGURE1.judge(tables | {"models": models})
+    found = linear.FIGURE1.judge(tables | {"models": models})
     assert outcome(found, "full covariance:", "step (iii)") == "differs"
     assert outcome(found, "less full covariance") == "cannot tell"
 
@@ -137,13 +137,13 @@ def test_figure1_refuses_full_covariances_that_are_aligned():
 def test_figure1_decoder_in_reverse_order():
     tables = linear_tables()
     own = tables["models"][tables["models"]["column"] == "β-VAE_Σ"]
-    steps = figure1.decoder_steps(own, figure1.principal_directions(tables["data"]))
+    steps = linear.decoder_steps(own, linear.principal_directions(tables["data"]))
     assert list(steps) == ["(iii)", "(ii)", "(i)"]
     np.testing.assert_allclose(axis_angle(steps["(iii)"]), axis_angle(np.linalg.svd(decoders(own))[2]))
 
 
 def about_models(tables):
-    return [one for claim in figure2.FIGURE2.claims[1:3] for one in claim.judge(tables)]
+    return [one for claim in linear.FIGURE2.claims[1:3] for one in claim.judge(tables)]
 
 
 def test_figure2_of_exact_optima():
@@ -159,20 +159,20 @@ def test_figure2_of_exact_optima():
 
 def test_figure2_volume_and_product():
     matrix = orthogonal(4, 5, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([3.0, 2.0, 1.0])
-    np.testing.assert_allclose(figure2._log_volume(matrix), math.log(6))
-    np.testing.assert_allclose(figure2._log_product(matrix), math.log(6))
+    np.testing.assert_allclose(linear._log_volume(matrix), math.log(6))
+    np.testing.assert_allclose(linear._log_product(matrix), math.log(6))
     step = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     moved = cayley(0.5 * step, 3)
     np.testing.assert_allclose(moved @ moved.mT, torch.eye(3).expand(4, 3, 3), atol=1e-12)
-    assert (figure2._log_product(matrix @ moved) > math.log(6) + 1e-3).all()
+    assert (linear._log_product(matrix @ moved) > math.log(6) + 1e-3).all()
 
 
 def test_figure2_refuses_a_volume_that_changes():
     settings = artefacts()["rolinek2019.figure2"].presets["smoke"]
     random = torch.Generator().manual_seed(0)
-    rows = [figure2._rotated(2, kind, settings, random, HERE) for kind in ("distinct", "equal")]
+    rows = [linear._rotated(2, kind, settings, random, HERE) for kind in ("distinct", "equal")]
     tables = linear_tables() | {"matrices": pd.DataFrame(rows)}
-    assert {one.outcome for one in figure2.FIGURE2.judge(as_stored(tables))} == {"holds", "agrees"}
+    assert {one.outcome for one in linear.FIGURE2.judge(as_stored(tables))} == {"holds", "agrees"}
     for column, words in (
         ("spread of volume", "volume of M Vᵀ"),
         ("descended, largest cosine", "largest cosine"),
@@ -180,7 +180,7 @@ def test_figure2_refuses_a_volume_that_changes():
         ("spread of product", "equal singular values"),
     ):
         changed = tables | {"matrices": tables["matrices"].assign(**{column: 0.01})}
-        assert outcome(figure2.FIGURE2.judge(changed), words) == "false as printed"
+        assert outcome(linear.FIGURE2.judge(changed), words) == "false as printed"
 
 
 # Suppl. 9.2

@@ -16,14 +16,21 @@ from unseam.papers import Workplace, artefacts, reproduce, results_folder
 from unseam.papers.artefact import as_stored
 from unseam.papers.measures import ACTIVE, Unseen, measures
 from unseam.papers.results import load_result, write_tables
-from unseam.papers.rolinek2019 import along
-from unseam.papers.rolinek2019.figure3 import predictions, predictions_among_alike
-from unseam.papers.rolinek2019.maps import _measure_map
-from unseam.papers.rolinek2019.partition import PARTITIONS
-from unseam.papers.rolinek2019.regime import latent_terms, missing, regime_errors
-from unseam.papers.rolinek2019.runs import _marks, _polarised, at_beta, last, run_column
+from unseam.papers.rolinek2019 import beyond
+from unseam.papers.rolinek2019.figures import predictions, predictions_among_alike
+from unseam.papers.rolinek2019.runs import (
+    Trainings,
+    _marks,
+    _polarised,
+    _regime_errors,
+    at_beta,
+    last,
+    latent_terms,
+    missing,
+    run_column,
+)
 from unseam.papers.rolinek2019.setups import LINEAR, MNIST, NONLINEAR, SPRITES, Setup, smoke
-from unseam.papers.rolinek2019.table_s4 import rotation_angle
+from unseam.papers.rolinek2019.tables import rotation_angle
 from unseam.training import DivergenceWarning
 
 HERE = Workplace(torch.device("cpu"))
@@ -77,7 +84,7 @@ def test_regime_errors_are_those_of_each_member():
     code = ensemble.encode(unseen.world.images(unseen.validation[: unseen.points]))
     each = list(zip(*code, strict=True))
     expected = [float(geometry.delta_kl(*one).whole) for one in each]
-    assert regime_errors(ensemble, unseen).tolist() == pytest.approx(expected, rel=1e-4)
+    assert _regime_errors(ensemble, unseen).tolist() == pytest.approx(expected, rel=1e-4)
     active = [geometry.active_latents(mean, spread).active for mean, spread in each]
     kl, half = latent_terms(ensemble, unseen)
     by_nats = [float(geometry.delta_kl(*one, own).whole) for one, own in zip(each, active, strict=True)]
@@ -108,7 +115,7 @@ def test_full_results_come_from_stored_trainings_alone(key, tmp_path, monkeypatc
     artefact, folder = artefacts()[key], results_folder() / "rolinek2019"
     result = load_result(folder / f"{artefact.name}.full.json", artefact)
     monkeypatch.setattr("unseam.papers.trainings.train", lambda *given, **more: pytest.fail("trained"))
-    monkeypatch.setattr("unseam.papers.rolinek2019.table2._random", lambda settings: result.tables["random"])
+    monkeypatch.setattr("unseam.papers.rolinek2019.tables._random", lambda settings: result.tables["random"])
     place = Workplace(torch.device("cpu"), shared=folder / "trainings")
     tables = as_stored(artefact.measure(artefact.presets["full"], place))
     again = write_tables(tmp_path / "again.json", tables)
@@ -134,17 +141,17 @@ def test_a_killed_artefact_is_resumed_and_gives_the_same_tables(tmp_path, monkey
     monkeypatch.setattr("unseam.papers.trainings.CHECKPOINT_SECONDS", 0.0)
     artefact = artefacts()["rolinek2019.table2_linear"]
     whole = reproduce(artefact, "smoke", device="cpu", shared=tmp_path / "whole").tables
-    observed, calls = "unseam.papers.rolinek2019.runs.regime_errors", []
+    observed, calls = "unseam.papers.rolinek2019.runs._regime_errors", []
 
     def dying(ensemble, unseen):
         calls.append(ensemble.stacks[0].step)
         if len(calls) == 4:
             raise Killed
-        return regime_errors(ensemble, unseen)
+        return _regime_errors(ensemble, unseen)
 
     def counting(ensemble, unseen):
         calls.append(ensemble.stacks[0].step)
-        return regime_errors(ensemble, unseen)
+        return _regime_errors(ensemble, unseen)
 
     monkeypatch.setattr(observed, dying)
     with pytest.raises(Killed):
@@ -175,7 +182,7 @@ def test_the_polarised_share_counts_from_the_last_check_above_the_threshold():
 
 def test_the_share_is_that_of_the_observed_checks(monkeypatch):
     errors = iter([0.5, 0.01, 0.5, 0.01, 0.02, 0.01])
-    observed = "unseam.papers.rolinek2019.runs.regime_errors"
+    observed = "unseam.papers.rolinek2019.runs._regime_errors"
     monkeypatch.setattr(observed, lambda *given: torch.tensor([next(errors)]))
     runs = run_column(smoke(LINEAR, seeds=1, betas=(1e-4,), steps=60, records=1), "β-VAE", HERE)
     assert runs.members["polarised"].tolist() == [pytest.approx(50.0)]
@@ -348,7 +355,7 @@ def test_maps_are_paired_and_counted():
 
 def test_a_linear_map_is_measured_as_it_is():
     """The linear world stretches one axis by 2, so variances add up to (4 + 1)/12, and its columns are orthogonal."""
-    about = _measure_map(unseam.data.load("linear", size=20_000))
+    about = beyond._measure_map(unseam.data.load("linear", size=20_000))
     assert about["dto"] == pytest.approx(0, abs=1e-6)
     assert about["variance"] == pytest.approx(5 / 12, rel=0.02)
 
@@ -401,7 +408,7 @@ def test_partitions_of_fashion(tmp_path, monkeypatch):
 def test_a_partition_is_judged_by_when_and_whether_it_stays_below(curve, said):
     rows = [
         {"partition": name, "seed": seed, "epoch": epoch, "delta_kl": error}
-        for name in PARTITIONS
+        for name in beyond.PARTITIONS
         for seed in range(3)
         for epoch, error in zip((1.0, 12.0, 20.0), curve, strict=True)
     ]
@@ -423,9 +430,9 @@ def test_mnist_rows(tmp_path, monkeypatch):
 
 def test_data_sets_that_are_missing_leave_the_others_along_training(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    tables = as_stored(along.measure(along.Settings((smoke(LINEAR), smoke(MNIST))), HERE))
-    found = along.ALONG.judge(tables)
+    tables = as_stored(beyond.measure_along(Trainings((smoke(LINEAR), smoke(MNIST))), HERE))
+    found = beyond.ALONG.judge(tables)
     assert [finding.outcome == "not run" for finding in found] == [False, False, True]
     assert found[-1].quantity == "MNIST" and "unseam data fetch mnist" in found[-1].note
     assert set(tables["members"]["world"]) == {"linear"}
-    along.plot(tables)
+    beyond.plot_along(tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,6 +52,8 @@ LEVEL = 0.05
 ASSUMED_RUNS = 10
 """Number of runs behind a published mean ± SD whose paper does not state it."""
 RESAMPLINGS = 2000
+PERMUTATIONS = 10_000
+"""Arrangements of a permutation test: all where there are at most so many, otherwise so many at random."""
 SIMULATED = 4000
 
 
@@ -73,6 +76,16 @@ class Finding(NamedTuple):
     note: str = ""
     ours: bool = False
     """Whether it is a check of our own, beyond what the paper claims."""
+
+
+class Confusion(NamedTuple):
+    """How often a rule lets models pass."""
+
+    wrong: int
+    """Wrong models that pass."""
+    tried: int
+    right: float = math.nan
+    """Share of right models that would agree: runs drawn from the published cell, as many as ours; NaN without SD."""
 
 
 @dataclass(frozen=True)
@@ -129,32 +142,19 @@ class Identities(Claim):
     ('holds', 'false as printed')
     """
 
-    @property
-    def rule(self) -> str:
-        """How an outcome is decided, in words."""
-        return (
-            "Holds where the number equals the stated one within its tolerance, which allows for rounding, "
-            "quadrature "
-            "or a step of a grid; otherwise the statement is false as printed, and the number is the counterexample."
-        )
+    rule = (
+        "Holds where the number equals the stated one within its tolerance, which allows for rounding, quadrature or "
+        "a step of a grid; otherwise the statement is false as printed, and the number is the counterexample."
+    )
 
     def findings(self, cases: Sequence[Identity]) -> Iterator[Finding]:
         """One finding per number."""
         for case in cases:
-            near = abs(case.value - case.expected) <= case.tolerance
-            outcome: Outcome = "holds" if near else "false as printed"
-            if math.isnan(case.value):
-                outcome = "cannot tell"
-            yield Finding(
-                case.quantity,
-                case.published,
-                float(case.value),
-                None,
-                None,
-                outcome,
-                n=case.n,
-                note=case.note,
-            )
+            value = float(case.value)
+            outcome: Outcome = "cannot tell"
+            if not math.isnan(value):
+                outcome = "holds" if abs(value - case.expected) <= case.tolerance else "false as printed"
+            yield Finding(case.quantity, case.published, value, None, None, outcome, n=case.n, note=case.note)
 
 
 # Numbers over runs
@@ -178,6 +178,8 @@ class Bound(NamedTuple):
     note: str = ""
     doubt: str = ""
     """Why nothing can be concluded whatever the numbers are, such as trainings that have not converged."""
+    wrong: Mapping[str, ArrayLike] = {}
+    """The same number of models that should not pass, over their runs, by name."""
 
 
 @dataclass(frozen=True)
@@ -200,77 +202,70 @@ class Bounds(Claim):
         interval = "Student's t" if self.statistic == "mean" else "bootstrap"
         return (
             f"Agrees where the 95 % interval ({interval} for the {self.statistic} over runs, Clopper–Pearson for a "
-            "share of cases, bootstrap over runs for other estimates) lies within the stated bounds, differs "
-            "where it "
+            "share of cases, bootstrap over runs for other estimates) lies within the stated bounds, differs where it "
             "lies outside, and cannot be told where it contains a bound or there are fewer than three runs. A number "
-            "without chance has no interval and is compared as it is. The bounds stand in the note."
+            "without chance has no interval and is compared as it is. The bounds stand in the note, and beside them "
+            "wrong models, which should lie outside, where the tables have some."
         )
 
     def findings(self, cases: Sequence[Bound]) -> Iterator[Finding]:
         """One finding per quantity."""
-        for case in cases:
-            if case.share is None and case.estimate is None:
-                yield self._runs(case)
-                continue
-            (value, lower, upper), n, counted = case.estimate or (0.0, 0.0, 0.0), case.n, ""
-            if case.share is not None:
-                (value, lower, upper), n = _share_interval(*case.share), case.share[1]
-                counted = f"{case.share[0]} of {case.share[1]}"
-            outcome, note = (
-                _within(lower, upper, case),
-                _joined(counted, _limits(case), case.note, case.doubt),
-            )
-            if lower != upper and (n or 0) < 3:
-                outcome = "cannot tell"
-            yield Finding(case.quantity, case.published, value, lower, upper, outcome, n=n, note=note)
+        from scipy.stats import binomtest
 
-    def _runs(self, case: Bound) -> Finding:
-        runs = _finite(case.runs)
-        if len(runs) < 3:
-            value = float(np.mean(runs)) if len(runs) else None
-            note = _joined(case.note, "fewer than three runs")
-            return Finding(
-                case.quantity, case.published, value, None, None, "cannot tell", n=len(runs), note=note
+        for case in cases:
+            runs = _finite(case.runs)
+            n, counted, value, ends = len(runs), "", math.nan, (math.nan, math.nan)
+            if case.share is not None:
+                n, value, counted = (
+                    case.share[1],
+                    case.share[0] / case.share[1],
+                    "{} of {}".format(*case.share),
+                )
+                reach = binomtest(*case.share).proportion_ci()
+                ends = (float(reach.low), float(reach.high))
+            elif case.estimate is not None:
+                n, value, ends = case.n or 0, case.estimate[0], case.estimate[1:]
+            elif n:
+                value = self._middle(runs)
+                ends = mean_interval(runs) if self.statistic == "mean" else median_interval(runs)
+            shown: tuple[float | None, float | None] = (None, None) if n < 3 else ends
+            few = "fewer than three runs" if n < 3 and (case.estimate is None or ends[0] != ends[1]) else ""
+            outcome: Outcome = "cannot tell"
+            if not (case.doubt or few):
+                if case.least <= ends[0] and ends[1] <= case.most:
+                    outcome = "agrees"
+                elif ends[1] < case.least or ends[0] > case.most:
+                    outcome = "differs"
+            yield Finding(
+                case.quantity,
+                case.published,
+                None if math.isnan(value) else value,
+                *shown,
+                outcome,
+                sd=_sd(runs),
+                n=n,
+                note=_joined(counted, _limits(case), *self._controls(case), case.note, case.doubt, few),
             )
-        middle = float(getattr(np, self.statistic)(runs))
-        lower, upper = mean_interval(runs) if self.statistic == "mean" else median_interval(runs)
-        return Finding(
-            case.quantity,
-            case.published,
-            middle,
-            lower,
-            upper,
-            _within(lower, upper, case),
-            sd=_sd(runs),
-            n=len(runs),
-            note=_joined(_limits(case), case.note, case.doubt),
-        )
+
+    def confusion(self, tables: Tables) -> Confusion:
+        """How many wrong models lie within the bounds."""
+        notes = [note for case in self.cases(tables) for note in self._controls(case)]
+        return Confusion(sum(note.endswith("within") for note in notes), len(notes))
+
+    def _middle(self, runs: ArrayLike) -> float:
+        return float(getattr(np, self.statistic)(_finite(runs)))
+
+    def _controls(self, case: Bound) -> Iterator[str]:
+        """Each wrong model's number, and whether it lies within the bounds."""
+        for name, runs in case.wrong.items():
+            middle = self._middle(runs)
+            yield f"{name}: {middle:.3g}, {'within' if case.least <= middle <= case.most else 'outside'}"
 
 
 def _limits(case: Bound) -> str:
-    """The bounds in words."""
-    if math.isinf(case.least):
-        return f"bound: at most {case.most:g}"
-    return (
-        f"bound: at least {case.least:g}"
-        if math.isinf(case.most)
-        else f"bounds: {case.least:g} to {case.most:g}"
-    )
-
-
-def _share_interval(hits: int, total: int) -> tuple[float, float, float]:
-    from scipy.stats import binomtest
-
-    reach = binomtest(hits, total).proportion_ci()
-    return hits / total, float(reach.low), float(reach.high)
-
-
-def _within(lower: float, upper: float, case: Bound) -> Outcome:
-    if case.doubt:
-        return "cannot tell"
-    if case.least <= lower and upper <= case.most:
-        return "agrees"
-    return "differs" if upper < case.least or lower > case.most else "cannot tell"
+    if math.isfinite(case.least) and math.isfinite(case.most):
+        return f"bounds: {case.least:g} to {case.most:g}"
+    return f"bound: at least {case.least:g}" if math.isinf(case.most) else f"bound: at most {case.most:g}"
 
 
 # Published cells
@@ -347,19 +342,12 @@ class Row(NamedTuple):
         return model != name and (other is None or self.published[name].differs_from(other))
 
 
-class Confusion(NamedTuple):
-    """How often the rule lets models pass."""
-
-    wrong: int
-    """Wrong models that agree with a cell: our runs of another model of the row, which the paper tells apart."""
-    tried: int
-    right: float
-    """Share of right models that would agree: runs drawn from the published cell, as many as ours; NaN without SD."""
-
-
 @dataclass(frozen=True)
 class Values(Claim):
     """Published cells, by an equivalence test whose margin keeps the models of a row apart.
+
+    Attributes:
+        exclusive: whether rows are alternatives of which at most one can be right, such as readings of a text.
 
     >>> said = {"VAE": Cell(0.2, 0.02), "AE": Cell(0.8, 0.1)}
     >>> row = Row("DtO", said, {"VAE": [0.21, 0.19, 0.2, 0.22], "AE": [0.3, 0.35, 0.32, 0.33]})
@@ -367,25 +355,31 @@ class Values(Claim):
     ['agrees', 'differs']
     """
 
+    exclusive: bool = False
+
     @property
     def rule(self) -> str:
         """How an outcome is decided, in words."""
         return (
-            "A cell agrees where two one-sided Welch tests (5 % each) place our mean within a margin of the "
-            "published "
+            "A cell agrees where two one-sided Welch tests (5 % each) place our mean within a margin of the published "
             "one; it differs where our mean lies outside the margin by the same tests; otherwise it cannot be told. "
-            "The margin is half the distance to the nearest cell of the row that differs from it by a Welch test "
-            "(5 %) "
+            "The margin is half the distance to the nearest cell of the row that differs from it by a Welch test (5 %) "
             f"at the published SD and number of runs ({ASSUMED_RUNS} where it is not stated). Where no cell differs, "
             "nothing can be told. A number without SD is compared with our median, by a 90 % bootstrap interval."
+            + self.exclusive
+            * " At most one alternative can be right: where several agree, none can be told."
         )
 
     def findings(self, cases: Sequence[Row]) -> Iterator[Finding]:
         """One finding per published cell that we have runs of."""
-        for row in cases:
-            for name in row.published:
-                if name in row.runs:
-                    yield self._cell(row, name)
+        found = [self._cell(row, name) for row in cases for name in row.published if name in row.runs]
+        passed = sum(one.outcome == "agrees" for one in found)
+        for one in found:
+            if self.exclusive and passed > 1 and one.outcome == "agrees":
+                note = _joined(one.note, f"would agree, as {passed} alternatives do")
+                yield one._replace(outcome="cannot tell", note=note)
+            else:
+                yield one
 
     def _cell(self, row: Row, name: str) -> Finding:
         cell, runs, margin = row.published[name], _finite(row.runs[name]), row.margin(name)
@@ -409,7 +403,7 @@ class Values(Claim):
         )
 
     def confusion(self, tables: Tables) -> Confusion:
-        """How many wrong models pass, and which share of right ones would."""
+        """How many wrong models pass, our runs of another model of the row, and which share of right ones would."""
         wrong = tried = 0
         right = []
         for row in self.cases(tables):
@@ -469,7 +463,56 @@ def _power(cell: Cell, n: int, margin: float | None) -> float:
     return float((apart <= margin).mean())
 
 
-# Orders
+# Orders and correlations: one-sided tests of a number's sign
+
+
+class SignTest(NamedTuple):
+    """A number that should have a sign."""
+
+    value: float | None
+    """None where there are too few runs."""
+    lower: float
+    upper: float
+    p: tuple[float, float]
+    """One-sided, of the stated sign and of the other one."""
+    smallest: float
+    """The smallest p that so many runs can give."""
+    n: int
+    counted: str = ""
+
+
+@dataclass(frozen=True)
+class _Signs(Claim):
+    """Numbers whose sign is stated, tested one-sidedly within one family."""
+
+    @abstractmethod
+    def test(self, case: Any) -> tuple[SignTest, str]:
+        """The test of a case, and the stated sign in words."""
+
+    def findings(self, cases: Sequence[Any]) -> Iterator[Finding]:
+        """One finding per number."""
+        tests = [self.test(case) for case in cases]
+        forward, backward = (holm([one.p[side] for one, _ in tests]) for side in (0, 1))
+        for case, (one, said), ahead, behind in zip(cases, tests, forward, backward, strict=True):
+            if one.value is None:
+                note = _joined(case.note, "too few runs")
+                yield Finding(case.quantity, said, None, None, None, "cannot tell", note=note)
+                continue
+            sign = 1 if getattr(case, "positive", False) else -1
+            outcome: Outcome = "cannot tell"
+            if not case.doubt and ahead < LEVEL and min(sign * one.lower, sign * one.upper) > 0:
+                outcome = "agrees"
+            elif not case.doubt and behind < LEVEL and max(sign * one.lower, sign * one.upper) < 0:
+                outcome = "differs"
+            note = _joined(one.counted + f"smallest attainable p {one.smallest:.2g}", case.note, case.doubt)
+            yield Finding(
+                case.quantity, said, one.value, one.lower, one.upper, outcome, n=one.n, p=ahead, note=note
+            )
+
+    def decidable(self, tables: Tables) -> tuple[int, int]:
+        """How many cases could reach p < 0.05 with their runs after Holm's correction, and how many there are."""
+        smallest = holm([self.test(case)[0].smallest for case in self.cases(tables)])
+        return sum(p < LEVEL for p in smallest), len(smallest)
 
 
 class Order(NamedTuple):
@@ -487,7 +530,7 @@ class Order(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Orders(Claim):
+class Orders(_Signs):
     """Runs of one kind lie below those of another.
 
     >>> pair = Order("DtO of VAE less AE's", [0.1, 0.2, 0.3, 0.2, 0.1], [0.8, 0.9, 1.0, 0.7, 0.9])
@@ -495,90 +538,151 @@ class Orders(Claim):
     'agrees'
     """
 
-    @property
-    def rule(self) -> str:
-        """How an outcome is decided, in words."""
-        return (
-            "An order agrees where a one-sided test over runs (Mann–Whitney, or Wilcoxon's signed ranks where "
-            "runs are "
-            "paired) gives p < 0.05 after Holm's correction within this claim and the 95 % t interval of the mean "
-            "difference excludes zero; it differs where the same holds of the reverse order; otherwise it cannot be "
-            "told."
-        )
-
-    def findings(self, cases: Sequence[Order]) -> Iterator[Finding]:
-        """One finding per pair of kinds."""
-        tests = [_order_test(case) for case in cases]
-        forward, backward = (holm([test[side] for test in tests]) for side in (0, 1))
-        for case, test, ahead, behind in zip(cases, tests, forward, backward, strict=True):
-            low, high = _pair(case)
-            if min(len(low), len(high)) < 2:
-                note = _joined(case.note, "too few runs")
-                yield Finding(case.quantity, case.published, None, None, None, "cannot tell", note=note)
-                continue
-            difference = float(low.mean() - high.mean())
-            lower, upper = _difference_interval(case)
-            outcome: Outcome = "cannot tell"
-            if not case.doubt:
-                if ahead < LEVEL and upper < 0:
-                    outcome = "agrees"
-                elif behind < LEVEL and lower > 0:
-                    outcome = "differs"
-            counts = f"{len(low)} pairs" if case.paired else f"{len(low)} and {len(high)} runs"
-            yield Finding(
-                case.quantity,
-                case.published,
-                difference,
-                lower,
-                upper,
-                outcome,
-                n=len(low) if case.paired else len(low) + len(high),
-                p=ahead,
-                note=_joined(f"{counts}, smallest attainable p {test[2]:.2g}", case.note, case.doubt),
-            )
-
-
-def _pair(case: Order) -> tuple[Floats, Floats]:
-    low, high = np.asarray(case.low, dtype=float), np.asarray(case.high, dtype=float)
-    if case.paired:
-        known = np.isfinite(low) & np.isfinite(high)
-        return low[known], high[known]
-    return _finite(low), _finite(high)
-
-
-def _order_test(case: Order) -> tuple[float, float, float]:
-    """One-sided p of the order and of its reverse, and the smallest that so many runs can give."""
-    from scipy import stats
-
-    low, high = _pair(case)
-    if min(len(low), len(high)) < 2:
-        return 1.0, 1.0, 1.0
-    if case.paired:
-        if not (low != high).any():
-            return 1.0, 1.0, 0.5 ** len(low)
-        ahead, behind = (
-            float(stats.wilcoxon(low, high, alternative=side).pvalue) for side in ("less", "greater")
-        )
-        return ahead, behind, 0.5 ** len(low)
-    ahead, behind = (
-        float(stats.mannwhitneyu(low, high, alternative=side).pvalue) for side in ("less", "greater")
+    rule = (
+        "An order agrees where a one-sided test over runs (Mann–Whitney, or Wilcoxon's signed ranks where runs are "
+        "paired) gives p < 0.05 after Holm's correction within this claim and the 95 % t interval of the mean "
+        "difference excludes zero; it differs where the same holds of the reverse order; otherwise it cannot be told."
     )
-    return ahead, behind, 1 / math.comb(len(low) + len(high), len(low))
+
+    def test(self, case: Order) -> tuple[SignTest, str]:
+        """Rank tests and the interval of the mean difference."""
+        from scipy import stats
+
+        low, high = np.asarray(case.low, dtype=float), np.asarray(case.high, dtype=float)
+        if case.paired:
+            known = np.isfinite(low) & np.isfinite(high)
+            low, high = low[known], high[known]
+        else:
+            low, high = _finite(low), _finite(high)
+        if min(len(low), len(high)) < 2:
+            return SignTest(None, math.nan, math.nan, (1.0, 1.0), 1.0, 0), case.published
+        ranks = stats.wilcoxon if case.paired else stats.mannwhitneyu
+        p = (1.0, 1.0)
+        if not case.paired or (low != high).any():
+            ahead, behind = (ranks(low, high, alternative=side).pvalue for side in ("less", "greater"))
+            p = (float(ahead), float(behind))
+        difference = float(low.mean() - high.mean())
+        reach = mean_interval(low - high) if case.paired else (difference, difference)
+        if not case.paired and (np.ptp(low) or np.ptp(high)):
+            ends = stats.ttest_ind(low, high, equal_var=False).confidence_interval()
+            reach = (float(ends.low), float(ends.high))
+        n, smallest, counts = len(low), 0.5 ** len(low), f"{len(low)} pairs, "
+        if not case.paired:
+            n, counts = len(low) + len(high), f"{len(low)} and {len(high)} runs, "
+            smallest = 1 / math.comb(n, len(low))
+        return SignTest(difference, *reach, p, smallest, n, counts), case.published
 
 
-def _difference_interval(case: Order) -> tuple[float, float]:
-    from scipy import stats
+class Correlation(NamedTuple):
+    """Two measures of the same runs."""
 
-    low, high = _pair(case)
-    if case.paired:
-        return mean_interval(low - high)
-    if not (np.ptp(low) or np.ptp(high)):
-        return float(low.mean() - high.mean()), float(low.mean() - high.mean())
-    reach = stats.ttest_ind(low, high, equal_var=False).confidence_interval()
-    return float(reach.low), float(reach.high)
+    quantity: str
+    first: ArrayLike
+    second: ArrayLike
+    groups: ArrayLike | None = None
+    """Equal for values that belong together, such as those of one run: drawn together, and exchanged as a whole."""
+    positive: bool = False
+    note: str = ""
+    doubt: str = ""
+    strata: ArrayLike | None = None
+    """Equal for values that are compared with one another alone, such as ranks among restarts: exchanged within."""
 
 
-# Curves and correlations
+@dataclass(frozen=True)
+class Correlations(_Signs):
+    """Two measures go together, or against each other, over runs.
+
+    >>> pair = Correlation("DtO and score", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0.9, 0.8, 0.5, 0.4, 0.3, 0.2])
+    >>> Correlations("Figure 3: DtO against the score", lambda tables: [pair]).judge({})[0].outcome
+    'agrees'
+    """
+
+    rule = (
+        "Spearman's ρ agrees where a one-sided permutation test gives p < 0.05 after Holm's correction within this "
+        "claim and its 95 % bootstrap interval over runs excludes zero; it differs where the same holds with the "
+        "sides exchanged; otherwise it cannot be told. Values of one run are exchanged together, and ranks within "
+        f"their own group; all arrangements are tried, or {PERMUTATIONS} at random where there are more."
+    )
+
+    def test(self, case: Correlation) -> tuple[SignTest, str]:
+        """Permutations of the second measure, and a bootstrap interval."""
+        said = "positive" if case.positive else "negative"
+        values = np.stack([np.asarray(part, dtype=float) for part in (case.first, case.second)])
+        known = np.isfinite(values).all(0)
+        groups, strata = (
+            None if labels is None else np.asarray(labels)[known] for labels in (case.groups, case.strata)
+        )
+        values = values[:, known]
+        count = values.shape[1]
+        if count < 4 or not np.ptp(values, axis=1).all():
+            return SignTest(None, math.nan, math.nan, (1.0, 1.0), 1.0, count), said
+        draws = resampled(count, groups)
+        if len({len(chosen) for chosen in draws}) == 1:
+            drawn = rank_correlation(values[:, np.stack(draws)])
+        else:
+            drawn = np.array([rank_correlation(values[:, chosen]) for chosen in draws])
+        lower, upper = (float(end) for end in np.nanquantile(drawn, (0.025, 0.975)))
+        orders = arrangements(count, groups, strata)
+        exchanged = rank_correlation(np.stack([np.broadcast_to(values[0], orders.shape), values[1][orders]]))
+        along, rounding = exchanged if case.positive else -exchanged, 1e-9
+        ahead, behind = along >= along[0] - rounding, along <= along[0] + rounding
+        p = (float(ahead.mean()), float(behind.mean()))
+        smallest = float((along >= along.max() - rounding).mean())
+        return SignTest(float(exchanged[0]), lower, upper, p, smallest, count), said
+
+
+def arrangements(
+    count: int, groups: ArrayLike | None = None, strata: ArrayLike | None = None
+) -> NDArray[np.int64]:
+    """Indices (arrangement, value) of a permutation test, the first one in order; the same at every call.
+
+    All of them where there are at most :data:`PERMUTATIONS`, otherwise so many, drawn at random.
+
+    Args:
+        count: how many values.
+        groups: equal for values that are exchanged as a whole, with groups of the same size.
+        strata: instead, equal for values that are exchanged with one another alone.
+
+    >>> arrangements(4, groups=[0, 0, 1, 1]).tolist()
+    [[0, 1, 2, 3], [2, 3, 0, 1]]
+    >>> arrangements(4, strata=[0, 0, 1, 1]).tolist()
+    [[0, 1, 2, 3], [0, 1, 3, 2], [1, 0, 2, 3], [1, 0, 3, 2]]
+    """
+    units = _members(np.arange(count) if groups is None or strata is not None else groups)
+    kinds = np.asarray([len(unit) for unit in units] if strata is None else strata)
+    blocks = [np.stack([units[place] for place in kind]) for kind in _members(kinds) if len(kind) > 1]
+    if math.prod(math.factorial(len(block)) for block in blocks) <= PERMUTATIONS:
+        every = [np.array(list(itertools.permutations(range(len(block))))) for block in blocks]
+        chosen = np.indices([len(orders) for orders in every]).reshape(len(every), -1)
+        each = [orders[own] for orders, own in zip(every, chosen, strict=True)]
+    else:
+        each = [np.tile(np.arange(len(block)), (PERMUTATIONS, 1)) for block in blocks]
+        draw = np.random.default_rng(0)
+        for orders in each:
+            draw.permuted(orders[1:], axis=1, out=orders[1:])
+    found = np.tile(np.arange(count), (len(each[0]) if each else 1, 1))
+    for block, orders in zip(blocks, each, strict=True):
+        found[:, block.ravel()] = block[orders].reshape(len(orders), -1)
+    return found
+
+
+def rank_correlation(values: Floats) -> Floats:
+    """Spearman's ρ (...) of two samples (2, ..., value); NaN where one does not vary.
+
+    >>> rank_correlation(np.array([[1.0, 2.0, 3.0], [1.0, 4.0, 9.0]])).round(6).tolist()
+    1.0
+    """
+    from scipy.stats import rankdata
+
+    ranks = rankdata(values, axis=-1)
+    centred = ranks - ranks.mean(-1, keepdims=True)
+    size = np.sqrt((centred**2).sum(-1)).prod(0)
+    return np.divide(
+        (centred[0] * centred[1]).sum(-1), size, out=np.full(size.shape, math.nan), where=size > 0
+    )
+
+
+# Curves
 
 
 class Curve(NamedTuple):
@@ -611,8 +715,7 @@ class Trends(Claim):
         """How an outcome is decided, in words."""
         return (
             "A trend is judged by the largest change against it between any earlier and any later point of the mean "
-            f"curve, as a fraction of the curve's range: it agrees where the 95 % bootstrap limit over runs is at "
-            "most "
+            "curve, as a fraction of the curve's range: it agrees where the 95 % bootstrap limit over runs is at most "
             f"{self.tolerance:g}, differs where the lower limit is above that, and otherwise cannot be told. Exact "
             "curves hold or are false as printed by the same number. Runs with undefined values are left out."
         )
@@ -626,31 +729,24 @@ class Trends(Claim):
             known = np.isfinite(values).all(0)
             left_out = f"{int((~known).sum())} runs with undefined values left out" if not known.all() else ""
             values = values[:, known] if case.rising else -values[:, known]
-            exact, note = len(known) == 1, _joined(case.note, left_out, case.doubt)
-            if (
-                not (values.shape[1] >= 3 or (exact and values.size))
-                or not np.ptp(values.mean(1))
-                or case.doubt
-            ):
-                yield Finding(case.quantity, case.published, None, None, None, "cannot tell", note=note)
-                continue
-            against = float(_against(values.mean(1)[:, None])[0])
-            if exact:
-                holds: Outcome = "holds" if against <= self.tolerance else "false as printed"
-                yield Finding(case.quantity, case.published, against, None, None, holds, note=note)
-                continue
-            drawn = values[:, np.stack(resampled(values.shape[1]))].mean(-1)
-            lower, upper = (float(end) for end in np.quantile(_against(drawn), (0.025, 0.975)))
-            outcome: Outcome = (
-                "agrees"
-                if upper <= self.tolerance
-                else "differs"
-                if lower > self.tolerance
-                else "cannot tell"
-            )
-            yield Finding(
-                case.quantity, case.published, against, lower, upper, outcome, n=values.shape[1], note=note
-            )
+            exact, n = len(known) == 1, values.shape[1]
+            against: float | None = None
+            ends: tuple[float | None, float | None] = (None, None)
+            outcome: Outcome = "cannot tell"
+            if not case.doubt and (n >= 3 or (exact and n)) and np.ptp(values.mean(1)):
+                against = float(_against(values.mean(1)[:, None])[0])
+                lower = upper = against
+                if not exact:
+                    drawn = values[:, np.stack(resampled(n))].mean(-1)
+                    lower, upper = (float(end) for end in np.quantile(_against(drawn), (0.025, 0.975)))
+                    ends = (lower, upper)
+                if upper <= self.tolerance:
+                    outcome = "holds" if exact else "agrees"
+                elif lower > self.tolerance:
+                    outcome = "false as printed" if exact else "differs"
+            note = _joined(case.note, left_out, case.doubt)
+            judged = None if exact or against is None else n
+            yield Finding(case.quantity, case.published, against, *ends, outcome=outcome, n=judged, note=note)
 
 
 def _against(curves: Floats) -> Floats:
@@ -658,124 +754,6 @@ def _against(curves: Floats) -> Floats:
     fall = (np.maximum.accumulate(curves, axis=0) - curves).max(0)
     extent = np.ptp(curves, axis=0)
     return np.divide(fall, extent, out=np.zeros_like(fall), where=extent > 0)
-
-
-class Correlation(NamedTuple):
-    """Two measures of the same runs."""
-
-    quantity: str
-    first: ArrayLike
-    second: ArrayLike
-    groups: ArrayLike | None = None
-    """Equal for values that belong together, such as those of one run, and are drawn together."""
-    positive: bool = False
-    note: str = ""
-    doubt: str = ""
-
-
-@dataclass(frozen=True)
-class Correlations(Claim):
-    """Two measures go together, or against each other, over runs.
-
-    >>> pair = Correlation("DtO and score", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0.9, 0.8, 0.5, 0.4, 0.3, 0.2])
-    >>> Correlations("Figure 3: DtO against the score", lambda tables: [pair]).judge({})[0].outcome
-    'agrees'
-    """
-
-    @property
-    def rule(self) -> str:
-        """How an outcome is decided, in words."""
-        return (
-            "Spearman's ρ agrees where its 95 % bootstrap interval over runs excludes zero on the stated side "
-            "and the "
-            "share of resamples on the other side, taken as p, is below 0.05 after Holm's correction within this "
-            "claim; it differs where the same holds with the sides exchanged; otherwise it cannot be told."
-        )
-
-    def findings(self, cases: Sequence[Correlation]) -> Iterator[Finding]:
-        """One finding per pair of measures."""
-        estimates = [_spearman(case) for case in cases]
-        forward = holm(
-            [
-                one.positive if case.positive else one.negative
-                for case, one in zip(cases, estimates, strict=True)
-            ]
-        )
-        backward = holm(
-            [
-                one.negative if case.positive else one.positive
-                for case, one in zip(cases, estimates, strict=True)
-            ]
-        )
-        for case, one, ahead, behind in zip(cases, estimates, forward, backward, strict=True):
-            rho, lower, upper, n = one.rho, one.lower, one.upper, one.n
-            below, above = (lower > 0, upper < 0) if case.positive else (upper < 0, lower > 0)
-            outcome: Outcome = "cannot tell"
-            if not case.doubt:
-                outcome = (
-                    "agrees"
-                    if ahead < LEVEL and below
-                    else "differs"
-                    if behind < LEVEL and above
-                    else outcome
-                )
-            said = "positive" if case.positive else "negative"
-            yield Finding(
-                case.quantity,
-                said,
-                rho,
-                lower,
-                upper,
-                outcome,
-                n=n,
-                p=ahead,
-                note=_joined(case.note, case.doubt),
-            )
-
-
-class _Rho(NamedTuple):
-    rho: float
-    lower: float
-    upper: float
-    positive: float
-    """Share of resamples that are not positive: p of a positive correlation."""
-    negative: float
-    n: int
-
-
-def _spearman(case: Correlation) -> _Rho:
-    values = np.stack([np.asarray(part, dtype=float) for part in (case.first, case.second)])
-    known = np.isfinite(values).all(0)
-    groups = None if case.groups is None else np.asarray(case.groups)[known]
-    values = values[:, known]
-    if values.shape[1] < 4 or not np.ptp(values, axis=1).all():
-        return _Rho(math.nan, math.nan, math.nan, 1.0, 1.0, values.shape[1])
-    draws = resampled(values.shape[1], groups)
-    if len({len(chosen) for chosen in draws}) == 1:
-        drawn = rank_correlation(values[:, np.stack(draws)])
-    else:
-        drawn = np.array([rank_correlation(values[:, chosen]) for chosen in draws])
-    lower, upper = np.nanquantile(drawn, (0.025, 0.975))
-    positive, negative = ((1 + int(wrong.sum())) / (1 + len(drawn)) for wrong in (~(drawn > 0), ~(drawn < 0)))
-    return _Rho(
-        float(rank_correlation(values)), float(lower), float(upper), positive, negative, values.shape[1]
-    )
-
-
-def rank_correlation(values: Floats) -> Floats:
-    """Spearman's ρ (...) of two samples (2, ..., value); NaN where one does not vary.
-
-    >>> rank_correlation(np.array([[1.0, 2.0, 3.0], [1.0, 4.0, 9.0]])).round(6).tolist()
-    1.0
-    """
-    from scipy.stats import rankdata
-
-    ranks = rankdata(values, axis=-1)
-    centred = ranks - ranks.mean(-1, keepdims=True)
-    size = np.sqrt((centred**2).sum(-1)).prod(0)
-    return np.divide(
-        (centred[0] * centred[1]).sum(-1), size, out=np.full(size.shape, math.nan), where=size > 0
-    )
 
 
 # Statistics
@@ -797,11 +775,7 @@ def mean_interval(runs: ArrayLike, level: float = 0.95) -> tuple[float, float]:
 
 
 def median_interval(runs: ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    """Bootstrap percentile interval of the median over runs.
-
-    >>> median_interval([1.0, 1.0, 1.0])
-    (1.0, 1.0)
-    """
+    """Bootstrap percentile interval of the median over runs."""
     values = np.asarray(runs, dtype=float)
     medians = np.median(values[np.stack(resampled(len(values)))], axis=1)
     lower, upper = np.quantile(medians, ((1 - level) / 2, (1 + level) / 2))
@@ -815,10 +789,15 @@ def resampled(count: int, groups: ArrayLike | None = None) -> list[NDArray[np.in
     >>> len(drawn), all((0 in one) == (1 in one) for one in drawn)
     (2000, True)
     """
-    labels = np.arange(count) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    members = [np.flatnonzero(labels == label) for label in range(int(labels.max()) + 1)]
+    members = _members(np.arange(count) if groups is None else groups)
     draws = np.random.default_rng(0).integers(len(members), size=(RESAMPLINGS, len(members)))
     return [np.concatenate([members[label] for label in draw]) for draw in draws]
+
+
+def _members(labels: ArrayLike) -> list[NDArray[np.int64]]:
+    """Places of the values of each label."""
+    _, found = np.unique(np.asarray(labels), return_inverse=True)
+    return [np.flatnonzero(found == label) for label in range(int(found.max()) + 1)]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

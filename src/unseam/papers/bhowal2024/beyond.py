@@ -66,7 +66,9 @@ def _cases(
         for group, part in groups_of(tables["members"]):
             for name, score in itertools.product(measures, scores):
                 words = f"{group}, {SCOPES[scope]}: ρ of {MEASURES[name]} and {SCORED[score]}"
-                yield Correlation(words, _within(part, name, scope), _within(part, score, scope))
+                first, second = (_within(part, one, scope) for one in (name, score))
+                strata = None if scope == "all" else part["family"] + part["beta"].astype(str)
+                yield Correlation(words, first, second, strata=strata)
 
     return cases
 

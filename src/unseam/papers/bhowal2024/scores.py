@@ -132,7 +132,8 @@ def _correlations(*forms: str) -> Callable[[Tables], Iterator[Correlation]]:
                 doubt = doubt_of(unconverged(tables["path"], name), world, FAMILIES)
                 for form in forms:
                     quantity = f"{NAMES[world]}: ρ of {words} and {FORMS[form]}"
-                    yield Correlation(quantity, part[form], part[name], groups=part["seed"], doubt=doubt)
+                    pair = Correlation(quantity, part[form], part[name], part["seed"], strata=part["seed"])
+                    yield pair._replace(doubt=doubt)
 
     return cases
 

@@ -1,20 +1,13 @@
 """Variational autoencoders pursue PCA directions (by accident) (Rolínek, Zietlow and Martius 2019)."""
 
 from unseam.papers.artefact import Artefact
-from unseam.papers.rolinek2019.along import ALONG
-from unseam.papers.rolinek2019.convention import CONVENTION
+from unseam.papers.rolinek2019.beyond import ALONG, CONVENTION, MAPS, PARTITION
 from unseam.papers.rolinek2019.definition1 import DEFINITION1
-from unseam.papers.rolinek2019.figure1 import FIGURE1
-from unseam.papers.rolinek2019.figure2 import FIGURE2
-from unseam.papers.rolinek2019.figure3 import FIGURE3, PREDICTED
-from unseam.papers.rolinek2019.figure_s4 import FIGURE_S4
-from unseam.papers.rolinek2019.maps import MAPS
-from unseam.papers.rolinek2019.partition import PARTITION
+from unseam.papers.rolinek2019.figures import FIGURE3, FIGURE_S4, PREDICTED
+from unseam.papers.rolinek2019.linear import FIGURE1, FIGURE2
 from unseam.papers.rolinek2019.pca import PCA
 from unseam.papers.rolinek2019.propositions import PROPOSITIONS
-from unseam.papers.rolinek2019.table1 import TABLE1
-from unseam.papers.rolinek2019.table2 import TABLE2
-from unseam.papers.rolinek2019.table_s4 import FIGURE_S5, TABLE_S4
+from unseam.papers.rolinek2019.tables import FIGURE_S5, TABLE1, TABLE2, TABLE_S4
 from unseam.papers.rolinek2019.theorem2 import THEOREM2
 from unseam.papers.rolinek2019.worked_example import WORKED_EXAMPLE
 

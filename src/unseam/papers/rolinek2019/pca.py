@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,13 +19,8 @@ from unseam.geometry import hadamard_gap
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
 from unseam.papers.rolinek2019._draws import orthogonal, plane_rotations
-from unseam.papers.rolinek2019.linear_models import (
-    ALIGNED,
-    CONVERGED,
-    axis_angle,
-    decoders,
-    linear_models,
-)
+from unseam.papers.rolinek2019._plots import finish
+from unseam.papers.rolinek2019.linear import ALIGNED, CONVERGED, axis_angle, decoders, linear_models
 from unseam.papers.rolinek2019.setups import Column, Setup, smoke
 from unseam.theory import linear_vae, ppca_em
 
@@ -97,12 +93,12 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         for column in COLUMNS
     }
     models = [_with_angles(part["models"], worlds[ratio], settings) for (ratio, _), part in parts.items()]
+    alignments = (_alignments(ratio, settings, random) for ratio in settings.ratios)
+    ends = (_em(ratio, settings, random) for ratio in settings.ratios)
     return {
         "projections": pd.concat([_projections(ratio, worlds[ratio], settings) for ratio in settings.ratios]),
-        "alignments": pd.DataFrame(
-            [row for ratio in settings.ratios for row in _alignments(ratio, settings, random)]
-        ),
-        "em": pd.DataFrame([row for ratio in settings.ratios for row in _em(ratio, settings, random)]),
+        "alignments": pd.DataFrame(itertools.chain(*alignments)),
+        "em": pd.DataFrame(itertools.chain(*ends)),
         "models": pd.concat(models, ignore_index=True),
         "trainings": pd.concat([part["trainings"] for part in parts.values()], ignore_index=True),
     }
@@ -111,8 +107,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 def _mixing(ratio: float) -> Tensor:
     """A (3, 2) of x = A w."""
     world = load("linear", size=1, ratio=ratio)
-    assert isinstance(world, ArrayWorld)
-    assert world.mixing is not None
+    assert isinstance(world, ArrayWorld) and world.mixing is not None
     return world.mixing
 
 
@@ -145,16 +140,8 @@ def _projections(ratio: float, world: World, settings: Settings) -> pd.DataFrame
     rotated = straight @ rotations
     cost = hadamard_gap(torch.eye(2, dtype=torch.float64) + rotated.mT @ rotated / settings.noise)
     variance = ((line @ _exact(ratio)) * line).sum(1)
-    return pd.DataFrame(
-        {
-            "ratio": ratio,
-            "angle": angle,
-            "variance": variance,
-            "change": variance / variance[0] - 1,
-            "of the data": (x @ line.mT).var(0, correction=0),
-            "cost": cost,
-        }
-    )
+    columns = {"ratio": ratio, "angle": angle, "variance": variance, "change": variance / variance[0] - 1}
+    return pd.DataFrame(columns | {"of the data": (x @ line.mT).var(0, correction=0), "cost": cost})
 
 
 def _alignments(ratio: float, settings: Settings, random: torch.Generator) -> list[dict[str, Any]]:
@@ -216,16 +203,10 @@ def _greedy(covariance: Tensor, start: Tensor, steps: int) -> Tensor:
 def _em(ratio: float, settings: Settings, random: torch.Generator) -> list[dict[str, Any]]:
     """Where expectation–maximisation of the linear VAE ends, from random starts: angles to the square's axes."""
     rows = []
+    options: dict[str, Any] = {"noise": settings.noise, "steps": settings.em_steps, "generator": random}
     for diagonal in (True, False):
         for start in range(settings.starts):
-            path = ppca_em(
-                _exact(ratio),
-                2,
-                noise=settings.noise,
-                diagonal=diagonal,
-                steps=settings.em_steps,
-                generator=random,
-            )
+            path = ppca_em(_exact(ratio), 2, diagonal=diagonal, **options)
             columns = torch.nn.functional.normalize(path.solution.weights, dim=0)
             angle = float(axis_angle((_axes(ratio).mT @ columns).numpy()))
             rows.append({"ratio": ratio, "diagonal": diagonal, "start": start, "angle": angle})
@@ -252,91 +233,100 @@ def _with_angles(models: pd.DataFrame, world: World, settings: Settings) -> pd.D
 def _projection_cases(tables: Tables) -> Iterator[Identity]:
     own = tables["projections"][tables["projections"]["ratio"] == 1.0]
     exact = float(own["change"].max() - own["change"].min())
-    yield Identity(
-        "largest relative difference of variances of projections", "0", exact, SAME, note="closed form"
-    )
+    words = "largest relative difference of variances of projections"
+    yield Identity(words, "0", exact, SAME, note="closed form")
     sampled = float(own["of the data"].max() / own["of the data"].min() - 1)
     yield Identity("the same of the data set's points", "0", sampled, SAMPLED, note="up to sampling error")
-    cost = float(own["cost"].max())
-    yield Identity("nats that a linear VAE loses at the worst rotation, closed form", "0", cost, SAME)
+    words = "nats that a linear VAE loses at the worst rotation, closed form"
+    yield Identity(words, "0", float(own["cost"].max()), SAME)
 
 
-def _equal(tables: Tables, source: str) -> pd.DataFrame:
-    rows = tables["alignments"]
-    return rows[(rows["ratio"] == 1.0) & (rows["source"] == source)]
+def _samples(tables: Tables, source: str) -> Any:
+    return tables["alignments"][tables["alignments"]["source"] == source].set_index(
+        ["implementation", "ratio"]
+    )
 
 
 def _preference_cases(tables: Tables) -> Iterator[Bound]:
-    alignments = _equal(tables, SAMPLES)
-    own = alignments[alignments["implementation"] == "eigenvectors"].iloc[0]
+    own = _samples(tables, SAMPLES).loc["eigenvectors"].loc[1.0]
+    words, said = "PCA of samples: share that is rotated by more than 22.5°", f"0.5: within {EVEN:g}"
     note = f"fourth moments of a uniform square predict {PREFERRED:.3f}: diagonals are preferred"
-    counts = (int(own["tilted"]), int(own["cases"]))
-    words = "PCA of samples: share that is rotated by more than 22.5°"
-    yield Bound(words, "0.5", share=counts, least=0.5 - EVEN, most=0.5 + EVEN, note=note)
+    share = (int(own["tilted"]), int(own["cases"]))
+    yield Bound(words, said, share=share, least=0.5 - EVEN, most=0.5 + EVEN, note=note)
 
 
 def _implementation_cases(tables: Tables) -> Iterator[Bound]:
+    said = f"different: at least {2 * ALIGNED:g}"
     for source, words in ((SAMPLES, "the same sample"), (COORDINATES, "the exact covariance")):
-        apart = _equal(tables, source)
-        worst = float(apart[apart["implementation"].isin(DIRECT)]["apart"].max())
-        power = float(apart[apart["implementation"] == "power iteration"]["apart"].max())
+        apart = _samples(tables, source)["apart"].xs(1.0, level="ratio")
+        worst, power = float(apart[list(DIRECT)].max()), float(apart["power iteration"])
         note = f"eigenvectors in two precisions and SVD; power iteration {power:.1f}"
         quantity = f"implementations of PCA on {words}: largest difference in angle, degrees"
-        yield Bound(quantity, "above 0", estimate=(worst, worst, worst), least=2 * ALIGNED, n=1, note=note)
+        yield Bound(quantity, said, estimate=(worst, worst, worst), least=2 * ALIGNED, n=1, note=note)
 
 
 def _unequal_cases(tables: Tables) -> Iterator[Bound]:
     """Angles at ratios above one: PCA of samples, linear VAEs by EM, trained β-VAEs against PCA of their data."""
-    for _, own in tables["alignments"][tables["alignments"]["source"] == SAMPLES].iterrows():
-        if own["ratio"] > 1 and own["implementation"] == "eigenvectors":
-            middle = float(own["median"])
-            words = f"ratio {own['ratio']:g}, PCA of samples: median angle to the square, degrees"
-            yield Bound(words, "0", estimate=(middle, middle, middle), most=ALIGNED, n=int(own["cases"]))
+    samples = _samples(tables, SAMPLES).loc["eigenvectors"]
+    share = samples["0°"] / samples["cases"]
+    equal = {"ratio 1": [share[1.0]]}
+    for at in share.index[share.index > 1]:
+        words = f"ratio {at:g}, PCA of samples: share within {BIN}° of the square"
+        counts, note = (
+            (int(samples["0°"][at]), int(samples["cases"][at])),
+            f"median {samples['median'][at]:.2g}°",
+        )
+        yield Bound(words, "all: at least 90 %", share=counts, least=0.9, wrong=equal, note=note)
     for table, column, words in (
-        (tables["em"][tables["em"]["diagonal"]], "angle", "linear VAE by EM: median angle to the square"),
+        (_em_ends(tables), "angle", "linear VAE by EM: median angle to the square"),
         (_trained(tables), "angle to PCA", "trained β-VAEs: median angle to PCA of the same data"),
     ):
         for ratio, angles in table[table["ratio"] > 1].groupby("ratio")[column]:
-            yield Bound(f"ratio {ratio:g}, {words}, degrees", "0", angles, most=ALIGNED)
+            said, wrong = f"0: at most {ALIGNED:g}", {"ratio 1": table[table["ratio"] == 1.0][column]}
+            yield Bound(f"ratio {ratio:g}, {words}, degrees", said, angles, most=ALIGNED, wrong=wrong)
 
 
 def _random_cases(tables: Tables) -> Iterator[Bound]:
-    for table, words in (
-        (tables["em"][tables["em"]["diagonal"]], "linear VAE by EM"),
-        (_trained(tables), "trained β-VAEs"),
-    ):
-        own = table[table["ratio"] == 1.0]["angle"]
-        yield Bound(
-            f"{words}: angle to the square, degrees", "random: 22.5 on average", own, least=2 * ALIGNED
-        )
+    least, most = 2 * ALIGNED, 45 - 2 * ALIGNED
+    said = f"random, 22.5 if uniform: {least:g} to {most:g}"
+    for table, words in ((_em_ends(tables), "linear VAE by EM"), (_trained(tables), "trained β-VAEs")):
+        own, other = (table[table["ratio"] == ratio]["angle"] for ratio in (1.0, 1.5))
+        quantity = f"{words}: median angle to the square, degrees"
+        yield Bound(quantity, said, own, least, most, wrong={"ratio 1.5": other})
 
 
-def _trained(tables: Tables) -> pd.DataFrame:
-    return tables["models"][tables["models"]["column"] == "β-VAE"]
+def _em_ends(tables: Tables) -> pd.DataFrame:
+    return tables["em"][tables["em"]["diagonal"]]
+
+
+def _trained(tables: Tables, column: str = "β-VAE") -> pd.DataFrame:
+    return tables["models"][tables["models"]["column"] == column]
 
 
 def _normalised_cases(tables: Tables) -> Iterator[Bound]:
-    models = _trained(tables)
-    mean = models[["m1", "m2"]].abs().max(axis=1)
-    variance = (models[["s1", "s2"]] - 1).abs().max(axis=1)
+    away, relative = [], []
+    for models in (_trained(tables, column) for column in COLUMNS):
+        mean, variance = models[["m1", "m2"]].abs(), (models[["s1", "s2"]] - 1).abs()
+        away.append(mean.max(axis=1).clip(lower=variance.max(axis=1)))
+        relative.append((models["singular ratio"] / models["closed form"]).groupby(models["ratio"]))
     words = "trained β-VAEs: distance of a latent's mean from 0 or variance from 1"
-    yield Bound(words, "0", np.maximum(mean, variance), most=NORMALISED)
-    for ratio, own in models.groupby("ratio"):
-        relative = own["singular ratio"] / own["closed form"]
+    yield Bound(words, f"0: at most {NORMALISED:g}", away[0], most=NORMALISED, wrong={"autoencoder": away[1]})
+    for ratio, own in relative[0]:
         words = f"ratio {ratio:g}: ratio of the decoder's singular values, over the closed form"
-        yield Bound(words, "1", relative, 1 - SCALES, 1 + SCALES)
+        said, wrong = f"1: within {100 * SCALES:g} %", {"autoencoder": relative[1].get_group(ratio)}
+        yield Bound(words, said, own, 1 - SCALES, 1 + SCALES, wrong=wrong)
 
 
 def _order_cases(tables: Tables) -> Iterator[Order]:
-    models = tables["models"]
-    last = models[models["ratio"] == models["ratio"].max()]
-    low, high = (last[last["column"] == column]["angle to PCA"] for column in COLUMNS)
-    yield Order(f"ratio {models['ratio'].max():g}: angle to PCA, β-VAE less autoencoder, degrees", low, high)
+    largest = tables["models"]["ratio"].max()
+    low, high = (
+        own[own["ratio"] == largest]["angle to PCA"] for own in (_trained(tables, name) for name in COLUMNS)
+    )
+    yield Order(f"ratio {largest:g}: angle to PCA, β-VAE less autoencoder, degrees", low, high)
 
 
 def plot(tables: Tables) -> Figure:
     """Variance against the line, alignments that PCA and linear VAEs find, and what a rotation costs the latter."""
-    projections, alignments, models = (tables[name] for name in ("projections", "alignments", "models"))
     titles = [
         "variance along a line",
         "PCA at ratio 1: samples per angle",
@@ -344,23 +334,19 @@ def plot(tables: Tables) -> Figure:
         "cost of a rotation, nats",
     ]
     figure, axes = panels(titles, width=2.7, height=2.5)
-    for (ratio, own), colour in zip(projections.groupby("ratio"), COLOURS, strict=False):
+    for (ratio, own), colour in zip(tables["projections"].groupby("ratio"), COLOURS, strict=False):
         axes[0].plot(own["angle"], own["variance"], color=colour, label=f"ratio {ratio:g}")
         axes[0].plot(own["angle"], own["of the data"], ".", color=colour, markersize=3)
         axes[3].plot(own["angle"], own["cost"], color=colour, label=f"ratio {ratio:g}")
     for panel in (axes[0], axes[3]):
-        panel.set_ylim(bottom=0)
-        panel.set_xticks(range(0, 91, 45))
-        panel.set_xlabel("angle to the square, degrees", fontsize=8)
-    axes[0].legend(fontsize=7, frameon=False)
-    _draw_histogram(axes[1], alignments)
-    _draw_angles(axes[2], tables["em"], models)
+        finish(panel, "angle to the square, degrees", ylim=(0, None), xticks=range(0, 91, 45))
+    finish(axes[0], legend="best")
+    _draw_histogram(axes[1], _samples(tables, SAMPLES).loc["eigenvectors"].loc[1.0])
+    _draw_angles(axes[2], tables)
     return figure
 
 
-def _draw_histogram(panel: Any, alignments: pd.DataFrame) -> None:
-    equal = alignments[(alignments["ratio"] == 1.0) & (alignments["implementation"] == "eigenvectors")]
-    own = equal[equal["source"] == SAMPLES].iloc[0]
+def _draw_histogram(panel: Any, own: Any) -> None:
     edges = np.arange(0, 45, BIN)
     panel.bar(edges, [own[f"{edge}°"] for edge in edges], BIN, align="edge", color=COLOURS[0], alpha=0.6)
     panel.axhline(own["cases"] / len(edges), color="0.4", linewidth=0.8, linestyle=":", label="no preference")
@@ -369,35 +355,25 @@ def _draw_histogram(panel: Any, alignments: pd.DataFrame) -> None:
     double = 2 * np.radians(angle)
     density = np.sqrt(0.4) / (np.cos(double) ** 2 + 0.4 * np.sin(double) ** 2) * 4 / np.pi
     panel.plot(angle, own["cases"] * np.radians(BIN) * density, color=COLOURS[1], label="fourth moments")
-    panel.set_xticks(range(0, 46, 15))
-    panel.set_xlabel("angle to the square, degrees", fontsize=8)
-    panel.legend(fontsize=7, frameon=False, loc="upper left")
+    finish(panel, "angle to the square, degrees", xticks=range(0, 46, 15), legend="upper left")
 
 
-def _draw_angles(panel: Any, em: pd.DataFrame, models: pd.DataFrame) -> None:
+def _draw_angles(panel: Any, tables: Tables) -> None:
     kinds = {
-        "linear VAE by EM": em[em["diagonal"]],
-        "β-VAE": models[models["column"] == "β-VAE"],
-        "autoencoder": models[models["column"] == "AE"],
+        "linear VAE by EM": _em_ends(tables),
+        "β-VAE": _trained(tables),
+        "autoencoder": _trained(tables, "AE"),
     }
-    ratios = sorted(models["ratio"].unique())
+    ratios = sorted(tables["models"]["ratio"].unique())
     for place, (words, table) in enumerate(kinds.items()):
+        look = {"color": COLOURS[place], "markersize": 2.5, "alpha": 0.7}
         for spot, ratio in enumerate(ratios):
             own = table[table["ratio"] == ratio]["angle"]
-            jitter = 0.04 * (np.arange(len(own)) % 5 - 2)
-            panel.plot(
-                spot + 0.27 * (place - 1) + jitter,
-                own,
-                "o",
-                color=COLOURS[place],
-                markersize=2.5,
-                alpha=0.7,
-                label=words if spot == 0 else None,
-            )
+            at = spot + 0.27 * (place - 1) + 0.04 * (np.arange(len(own)) % 5 - 2)
+            panel.plot(at, own, "o", **look, label=None if spot else words)
     panel.set_xticks(range(len(ratios)), [f"ratio {ratio:g}" for ratio in ratios])
-    panel.legend(
-        fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, handlelength=0.5
-    )
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.1), "ncols": 3, "handlelength": 0.5}
+    panel.legend(fontsize=7, frameon=False, **below)
 
 
 ALIGNING = CONVERGED.replace(betas=(5e-2,), steps=20_000)

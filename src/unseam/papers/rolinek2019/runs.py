@@ -1,25 +1,43 @@
-"""Trainings of a setup's models, each done once for all artefacts that need it."""
+"""Trainings of a setup's models, each done once for all artefacts that need it, and their polarised regime."""
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from unseam.data import World, place, split
 from unseam.papers.artefact import Workplace
 from unseam.papers.measures import Unseen, measures
-from unseam.papers.rolinek2019.regime import regime_errors
-from unseam.papers.rolinek2019.setups import Column, Setup
+from unseam.papers.rolinek2019.setups import BETA, Column, Setup
 from unseam.papers.trainings import follow
 from unseam.training import Ensemble, training_index
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["POLARISED", "Runs", "at_beta", "epochs", "held_out", "last", "run_column"]
+__all__ = [
+    "POLARISED",
+    "Runs",
+    "Trainings",
+    "at_beta",
+    "epochs",
+    "final",
+    "gather",
+    "held_out",
+    "last",
+    "latent_terms",
+    "least_error",
+    "missing",
+    "printed",
+    "run_column",
+]
 
 # Labels of digits and clothes do not generate the pictures (Remark on Table 1).
 UNSCORED = ("mnist", "fashion_mnist")
@@ -27,6 +45,13 @@ POLARISED = 0.03
 """Δ_KL below which training runs in the polarised regime (§5.2)."""
 SHOWN = 120
 """Checks of the regime that are stored per β, denser where training begins."""
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """Settings of artefacts that look at trainings and need nothing else."""
+
+    setups: tuple[Setup, ...]
 
 
 class Runs(NamedTuple):
@@ -69,24 +94,48 @@ def run_column(setup: Setup, column: Column, where: Workplace) -> Runs:
     return Runs(**tables)
 
 
-def last(members: pd.DataFrame) -> pd.DataFrame:
-    """The rows at the end of training.
+def gather(
+    parts: Iterable[tuple[Mapping[str, Any], Runs]],
+    columns: Sequence[str],
+    choose: Callable[[Runs], pd.DataFrame] | None = None,
+) -> dict[str, pd.DataFrame]:
+    """Tables ``members`` and ``trainings`` of several columns, each with labels of its own.
 
-    >>> import pandas as pd
-    >>> last(pd.DataFrame({"column": ["AE"] * 2, "seed": [0, 0], "epoch": [1, 2]}))["epoch"].tolist()
-    [2]
+    Args:
+        parts: labels, as columns and their value, and what was measured.
+        columns: of ``members`` that are shown.
+        choose: the rows of a part's members that are; those at the printed β and the end of training if not given.
     """
+    import pandas as pd
+
+    labelled = list(parts)
+    members = [(choose or final)(part).assign(**labels) for labels, part in labelled]
+    trainings = [part.trainings.assign(**labels) for labels, part in labelled]
+    found = pd.concat(members, ignore_index=True)
+    return {
+        "members": found[[name for name in columns if name in found]],
+        "trainings": pd.concat(trainings, ignore_index=True),
+    }
+
+
+def last(members: pd.DataFrame) -> pd.DataFrame:
+    """The rows at the end of training."""
     return members[members["epoch"] == members.groupby("column")["epoch"].transform("max")]
 
 
 def at_beta(table: pd.DataFrame, beta: float) -> pd.DataFrame:
-    """The rows of models with this β, and of those that have none to choose.
-
-    >>> import pandas as pd
-    >>> at_beta(pd.DataFrame({"column": ["AE", "β-VAE", "β-VAE"], "beta": [1.0, 1.0, 4.0]}), 4.0)["beta"].tolist()
-    [1.0, 4.0]
-    """
+    """The rows of models with this β, and of those that have none to choose."""
     return table[table["column"].isin(["VAE", "AE"]) | (table["beta"] == beta)]
+
+
+def printed(part: Runs) -> pd.DataFrame:
+    """The rows at the printed β."""
+    return at_beta(part.members, BETA[str(part.trainings["world"].iloc[0])])
+
+
+def final(part: Runs) -> pd.DataFrame:
+    """The rows at the printed β and the end of training."""
+    return last(printed(part))
 
 
 def held_out(setup: Setup, world: World) -> Unseen:
@@ -108,7 +157,7 @@ def _observe(setup: Setup, ensemble: Ensemble, step: int, unseen: Unseen) -> dic
 
     found, trial = {}, ensemble.trials[0]
     if trial.posterior == "diagonal":
-        errors = regime_errors(ensemble, unseen)
+        errors = _regime_errors(ensemble, unseen)
         found["regime"] = pd.DataFrame({"member": range(len(ensemble)), "delta_kl": errors.tolist()})
     if step in _marks(setup, trial.steps, epochs(ensemble, unseen, 1)):
         found["members"] = pd.DataFrame(measures(ensemble, unseen)).rename_axis("member").reset_index()
@@ -169,3 +218,39 @@ def _marks(setup: Setup, steps: int, per_step: float) -> set[int]:
         wanted = [steps * ratio ** (1 - turn / setup.records) for turn in range(1, setup.records)]
     marks = {setup.checked * max(1, round(step / setup.checked)) for step in wanted}
     return {mark for mark in marks if mark < steps - setup.checked / 2} | {steps}
+
+
+def _regime_errors(ensemble: Ensemble, unseen: Unseen) -> Tensor:
+    """Δ_KL (member,) of Eq. 30 over the validation items: :func:`unseam.geometry.delta_kl` of every member."""
+    kl, half = latent_terms(ensemble, unseen)
+    return missing(kl, half, least_error(kl, half))
+
+
+def latent_terms(ensemble: Ensemble, unseen: Unseen) -> tuple[Tensor, Tensor]:
+    """KL in nats, and σ²/2, which Eq. 10 leaves out of an active latent's KL: means over the validation items.
+
+    Returns:
+        Both (member, latent), in double precision on the host.
+    """
+    mean, variance = ensemble.encode(unseen.world.images(unseen.validation[: unseen.points]))
+    costs = (mean.square() + variance - variance.log() - 1).double() / 2
+    kl, half = (values.mean(1).cpu() for values in (costs, variance.double() / 2))
+    return kl, half
+
+
+def least_error(kl: Tensor, half: Tensor) -> Tensor:
+    """Active latents (member, latent) under the partition for which Eq. 10 misses least.
+
+    >>> least_error(torch.tensor([[2.0, 0.01]]), torch.tensor([[0.1, 0.49]]))
+    tensor([[ True, False]])
+    """
+    return half < kl
+
+
+def missing(kl: Tensor, half: Tensor, active: Tensor) -> Tensor:
+    """Δ_KL (member,) where the ``active`` latents (member, latent) count as such: all that Eq. 10 misses is positive.
+
+    >>> missing(torch.tensor([[2.0, 0.5]]), torch.tensor([[0.1, 0.5]]), torch.tensor([[True, False]]))
+    tensor([0.2400])
+    """
+    return torch.where(active, half, kl).sum(1) / kl.sum(1)

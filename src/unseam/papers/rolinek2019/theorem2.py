@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.rolinek2019._descent import descend
 from unseam.papers.rolinek2019._draws import cayley, largest_cosine, normal, orthogonal, table_of
+from unseam.papers.rolinek2019._plots import finish
 from unseam.theory import precision_optimum
 
 if TYPE_CHECKING:
@@ -76,9 +77,8 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         _random_starts(form, latent, settings, random, place) for form in FORMS for latent in settings.latents
     ]
     found += [_saddle_starts(latent, settings, random, place) for latent in SADDLE_LATENTS]
-    problems = pd.concat([ends for ends, _ in found], ignore_index=True)
-    paths = pd.concat([path for _, path in found], ignore_index=True)
-    return {"problems": problems, "paths": paths}
+    tables = zip(("problems", "paths"), zip(*found, strict=True), strict=True)
+    return {name: pd.concat(parts, ignore_index=True) for name, parts in tables}
 
 
 class Problems(NamedTuple):
@@ -110,10 +110,6 @@ class Problems(NamedTuple):
     def repeat(self, starts: int) -> Problems:
         """Each problem as often as it has starts."""
         return Problems(*(part.repeat_interleave(starts, 0) for part in self))
-
-    def to(self, device: torch.device) -> Problems:
-        """The same on a device."""
-        return Problems(*(part.to(device) for part in self))
 
     def loss(self, place: Tensor, *, logarithm: bool) -> Tensor:
         """Σ_i log E‖J_i ε‖² (problem,), or the same without the logarithm."""
@@ -170,7 +166,8 @@ def _random_starts(
     shape = (settings.problems * settings.starts, points)
     free = settings.spread * normal(*shape, 1, latent, generator=random)
     start = torch.cat([orthogonal(*shape, latent, latent, generator=random), free], -2)
-    return _descents(form, problems.to(place.device), start.to(place.device), settings)
+    problems = Problems(*(part.to(place.device) for part in problems))
+    return _descents(form, problems, start.to(place.device), settings)
 
 
 def _saddle_starts(
@@ -181,7 +178,8 @@ def _saddle_starts(
     The principal directions rotated by a Hadamard matrix over √d give every column the mean of the squared singular
     values, and equal σ² are then the best ones.
     """
-    problems = draw_problems(settings.problems, 1, latent, kl=settings.kl, generator=random).to(place.device)
+    drawn = draw_problems(settings.problems, 1, latent, kl=settings.kl, generator=random)
+    problems = Problems(*(part.to(place.device) for part in drawn))
     sylvester = torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64) / math.sqrt(2)
     hadamard = sylvester if latent == 2 else torch.kron(sylvester, sylvester)
     right = torch.linalg.svd(problems.jacobians, full_matrices=False).Vh.mT
@@ -237,42 +235,30 @@ def _descents(
         "gradient": done.slope.view(each).amax(1),
         "constraint missed": (many.spent(done.place) - many.kl).abs().view(each).amax(1),
     }
-    ends = table_of(columns).assign(
-        problem=form.name, latent=latent, points=points, number=range(count), runs=each[1]
-    )
-    return ends, _path(form, latent, above)
-
-
-def _path(form: Form, latent: int, above: Tensor) -> pd.DataFrame:
-    """Median and largest excess over runs, at steps that lie close together first."""
+    about: dict[str, Any] = {"problem": form.name, "latent": latent}
+    ends = table_of(columns).assign(**about, points=points, number=range(count), runs=each[1])
+    # median and largest excess over runs, at steps that lie close together first
     steps = sorted({0} | {round(1.12**power) for power in range(90)})
     shown = torch.tensor([step for step in steps if step < len(above)], device=above.device)
     over = above[shown]
-    columns = {"step": shown, "median": over.median(1).values, "largest": over.amax(1)}
-    return table_of(columns).assign(problem=form.name, latent=latent)
+    path = {"step": shown, "median": over.median(1).values, "largest": over.amax(1)}
+    return ends, table_of(path).assign(**about)
 
 
-def _minimum_cases(*names: str) -> Callable[[Tables], Iterator[Identity]]:
+def _minimum_cases(tables: Tables, name: str) -> Iterator[Identity]:
     """Whether every descent ends at the closed-form minimum, with orthogonal columns."""
-
-    def cases(tables: Tables) -> Iterator[Identity]:
-        problems = tables["problems"]
-        for name in names:
-            own = problems[problems["problem"] == name]
-            runs = int(own["runs"].sum())
-            share = float(own["elsewhere"].sum() / runs)
-            falling = int(own["still falling"].sum())
-            note = f"{falling} descents had not converged" if falling else ""
-            yield Identity(
-                f"{name}: share of descents that end elsewhere", "0", share, 0.0, n=runs, note=note
-            )
-            for column, words, tolerance in (
-                ("excess", "largest distance from the closed form, nats", EXCESS),
-                ("cosine", "largest cosine between columns of a J_i", COSINE),
-            ):
-                yield Identity(f"{name}: {words}", "0", float(own[column].max()), tolerance, n=runs)
-
-    return cases
+    own = tables["problems"][tables["problems"]["problem"] == name]
+    runs, falling = int(own["runs"].sum()), int(own["still falling"].sum())
+    share, note = (
+        float(own["elsewhere"].sum() / runs),
+        f"{falling} descents had not converged" if falling else "",
+    )
+    yield Identity(f"{name}: share of descents that end elsewhere", "0", share, 0.0, n=runs, note=note)
+    for column, words, tolerance in (
+        ("excess", "largest distance from the closed form, nats", EXCESS),
+        ("cosine", "largest cosine between columns of a J_i", COSINE),
+    ):
+        yield Identity(f"{name}: {words}", "0", float(own[column].max()), tolerance, n=runs)
 
 
 def _saddle_cases(tables: Tables) -> Iterator[Identity]:
@@ -297,24 +283,14 @@ def plot(tables: Tables) -> Figure:
     for panel, name in zip(axes, titles, strict=True):
         for latent, own in paths[paths["problem"] == name].groupby("latent"):
             colour = COLOURS[sizes.index(latent) % len(COLOURS)]
-            panel.plot(
-                own["step"] + 1, own["largest"].clip(lower=1e-15), color=colour, label=f"{latent} latents"
-            )
-            panel.plot(own["step"] + 1, own["median"].clip(lower=1e-15), ":", color=colour)
+            step, worst = own["step"] + 1, own["largest"].clip(lower=1e-15)
+            panel.plot(step, worst, color=colour, label=f"{latent} latents")
+            panel.plot(step, own["median"].clip(lower=1e-15), ":", color=colour)
         panel.axhline(EXCESS, color="0.6", linewidth=0.8)
-        panel.set(xscale="log", yscale="log", ylim=(5e-16, 100))
-        panel.set_xlabel("step of the descent", fontsize=8)
-    axes[0].set_ylabel("above the closed form, nats", fontsize=8)
-    lines, labels = axes[0].get_legend_handles_labels()
-    axes[2].legend(
-        lines,
-        labels,
-        fontsize=7,
-        frameon=False,
-        title="worst run; dotted: median",
-        title_fontsize=7,
-        loc="upper right",
-    )
+        finish(panel, "step of the descent", xscale="log", yscale="log", ylim=(5e-16, 100))
+    finish(axes[0], y="above the closed form, nats")
+    look = {"fontsize": 7, "title_fontsize": 7, "frameon": False, "loc": "upper right"}
+    axes[2].legend(*axes[0].get_legend_handles_labels(), title="worst run; dotted: median", **look)
     return figure
 
 
@@ -324,19 +300,20 @@ THEOREM2 = Artefact(
     claims=(
         Identities(
             "Theorem 2: every local minimum of (18, 19) is global, with orthogonal columns of every J_i",
-            _minimum_cases(FORMS[0].name),
-        ),
-        Identities("Corollary 1: so is every local minimum of (20, 21)", _minimum_cases(FORMS[1].name)),
-        Identities(
-            "Theorem 2: stationary points without orthogonal columns are no minima, and descents beside them end "
-            "at the "
-            "global one",
-            lambda tables: [*_saddle_cases(tables), *_minimum_cases(SADDLE.name)(tables)],
+            partial(_minimum_cases, name=FORMS[0].name),
         ),
         Identities(
-            "Beyond the text: the same without the logarithm in (18), by the inequality of means over all points "
-            "at once",
-            _minimum_cases(FORMS[2].name),
+            "Corollary 1: so is every local minimum of (20, 21)", partial(_minimum_cases, name=FORMS[1].name)
+        ),
+        Identities(
+            "Theorem 2: stationary points without orthogonal columns are no minima, and descents beside them end at "
+            "the global one",
+            lambda tables: [*_saddle_cases(tables), *_minimum_cases(tables, SADDLE.name)],
+        ),
+        Identities(
+            "Beyond the text: the same without the logarithm in (18), by the inequality of means over all points at "
+            "once",
+            partial(_minimum_cases, name=FORMS[2].name),
             ours=True,
         ),
     ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +18,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.rolinek2019._descent import Descent, descend
 from unseam.papers.rolinek2019._draws import largest_cosine, normal, plane_rotations, table_of
+from unseam.papers.rolinek2019._plots import finish
 from unseam.theory import precision_optimum
 
 if TYPE_CHECKING:
@@ -31,9 +33,9 @@ FIRST = torch.tensor([[4.0, 1.0], [-3.0, 1.0], [5.0, -1.0]], dtype=torch.float64
 """M1 (Eq. 24)."""
 ANGLES = {"M1": 0.0, "M2": 45.0}
 """Rotation of the latents in degrees: M2 = M1 R_45ᵀ."""
-READINGS = {"−Σ log σ = C": 1.0, "−Σ log σ² = C": 0.5}
-"""The two readings of the constraint, and how much of C is spent on −Σ log σ."""
 PRINTED, MEANT = "−Σ log σ² = C", "−Σ log σ = C"
+READINGS = {MEANT: 1.0, PRINTED: 0.5}
+"""The two readings of the constraint, and how much of C is spent on −Σ log σ."""
 RATIO = 3 / 50
 """σx²/σy² at M1's minimum (Eq. 25)."""
 # Relative distance from the closed form up to which a numerical minimum is the same number.
@@ -117,15 +119,15 @@ def _over_rotations(
     budget = torch.tensor(cases["budget"].to_numpy(), device=place.device).repeat_interleave(settings.starts)
     angle = 2 * math.pi * torch.rand(len(budget), 1, generator=random, dtype=torch.float64)
     free = settings.spread * normal(len(budget), 2, generator=random)
-    start = torch.cat([angle, free], 1).to(place.device)
 
     def matrix(at: Tensor) -> Tensor:
         return rotate_latents(torch.rad2deg(at[:, 0]))
 
-    def loss(at: Tensor) -> Tensor:
-        return expected(matrix(at), within(at[:, 1:], budget))
-
-    done = descend(loss, start, iterations=settings.iterations)
+    done = descend(
+        lambda at: expected(matrix(at), within(at[:, 1:], budget)),
+        torch.cat([angle, free], 1).to(place.device),
+        iterations=settings.iterations,
+    )
     # −Σ log σ² is twice −Σ log σ
     exact = [math.exp(precision_optimum(FIRST[None], 2 * one).loss) for one in cases["budget"]]
     cosine = largest_cosine(matrix(done.place)).view(len(cases), -1).amax(1)
@@ -149,10 +151,11 @@ def _exponents(minima: pd.DataFrame) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    rows = []
-    for (matrix, reading), own in minima.groupby(["matrix", "reading"], sort=False):
-        slope = np.polyfit(own["budget"], np.log(own["least"]), 1)[0]
-        rows.append((matrix, reading, slope, abs(slope + 1)))
+    rows = [
+        (*kind, slope, abs(slope + 1))
+        for kind, own in minima.groupby(["matrix", "reading"], sort=False)
+        for slope in np.polyfit(own["budget"], np.log(own["least"]), 1)[:1]
+    ]
     return pd.DataFrame(rows, columns=["matrix", "reading", "exponent", "distance from −1"])
 
 
@@ -163,48 +166,34 @@ def _multiple(own: pd.DataFrame) -> float:
 
 def _minimum_cases(tables: Tables) -> Iterator[Identity]:
     minima = tables["minima"][tables["minima"]["reading"] == MEANT]
-    for name, words, printed in zip(
-        ANGLES, ("Eq. 25: M1", "Eq. 26: M1 rotated by 45°"), (24.5, 52.4), strict=True
-    ):
+    for name, words, printed in (("M1", "Eq. 25: M1", 24.5), ("M2", "Eq. 26: M1 rotated by 45°", 52.4)):
         own = minima[minima["matrix"] == name]
-        note = (
-            f"every start and C within a relative {float(own['relative error'].max()):.1g} of the closed form"
-        )
-        yield Identity(
-            f"{words}, least loss times e^C", f"{printed}", _multiple(own), 0.05, printed, len(own), note
-        )
-    first = minima[minima["matrix"] == next(iter(ANGLES))]
+        quantity, error = f"{words}, least loss times e^C", float(own["relative error"].max())
+        note = f"every start and C within a relative {error:.1g} of the closed form"
+        yield Identity(quantity, f"{printed}", _multiple(own), 0.05, printed, len(own), note)
+    first = minima[minima["matrix"] == "M1"]
     yield Identity("Eq. 25: σx²/σy² there", "3/50", float(first["ratio to"].mean()), 1e-6, 0.06, len(first))
 
 
 def _closed_cases(tables: Tables) -> Iterator[Identity]:
     for name, words in (("minima", "over σ"), ("rotated", "over σ and the rotation")):
-        worst = float(tables[name]["relative error"].max())
-        yield Identity(
-            f"least loss {words}: largest relative distance from the closed form", "0", worst, SAME
-        )
+        quantity = f"least loss {words}: largest relative distance from the closed form"
+        yield Identity(quantity, "0", float(tables[name]["relative error"].max()), SAME)
 
 
 def _rotation_cases(tables: Tables) -> Iterator[Identity]:
     rotated = tables["rotated"]
-    best = 2 * math.sqrt(134)
-    yield Identity(
-        "Eq. 27: least loss over σ and the rotation, times e^C", "below 24.5", _multiple(rotated), 1e-4, best
-    )
-    cosine = float(rotated["cosine"].max())
-    yield Identity(
-        "Eq. 28: largest cosine between the columns there", "0", cosine, 1e-6, note="M1's own: 0.33"
-    )
+    words = "Eq. 27: least loss over σ and the rotation, times e^C"
+    yield Identity(words, "below 24.5", _multiple(rotated), 1e-4, 2 * math.sqrt(134))
+    words, cosine = "Eq. 28: largest cosine between the columns there", float(rotated["cosine"].max())
+    yield Identity(words, "0", cosine, 1e-6, note="M1's own: 0.33")
 
 
-def _exponent_cases(reading: str) -> Callable[[Tables], Iterator[Identity]]:
-    def cases(tables: Tables) -> Iterator[Identity]:
-        own = tables["exponents"][tables["exponents"]["reading"] == reading]
-        words = f"Eqs. 25, 26: exponent of the minima in C, if {reading}"
-        note = "it fixes σxσy = e^(-C/2)" if reading == PRINTED else ""
-        yield Identity(words, "−1", float(own["exponent"].iloc[0]), 1e-6, -1.0, note=note)
-
-    return cases
+def _exponent_cases(tables: Tables, reading: str) -> Iterator[Identity]:
+    own = tables["exponents"][tables["exponents"]["reading"] == reading]
+    words = f"Eqs. 25, 26: exponent of the minima in C, if {reading}"
+    note = "it fixes σxσy = e^(-C/2)" if reading == PRINTED else ""
+    yield Identity(words, "−1", float(own["exponent"].iloc[0]), 1e-6, -1.0, note=note)
 
 
 def plot(tables: Tables) -> Figure:
@@ -231,13 +220,11 @@ def _draw_angles(panel: Any, angles: pd.DataFrame, rotated: pd.DataFrame) -> Non
     ]
     for colour, (words, angle, value, offset, side) in zip(COLOURS[1:], marks, strict=False):
         panel.plot(angle, value, "o", color=colour, markersize=5)
-        panel.annotate(
-            words, (angle, value), offset, textcoords="offset points", fontsize=8, color=colour, ha=side
-        )
-    panel.set_xlabel("angle of the latents' rotation, degrees", fontsize=8)
-    panel.set_ylabel("least E‖Mε‖², times e^C", fontsize=8)
+        look = {"textcoords": "offset points", "fontsize": 8, "color": colour, "ha": side}
+        panel.annotate(words, (angle, value), offset, **look)
     panel.set_xticks(range(-45, 151, 45))
-    panel.set(xlim=(-38, 155), ylim=(18, 57))
+    x, y = "angle of the latents' rotation, degrees", "least E‖Mε‖², times e^C"
+    finish(panel, x, y, xlim=(-38, 155), ylim=(18, 57))
 
 
 def _draw_shares(panel: Any, minima: pd.DataFrame) -> None:
@@ -255,9 +242,7 @@ def _draw_shares(panel: Any, minima: pd.DataFrame) -> None:
     panel.set(xscale="log", yscale="log")
     panel.set_yticks([25, 50, 100, 200], ["25", "50", "100", "200"])
     panel.minorticks_off()
-    panel.set_xlabel("σx²/σy²", fontsize=8)
-    panel.set_ylabel("E‖Mε‖², times e^C", fontsize=8)
-    panel.legend(fontsize=7, frameon=False, loc="lower right")
+    finish(panel, "σx²/σy²", "E‖Mε‖², times e^C", legend="lower right")
 
 
 def _draw_budgets(panel: Any, minima: pd.DataFrame) -> None:
@@ -267,29 +252,30 @@ def _draw_budgets(panel: Any, minima: pd.DataFrame) -> None:
         own = minima[(minima["matrix"] == name) & (minima["reading"] == reading)]
         panel.plot(own["budget"], own["closed form"], style, color=colour, label=f"{name}, {reading}")
         panel.plot(own["budget"], own["most"], ".", color=colour, markersize=5)
-    panel.set_yscale("log")
-    panel.set_xlabel("C", fontsize=8)
-    panel.set_ylabel("least E‖Mε‖²", fontsize=8)
-    panel.legend(fontsize=7, frameon=False)
+    finish(panel, "C", "least E‖Mε‖²", yscale="log", legend="best")
 
 
 WORKED_EXAMPLE = Artefact(
     key="rolinek2019.worked_example",
-    title="§4: a linear decoder, and the same with its latents turned",
+    title="§4: a linear decoder, and the same with its latents rotated",
     claims=(
         Identities(
             "§4: the decoder M1 has the least stochastic loss 24.5 e^-C at σx²/σy² = 3/50, and 52.4 e^-C after a "
-            "rotation of "
-            "the latents by 45° (Eqs. 25, 26)",
+            "rotation of the latents by 45° (Eqs. 25, 26)",
             _minimum_cases,
         ),
         Identities(
             "§4.2: the best rotation has a lower loss, with orthogonal columns (Eqs. 27, 28)", _rotation_cases
         ),
         Identities(
-            "Eqs. 25 and 26 decrease as e^-C under the printed constraint (23)", _exponent_cases(PRINTED)
+            "Eqs. 25 and 26 decrease as e^-C under the printed constraint (23)",
+            partial(_exponent_cases, reading=PRINTED),
         ),
-        Identities("Eqs. 25 and 26 decrease as e^-C under −Σ log σ = C", _exponent_cases(MEANT), ours=True),
+        Identities(
+            "Eqs. 25 and 26 decrease as e^-C under −Σ log σ = C",
+            partial(_exponent_cases, reading=MEANT),
+            ours=True,
+        ),
         Identities("The minima are those of the closed form", _closed_cases, ours=True),
     ),
     presets={
