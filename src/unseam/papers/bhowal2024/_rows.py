@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ __all__ = [
     "PRINTED",
     "Published",
     "by_row",
+    "control_note",
     "dots",
     "doubt_of",
     "draw_cells",
@@ -136,6 +138,12 @@ def unconverged(path: pd.DataFrame, name: str, most: float = CONVERGED) -> dict[
 def doubt_of(moving: Mapping[tuple[str, str], str], world: str, families: Iterable[str]) -> str:
     """Doubts about some families of a data set."""
     return "; ".join(moving[world, family] for family in families if (world, family) in moving)
+
+
+def control_note(words: str, runs: ArrayLike, *, least: float = -math.inf, most: float = math.inf) -> str:
+    """For a note: the median of a control, and on which side of the bounds it lies."""
+    median = float(np.nanmedian(np.asarray(runs, dtype=float)))
+    return f"control, {words}: {median:.2g}, {'inside' if least <= median <= most else 'outside'}"
 
 
 def groups_of(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -153,11 +153,11 @@ def _cells(tables: Tables) -> Iterator[Bound]:
         value, printed = float(row["error"]), float(row["printed"])
         yield Bound(
             f"{NAMES[str(row['world'])]}: error of axes {start}-{stop}",
-            f"{printed:g}",
+            f"{printed:g} (within {WITHIN:.0%})",
             estimate=(value, value, value),
             least=(1 - WITHIN) * printed,
             most=(1 + WITHIN) * printed,
-            n=int(row["items"]),
+            note=f"exact for the {row['items']} images",
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024._measures import NEIGHBOURS
-from unseam.papers.bhowal2024._rows import groups_of, where_measured
+from unseam.papers.bhowal2024._rows import control_note, groups_of, where_measured
 from unseam.papers.bhowal2024._runs import select, train_setups
 from unseam.papers.bhowal2024._setups import (
     CELLS,
@@ -51,12 +51,13 @@ def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
 def _shared(times_chance: float | None = None) -> Callable[[Tables], Iterator[Bound]]:
     def cases(tables: Tables) -> Iterator[Bound]:
         for group, part in groups_of(tables["members"]):
-            least, said = MOST, "all"
+            least, said = MOST, f"all (at least {MOST:g})"
             if times_chance is not None:
                 least = times_chance * float(part["shared_chance"].mean())
                 said = f"at least {least:.2g}, {times_chance:g} times chance"
             words = f"fraction of the {NEIGHBOURS} most overlapping posteriors that are nearest neighbours'"
-            yield Bound(f"{group}: {words}", said, part["shared"], least=least)
+            note = control_note("chance", part["shared_chance"], least=least)
+            yield Bound(f"{group}: {words}", said, part["shared"], least=least, note=note)
 
     return cases
 

@@ -304,7 +304,7 @@ def _image_cases(tables: Tables) -> Iterator[Identity]:
         part = float(pixels["difference"] / pixels["chance"])
         words = f"{label}: mean absolute difference of the same item, over that of two items"
         note = f"{100 * pixels['equal']:.1f} % of pixels equal"
-        yield Identity(words, "0", part, ALIKE, n=int(pixels["items"]), note=note)
+        yield Identity(words, f"0 (within {ALIKE:g})", part, ALIKE, n=int(pixels["items"]), note=note)
 
 
 def _statistic_cases(tables: Tables) -> Iterator[Identity]:
@@ -313,16 +313,16 @@ def _statistic_cases(tables: Tables) -> Iterator[Identity]:
         for name, words in (("variance", "variances of the data"), ("threshold", "collapse thresholds")):
             ours, theirs = twin[name].to_numpy()[:LEADING], published[name].to_numpy()[:LEADING]
             apart = float(np.abs(ours / theirs - 1).max())
-            yield Identity(
-                f"{label}: largest relative difference of the leading {len(ours)} {words}", "0", apart, ALIKE
-            )
+            quantity = f"{label}: largest relative difference of the leading {len(ours)} {words}"
+            yield Identity(quantity, f"0 (within {ALIKE:g})", apart, ALIKE)
         summary = own["summary"].iloc[0]
         for name, words, tolerance in (
             ("overlap", "overlap of the leading principal subspaces", 1 - SAME_SPACE),
             ("correlation", "correlation of distances between items", 1 - SAME_DISTANCES),
             ("ratio", "mean distance between items, over the published one", ALIKE),
         ):
-            yield Identity(f"{label}: {words}", "1", float(summary[name]), tolerance, 1.0)
+            said = f"1 (within {tolerance:.2g})"
+            yield Identity(f"{label}: {words}", said, float(summary[name]), tolerance, 1.0)
 
 
 def _model_cases(tables: Tables) -> Iterator[Bound]:
@@ -333,7 +333,7 @@ def _model_cases(tables: Tables) -> Iterator[Bound]:
             ours, theirs = (wide[source] for source in Both._fields)
             relative = (ours - theirs) / abs(theirs.mean())
             quantity = f"{label}, trained β-VAEs: relative difference of {words}"
-            yield Bound(quantity, "0", relative, -ALIKE, ALIKE)
+            yield Bound(quantity, f"0 (within {ALIKE:g})", relative, -ALIKE, ALIKE)
 
 
 def plot(tables: Tables) -> Figure:

@@ -49,6 +49,8 @@ FRESH = ("reconstruction", "kl", "tie_aligned")
 """Terms that are stored of fresh examples too."""
 NEAR_ONE = 2.0
 """The largest ELBO is "around β = 1" up to this factor."""
+POSITIVE = 1e-9
+"""Nats from which on a difference is above 0."""
 
 Over = Literal["mean", "min"]
 OVER: dict[Over, str] = {"mean": "mean", "min": "minimal"}
@@ -249,7 +251,8 @@ def _largest_elbo(tables: Tables, prefix: str = "") -> list[Bound]:
     values = by_seed(tables, f"{prefix}elbo")
     place = values.index.to_numpy()[_resampled_curves(values, "mean").argmax(0)]
     quantity = f"β of the largest mean ELBO{' on fresh examples' if prefix else ''}"
-    return [_bound(quantity, "around 1", place, values, 1 / NEAR_ONE, NEAR_ONE)]
+    published = f"around 1 ({1 / NEAR_ONE:g} to {NEAR_ONE:g})"
+    return [_bound(quantity, published, place, values, 1 / NEAR_ONE, NEAR_ONE)]
 
 
 def _falling(terms: Mapping[str, str], tables: Tables, start: float = 0.0) -> Iterator[Curve]:
@@ -270,7 +273,8 @@ def _optimal_beta(over: Over, terms: Mapping[str, str], tables: Tables) -> Itera
         beta = values.index.to_numpy()
         place = beta[_resampled_curves(values, over).argmin(0)]
         quantity = f"β of the least {OVER[over]} TIE, {words}"
-        found = _bound(quantity, "inside the range", place, values, beta[1], beta[-2])
+        published = f"inside the range ({beta[1]:g} to {beta[-2]:g})"
+        found = _bound(quantity, published, place, values, beta[1], beta[-2])
         flat = any(bound.estimate[1] <= 0 for bound in _ends(over, values, ""))  # type: ignore[index]
         inside = beta[0] < place[0] < beta[-1]
         yield found._replace(doubt="not higher at both ends of the range") if flat and inside else found
@@ -292,7 +296,7 @@ def _ends(over: Over, values: pd.DataFrame, words: str) -> Iterator[Bound]:
     curves = _resampled_curves(odd, over)
     for end in (0, -1):
         quantity = f"{OVER[over]} TIE at β = {values.index[end]:g} less that at {values.index[least]:g}, nats, {words}"
-        yield _bound(quantity, "> 0", curves[end] - curves[least], odd, math.ulp(0.0))
+        yield _bound(quantity, "> 0", curves[end] - curves[least], odd, POSITIVE)
 
 
 def _resampled_curves(values: pd.DataFrame, over: Over) -> NDArray[np.float64]:

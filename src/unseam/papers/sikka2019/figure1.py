@@ -40,7 +40,7 @@ GAINS = ("elbo", "log_likelihood")
 ITEMS = 4000
 """Over which posterior variances are averaged."""
 NEAR = 0.02
-"""Trained networks lie on a curve if their mean does up to this fraction of its range."""
+"""Trained networks lie on a curve if they are within this fraction of its range."""
 ROUNDING = 1e-9
 LIKELIHOOD = "log_likelihood_gain"
 
@@ -199,18 +199,24 @@ def _error_after_collapse(tables: Tables) -> list[Identity]:
 
 
 def _distances(tables: Tables) -> Iterator[Bound]:
-    """Of trained networks from the closed form, at each β."""
+    """Largest distance over β of the networks of one seed from the closed form."""
     exact, points = tables["curves"].set_index("beta"), tables["points"]
     for name, words in CURVES.items():
         extent = exact[name].max() - exact[name].min()
-        for beta, part in points.groupby("beta"):
-            yield Bound(
-                f"{words} at β = {beta:g} less the closed form, fraction of the curve's range",
-                "0",
-                (part[name] - exact[name][beta]) / extent,
-                least=-NEAR,
-                most=NEAR,
-            )
+        wide = points.pivot(index="beta", columns="seed", values=name)
+        curve = exact[name].loc[wide.index]
+        apart = wide.sub(curve, axis=0).abs() / extent
+        shifted = wide.iloc[:-1].sub(curve.to_numpy()[1:], axis=0).abs().max() / extent
+        beta, seed = apart.stack().idxmax()
+        yield Bound(
+            f"{words}: largest distance over β from the closed form, fraction of the curve's range",
+            f"at most {NEAR:g}",
+            apart.max(),
+            most=NEAR,
+            note=f"mean over seeds; {int((apart <= NEAR).to_numpy().sum())} of {apart.size} networks are within it, "
+            f"the farthest {apart.loc[beta, seed]:.2g} at β = {beta:g}, seed {seed}; control, closed form at the next "
+            f"β: {shifted.mean():.2g}, {'inside' if shifted.mean() <= NEAR else 'outside'}",
+        )
 
 
 def plot(tables: Tables) -> Figure:
@@ -274,7 +280,11 @@ FIGURE1 = Artefact(
             ours=True,
         ),
         Identities("MIE is zero once all latents are collapsed", _error_after_collapse, ours=True),
-        Bounds("Trained linear networks lie within 2 % of the closed form on average", _distances, ours=True),
+        Bounds(
+            "Trained linear networks lie within 2 % of the closed form at all β, on average over seeds",
+            _distances,
+            ours=True,
+        ),
     ),
     presets={
         "smoke": Settings(

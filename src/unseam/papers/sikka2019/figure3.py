@@ -140,7 +140,8 @@ def _orthogonal_motion(tables: Tables) -> list[Bound]:
     (_, large), angles = _traversed(tables), by_seed(tables, "angle")
     quantity = f"angle between the axes of motion at β = {large:g}, degrees"
     published = f"orthogonal ({ORTHOGONAL:g} to 90)"
-    return [Bound(quantity, published, angles.loc[large], least=ORTHOGONAL, note=BOTH)]
+    note = f"{BOTH}; 45 for random directions, outside"
+    return [Bound(quantity, published, angles.loc[large], least=ORTHOGONAL, most=90.0, note=note)]
 
 
 def _growing_angle(tables: Tables) -> list[Order]:
