@@ -56,7 +56,7 @@ def _shared(times_chance: float | None = None) -> Callable[[Tables], Iterator[Bo
                 least = times_chance * float(part["shared_chance"].mean())
                 said = f"at least {least:.2g}, {times_chance:g} times chance"
             words = f"fraction of the {NEIGHBOURS} most overlapping posteriors that are nearest neighbours'"
-            note = control_note("chance", part["shared_chance"], least=least)
+            note = "" if times_chance else control_note("chance", part["shared_chance"], least=least)
             yield Bound(f"{group}: {words}", said, part["shared"], least=least, note=note)
 
     return cases
