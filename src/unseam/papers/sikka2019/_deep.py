@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,20 +31,17 @@ if TYPE_CHECKING:
 __all__ = [
     "TITLES",
     "Networks",
-    "Terms",
     "by_seed",
     "claims_on_curves",
+    "label_beta",
     "measure_networks",
-    "measure_terms",
     "plot_bands",
 ]
 
-# Values of a decoder's outputs in memory at once, over all members: 256 MiB as float32.
 AT_ONCE = 1 << 26
-
+"""Values of a decoder's outputs in memory at once, over all members: 256 MiB as float32."""
 TITLES = ("A  ELBO", "B  TIE", "C  reconstruction objective", "D  conditional independence loss")
 """Of the panels that both figures have."""
-
 SHOWN = ("elbo", "tie_aligned", "reconstruction", "kl")
 FRESH = ("reconstruction", "kl", "tie_aligned")
 """Terms that are stored of fresh examples too."""
@@ -98,11 +96,8 @@ class Networks:
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
         )
-        return [
-            dataclasses.replace(first, beta=beta, seed=seed)
-            for seed in range(self.seeds)
-            for beta in self.betas
-        ]
+        pairs = itertools.product(range(self.seeds), self.betas)
+        return [dataclasses.replace(first, beta=beta, seed=seed) for seed, beta in pairs]
 
 
 class Terms(NamedTuple):
@@ -125,18 +120,10 @@ def measure_networks(
     *,
     look: Callable[[Ensemble, ArrayWorld], Mapping[str, Tensor]] | None = None,
 ) -> pd.DataFrame:
-    """Train all networks and measure them, on the items they were trained on and on fresh ones.
+    """Train all networks and measure them, on the items they were trained on (``seen``) and on ``fresh`` ones.
 
-    Args:
-        networks: which.
-        seen: the items they are trained on.
-        fresh: other items of the same kind.
-        place: where.
-        look: what else to measure of an ensemble, as columns (member,).
-
-    Returns:
-        One row per network: ``beta``, ``seed``, the fields of :class:`Terms`, some of them prefixed with
-        ``fresh_``, and the columns of ``look``. The ELBO is reconstruction − kl.
+    One row per network: ``beta``, ``seed``, the fields of :class:`Terms`, some of them prefixed with ``fresh_``, and
+    what else ``look`` measures of an ensemble, as columns (member,). The ELBO is reconstruction − kl.
     """
     import pandas as pd
 
@@ -154,8 +141,10 @@ def measure_networks(
             progress=place.progress,
         )
         random = torch.Generator().manual_seed(1)
-        here = measure_terms(ensemble, seen, draws=networks.draws, generator=random)._asdict()
-        there = measure_terms(ensemble, fresh, draws=networks.draws, generator=random)._asdict()
+        here, there = (
+            measure_terms(ensemble, world, draws=networks.draws, generator=random)._asdict()
+            for world in (seen, fresh)
+        )
         columns = here | {f"fresh_{key}": there[key] for key in FRESH}
         columns |= {} if look is None else look(ensemble, seen)
         who = {"beta": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
@@ -180,27 +169,19 @@ def measure_terms(ensemble: Ensemble, world: ArrayWorld, *, draws: int, generato
     x = world.images(torch.arange(len(world), device=world.device))
     mean, variance = ensemble.encode(x)
     kl = (mean.square() + variance - variance.log() - 1).double().sum(-1).mean(-1) / 2
-    error = _squared_error(ensemble, x, mean, variance.sqrt(), draws, generator)
-    reconstruction = -(math.prod(world.shape) * math.log(2 * math.pi) + error) / 2
+    noise = torch.randn(len(x), draws, mean.shape[-1], generator=generator).to(mean)
+    rows = max(1, AT_ONCE // (len(ensemble) * draws * x[0].numel()))
+    error = torch.zeros(len(ensemble), dtype=torch.float64, device=mean.device)
+    for start in range(0, len(x), rows):
+        some = slice(start, start + rows)
+        z = mean[:, some, None] + variance[:, some, None].sqrt() * noise[some]
+        output = ensemble.decode(z.flatten(1, 2)).flatten(2).unflatten(1, (-1, draws))
+        target = x[some].to(output).flatten(1)[:, None]
+        error += output.sub_(target).square_().sum(-1).double().sum((1, 2))
+    reconstruction = -(math.prod(world.shape) * math.log(2 * math.pi) + error / (len(x) * draws)) / 2
     truth = world.posterior(x.double())
     tie = inference_error(mean, variance, truth.mean, truth.covariance)
     return Terms(reconstruction, kl, tie.raw, tie.aligned)
-
-
-def _squared_error(
-    ensemble: Ensemble, x: Tensor, mean: Tensor, scale: Tensor, draws: int, generator: torch.Generator
-) -> Tensor:
-    """Mean over items and draws of ‖x − decoded sample‖² (member,), some items at a time."""
-    noise = torch.randn(len(x), draws, mean.shape[-1], generator=generator).to(mean)
-    rows = max(1, AT_ONCE // (len(ensemble) * draws * x[0].numel()))
-    total = torch.zeros(len(ensemble), dtype=torch.float64, device=mean.device)
-    for part in torch.arange(len(x)).split(rows):
-        some = slice(int(part[0]), int(part[-1]) + 1)
-        z = mean[:, some, None] + scale[:, some, None] * noise[some]
-        output = ensemble.decode(z.flatten(1, 2)).flatten(2).unflatten(1, (len(part), draws))
-        target = x[some].to(output).flatten(1)[:, None]
-        total += output.sub_(target).square_().sum(-1).double().sum((1, 2))
-    return total / (len(x) * draws)
 
 
 def by_seed(tables: Tables, name: str) -> pd.DataFrame:
@@ -215,9 +196,7 @@ def by_seed(tables: Tables, name: str) -> pd.DataFrame:
 def claims_on_curves(figure: str, over: Over) -> tuple[Claim, ...]:
     """What Figures 2 and 3 say of panels A to D, on the examples that the networks were trained on.
 
-    Args:
-        figure: its name.
-        over: which summary over initialisations the caption speaks of for the inference error.
+    ``over`` is the summary over initialisations that the caption speaks of for the inference error.
     """
     terms = {"reconstruction": "reconstruction objective", "kl": "KL term"}
     return (
@@ -307,18 +286,12 @@ def _resampled_curves(values: pd.DataFrame, over: Over) -> NDArray[np.float64]:
 
 
 def _bound(
-    quantity: str,
-    published: str,
-    found: NDArray[np.float64],
-    values: pd.DataFrame,
-    least: float,
-    most: float = math.inf,
+    quantity: str, published: str, found: NDArray[np.float64], values: pd.DataFrame, *bounds: float
 ) -> Bound:
     """A number, followed by those of bootstrap samples of the seeds, within bounds."""
     lower, upper = np.quantile(found[1:], (0.025, 0.975), method="inverted_cdf")
     estimate = float(found[0]), float(lower), float(upper)
-    runs = values.shape[1]
-    return Bound(quantity, published, least=least, most=most, estimate=estimate, n=runs, doubt=_doubt(values))
+    return Bound(quantity, published, (), *bounds, estimate=estimate, n=values.shape[1], doubt=_doubt(values))
 
 
 def _doubt(values: pd.DataFrame) -> str:
@@ -327,7 +300,7 @@ def _doubt(values: pd.DataFrame) -> str:
 
 def plot_bands(axes: Sequence[Any], tables: Tables, *, over: Over) -> None:
     """Panels A to D: mean solid, minimum and maximum dashed, a vertical line at the extremum of A and B."""
-    from matplotlib.ticker import LogFormatter, NullFormatter
+    from matplotlib.ticker import LogFormatter
 
     colour = COLOURS[0]
     for panel, name in zip(axes, SHOWN, strict=False):
@@ -343,14 +316,21 @@ def plot_bands(axes: Sequence[Any], tables: Tables, *, over: Over) -> None:
     elbo, tie = by_seed(tables, "elbo").mean(axis=1), getattr(by_seed(tables, "tie_aligned"), over)(axis=1)
     for panel, beta in zip(axes, (elbo.idxmax(), tie.idxmin()), strict=False):
         panel.axvline(beta, color=colour, linewidth=0.8, linestyle="--", alpha=0.6)
+    label_beta(axes)
+    axes[1].set_yscale("log")
+    axes[1].yaxis.set_major_formatter(LogFormatter())
+    axes[1].yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+    axes[1].tick_params(which="minor", labelsize=7)
+    axes[1].legend(fontsize=6.5, frameon=False)
+
+
+def label_beta(axes: Sequence[Any]) -> None:
+    """Label panels of terms in nats against β, which has a logarithmic axis."""
+    from matplotlib.ticker import NullFormatter
+
     for panel in axes:
         panel.set_xscale("log")
         panel.xaxis.set_major_formatter("{x:g}")
         panel.xaxis.set_minor_formatter(NullFormatter())
         panel.set_xlabel("β", fontsize=8)
         panel.set_ylabel("nats", fontsize=8)
-    axes[1].set_yscale("log")
-    axes[1].yaxis.set_major_formatter(LogFormatter())
-    axes[1].yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
-    axes[1].tick_params(which="minor", labelsize=7)
-    axes[1].legend(fontsize=6.5, frameon=False)

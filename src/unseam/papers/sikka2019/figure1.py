@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.sikka2019._deep import TITLES, label_beta
 from unseam.papers.sikka2019._linear import example_mixing, linear_terms
 from unseam.theory import inference_error, linear_beta_vae
 from unseam.training import Ensemble, train
@@ -95,22 +97,12 @@ def _trained(settings: Settings, mixing: Tensor, place: Workplace) -> pd.DataFra
         learning_rate=settings.learning_rate,
         precision="float32",
     )
-    trials = [
-        dataclasses.replace(first, beta=beta, seed=seed)
-        for beta in settings.betas
-        for seed in range(settings.seeds)
-    ]
-    ensemble = train(
-        trials,
-        world=world,
-        device=place.device,
-        out=place.folder,
-        resume=place.folder is not None,
-        progress=place.progress,
-    )
-    columns = {name: value.tolist() for name, value in network_terms(ensemble, mixing).items()}
-    who = {"beta": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
-    return pd.DataFrame(who | columns)
+    pairs = list(itertools.product(settings.betas, range(settings.seeds)))
+    trials = [dataclasses.replace(first, beta=beta, seed=seed) for beta, seed in pairs]
+    resume = {"out": place.folder, "resume": place.folder is not None}
+    ensemble = train(trials, world=world, device=place.device, progress=place.progress, **resume)
+    found = pd.DataFrame(pairs, columns=["beta", "seed"])
+    return found.assign(**{name: value.tolist() for name, value in network_terms(ensemble, mixing).items()})
 
 
 def network_terms(ensemble: Ensemble, mixing: Tensor) -> dict[str, Tensor]:
@@ -120,8 +112,8 @@ def network_terms(ensemble: Ensemble, mixing: Tensor) -> dict[str, Tensor]:
     that depends on them is exact; posterior variances, nearly the same for all x, are averaged over items.
     """
     data, latent = mixing.shape
-    encoder, shift = _affine(ensemble.encode(_affine_basis(data)).mean)
-    decoder, offset = _affine(ensemble.decode(_affine_basis(latent)))
+    encoder, shift = _affine(lambda x: ensemble.encode(x).mean, data)
+    decoder, offset = _affine(ensemble.decode, latent)
     draw = torch.Generator().manual_seed(1)
     sources = torch.randn(ITEMS, latent, generator=draw, dtype=torch.float64)
     noise = torch.randn(ITEMS, data, generator=draw, dtype=torch.float64)
@@ -139,31 +131,20 @@ def network_terms(ensemble: Ensemble, mixing: Tensor) -> dict[str, Tensor]:
     true_mean = torch.linalg.solve(precision, mixing.mT @ x.mT).mT
     tie = inference_error(mean, variance[:, None].expand_as(mean), true_mean, torch.linalg.inv(precision))
     spread = (variance.log() - log_variance).sum(-1) / 2
-    return {
-        "elbo": found.reconstruction - found.kl,
-        "mie": found.mie,
-        "tie_aligned": tie.aligned + spread,
-        "reconstruction": found.reconstruction,
-        "kl": found.kl,
-    }
+    terms = (found.reconstruction - found.kl, found.mie, tie.aligned + spread, found.reconstruction, found.kl)
+    return dict(zip(CURVES, terms, strict=True))
 
 
-def _affine_basis(width: int) -> Tensor:
-    return torch.cat([torch.zeros(1, width), torch.eye(width)])
-
-
-def _affine(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Matrix (member, output, input) and offset (member, output) from values (member, 1 + input, output)."""
-    exact = values.double().cpu()
-    return (exact[:, 1:] - exact[:, :1]).mT, exact[:, 0]
+def _affine(function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, Tensor]:
+    """Matrix (member, output, input) and offset (member, output), from the values at 0 and at unit vectors."""
+    values = function(torch.cat([torch.zeros(1, width), torch.eye(width)])).double().cpu()
+    return (values[:, 1:] - values[:, :1]).mT, values[:, 0]
 
 
 def _largest(tables: Tables, name: str, words: str) -> Identity:
     curves = tables["curves"]
     best = float(curves["beta"].to_numpy()[curves[name].to_numpy().argmax()])
-    return Identity(
-        f"β of the largest {words}", "1", best, ROUNDING, expected=1.0, note="β = 1 is on the grid"
-    )
+    return Identity(f"β of the largest {words}", "1", best, ROUNDING, 1.0, note="β = 1 is on the grid")
 
 
 def _rise(tables: Tables, name: str, words: str, *, beyond: float = 0.0, sign: int = 1) -> Identity:
@@ -180,21 +161,20 @@ def _rise(tables: Tables, name: str, words: str, *, beyond: float = 0.0, sign: i
 def _optimal_beta(tables: Tables) -> Iterator[Identity]:
     """The β of the least inference error, which should not be an end of the range."""
     curves = tables["curves"]
-    active = curves[curves["kl"] > 0]
-    for name, part, words in (
-        ("tie_aligned", curves, "aligned TIE"),
-        ("mie", active, "MIE while a latent is active"),
+    active = curves[curves["kl"] > 0].rename(columns={"mie": "MIE while a latent is active"})
+    for part, name in (
+        (curves.rename(columns=CURVES), "aligned TIE"),
+        (active, "MIE while a latent is active"),
     ):
         beta = part["beta"].to_numpy()
         middle, reach = (beta[-2] + beta[1]) / 2, (beta[-2] - beta[1]) / 2
         published = f"inside the range, {beta[0]:.3g} to {beta[-1]:.3g}"
         best = float(beta[part[name].to_numpy().argmin()])
-        yield Identity(f"β of the least {words}", published, best, reach, expected=middle)
+        yield Identity(f"β of the least {name}", published, best, reach, expected=middle)
 
 
 def _error_after_collapse(tables: Tables) -> list[Identity]:
-    curves = tables["curves"]
-    collapsed = curves.loc[curves["kl"] == 0, "mie"]
+    collapsed = tables["curves"].query("kl == 0")["mie"]
     return [Identity("largest MIE where all latents are collapsed, nats", "0", collapsed.max(), ROUNDING)]
 
 
@@ -221,17 +201,11 @@ def _distances(tables: Tables) -> Iterator[Bound]:
 
 def plot(tables: Tables) -> Figure:
     """Panels A to D as published, the closed form as lines and trained networks as dots; E for what is not shown."""
-    from matplotlib.ticker import NullFormatter
-
     curves, points = tables["curves"], tables["points"]
-    titles = [
-        "A  ELBO",
-        "B  inference errors",
-        "C  reconstruction objective",
-        "D  conditional independence loss",
-        "E  data log-likelihood, minus that at β = 1",
-    ]
-    figure, axes = panels(titles, rows=2, width=3.2, height=2.3)
+    last = "E  data log-likelihood, minus that at β = 1"
+    figure, axes = panels(
+        [TITLES[0], "B  inference errors", *TITLES[2:], last], rows=2, width=3.2, height=2.3
+    )
     places, colours = (0, 1, 1, 2, 3), (0, 1, 2, 0, 0)
     for (name, words), place, number in zip(CURVES.items(), places, colours, strict=True):
         panel, colour = axes[place], COLOURS[number]
@@ -242,12 +216,8 @@ def plot(tables: Tables) -> Figure:
     near = curves[curves["beta"] <= 2]
     axes[4].plot(near["beta"], near[LIKELIHOOD], color=COLOURS[0], linewidth=1.4)
     for panel in axes:
-        panel.set_xscale("log")
-        panel.xaxis.set_major_formatter("{x:g}")
-        panel.xaxis.set_minor_formatter(NullFormatter())
         panel.axvline(1.0, color="grey", linewidth=0.7, linestyle="--")
-        panel.set_xlabel("β", fontsize=8)
-        panel.set_ylabel("nats", fontsize=8)
+    label_beta(axes)
     return figure
 
 
@@ -288,14 +258,7 @@ FIGURE1 = Artefact(
     ),
     presets={
         "smoke": Settings(
-            data=16,
-            betas=(0.5, 1.0, 4.0),
-            seeds=2,
-            items=2000,
-            steps=800,
-            batch_size=200,
-            learning_rate=2e-3,
-            grid=60,
+            16, 2, (0.5, 1.0, 4.0), 2, 2000, steps=800, batch_size=200, learning_rate=2e-3, grid=60
         ),
         "laptop": Settings(betas=(0.5, 1.0, 4.0, 32.0), seeds=3, steps=8000, learning_rate=2e-3, grid=100),
         "full": Settings(),
