@@ -24,24 +24,6 @@ if TYPE_CHECKING:
 
     Cases = Callable[[Tables], Iterable[Any]]
 
-__all__ = [
-    "PRINTED",
-    "Published",
-    "by_row",
-    "control_note",
-    "dots",
-    "doubt_of",
-    "draw_cells",
-    "draw_path",
-    "groups_of",
-    "published_cell",
-    "score_orders",
-    "score_rows",
-    "steps_in_words",
-    "unconverged",
-    "where_measured",
-]
-
 Published = Mapping[str, Mapping[str, Cell]]
 """Cells of a table by row and column."""
 PRINTED = {
@@ -171,6 +153,18 @@ def where_measured(plot: Callable[[Tables], Figure]) -> Callable[[Tables], Figur
         return plot(tables)
 
     return plotted
+
+
+def label(panel: Any, x: str = "", y: str = "") -> None:
+    """Label the axes of a panel."""
+    panel.set_xlabel(x, fontsize=8)
+    panel.set_ylabel(y, fontsize=8)
+
+
+def legend_below(figure: Figure, panel: Any, columns: int, where: str = "lower") -> None:
+    """One legend for a figure, outside its panels, of what one of them shows."""
+    look = {"fontsize": 7, "frameon": False, "ncols": columns, "loc": f"outside {where} center"}
+    figure.legend(*panel.get_legend_handles_labels(), **look)
 
 
 def draw_cells(
