@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unseam.data import World, load
 from unseam.papers.artefact import PerDataset, Scale
 from unseam.trial import Trial
-
-__all__ = [
-    "CELLS",
-    "EVERY_CELL",
-    "FACES",
-    "FAMILIES",
-    "LAPTOP",
-    "MANY_SPRITES",
-    "MPI3D",
-    "NAMES",
-    "PRESETS",
-    "ROWS",
-    "SHAPES",
-    "SMOKE",
-    "SPRITES",
-    "Cell",
-    "Settings",
-    "Setup",
-    "smoke",
-    "vary",
-]
 
 FAMILIES = ("β-TCVAE", "β-VAE", "VAE")
 """In the order of the paper's columns."""
@@ -53,16 +31,10 @@ class Cell:
     family: str
     beta: float
 
-    def __str__(self) -> str:
-        return self.family if self.family == "VAE" else f"{self.family}, β = {self.beta:g}"
-
 
 CELLS = (Cell("β-TCVAE", 6.0), Cell("β-VAE", 6.0), Cell("VAE", 1.0))
 """The paper's three models."""
-EVERY_CELL = (
-    *CELLS,
-    *(Cell(family, beta) for beta in (2.0, 4.0, 12.0) for family in ("β-TCVAE", "β-VAE")),
-)
+EVERY_CELL = (*CELLS, *(Cell(family, beta) for beta in (2.0, 4.0, 12.0) for family in FAMILIES[:2]))
 """With further values of β, for correlations over many models."""
 
 
@@ -113,19 +85,17 @@ class Setup(PerDataset):
     def trials(self, cell: Cell) -> list[Trial]:
         """The trainings of a cell, one per seed."""
         objective: Any = "beta_tcvae" if cell.family == "β-TCVAE" else "beta_elbo"
-        return [
-            dataclasses.replace(self.base, objective=objective, beta=cell.beta, seed=seed)
-            for seed in range(self.seeds)
-        ]
+        first = replace(self.base, objective=objective, beta=cell.beta)
+        return [replace(first, seed=seed) for seed in range(self.seeds)]
 
     def measured(self, cell: Cell) -> dict[str, Any]:
         """What measurements of a cell depend on, besides its trials."""
-        names = ["marks", "scored", "points"]
-        if not self.decoders:
-            return {name: getattr(self, name) for name in names}
-        names += ["boosted", "rounds", "neighbours", "noises", "held_out", "fit_steps"]
-        audited = self.audited if cell in CELLS else 0
-        return {name: getattr(self, name) for name in names} | {"audited": audited}
+        found = {name: getattr(self, name) for name in ("marks", "scored", "points")}
+        if self.decoders:
+            names = ("boosted", "rounds", "neighbours", "noises", "held_out", "fit_steps")
+            found |= {name: getattr(self, name) for name in names}
+            found["audited"] = self.audited if cell in CELLS else 0
+        return found
 
 
 @dataclass(frozen=True)
@@ -137,7 +107,7 @@ class Settings:
 
 def vary(setup: Setup, **changes: Any) -> Setup:
     """A setup whose trials differ in these fields."""
-    return dataclasses.replace(setup, base=dataclasses.replace(setup.base, **changes))
+    return replace(setup, base=replace(setup.base, **changes))
 
 
 # Eq. 5: squared error summed over pixels plus β times the KL, by Adam at 1e-3. Number of latents, steps and batch size
@@ -155,11 +125,9 @@ PRINTED = Trial(
 SPRITES = vary(
     Setup(PRINTED), world="sprites", encoder_widths=(1200, 1200), decoder_widths=(1200, 1200), batch_size=512
 )
-MANY_SPRITES = dataclasses.replace(vary(SPRITES, steps=12_000), cells=EVERY_CELL, seeds=12)
+MANY_SPRITES = replace(vary(SPRITES, steps=12_000), cells=EVERY_CELL, seeds=12)
 """For correlations over more than a hundred models: losses have converged, latents still rotate."""
-SHAPES = Setup(
-    dataclasses.replace(PRINTED, world="shapes", architecture="bhowal_shapes", decoder_activation="tanh")
-)
+SHAPES = Setup(replace(PRINTED, world="shapes", architecture="bhowal_shapes", decoder_activation="tanh"))
 FACES = vary(SHAPES, world="faces3d", architecture="bhowal_faces")
 MPI3D = vary(SHAPES, world="mpi3d")
 ROWS = (SPRITES, FACES, SHAPES, MPI3D)
@@ -179,7 +147,7 @@ def smoke(setup: Setup, *, seeds: int | None = None, **changes: Any) -> Setup:
         }
     elif setup.base.world == "shapes":
         small["world_options"] = (("hues", 2), ("orientations", 5), ("scales", 4))
-    return dataclasses.replace(
+    return replace(
         vary(setup, **(small | changes)),
         seeds=seeds or (3 if setup.base.world == "sprites" else 2),
         scored=60,
@@ -197,15 +165,11 @@ def smoke(setup: Setup, *, seeds: int | None = None, **changes: Any) -> Setup:
 SMOKE = (smoke(SPRITES), smoke(FACES), smoke(MPI3D))
 """The convolutional networks, which need 64 pixels per side and more time, are left to ``table4``."""
 LAPTOP = (
-    dataclasses.replace(
+    replace(
         vary(
             SPRITES,
-            world_options=(
-                ("orientations", 8),
-                ("positions", 10),
-                ("resolution", 32),
-                ("scales", 4),
-                ("softness", 1.5),
+            world_options=tuple(
+                {"orientations": 8, "positions": 10, "resolution": 32, "scales": 4, "softness": 1.5}.items()
             ),
             encoder_widths=(128, 128),
             decoder_widths=(128, 128),

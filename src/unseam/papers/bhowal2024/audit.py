@@ -15,8 +15,7 @@ from unseam import geometry
 from unseam.drawing import COLOURS, panels
 from unseam.models import Encoding
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._rows import by_row, steps_in_words
-from unseam.papers.bhowal2024._runs import select, train_setups, worlds
+from unseam.papers.bhowal2024._runs import by_row, select, steps_in_words, train_setups, worlds
 from unseam.papers.bhowal2024._setups import FAMILIES, LAPTOP, NAMES, SHAPES, SMOKE, SPRITES, Setup
 from unseam.papers.bhowal2024.released import (
     PASSES,

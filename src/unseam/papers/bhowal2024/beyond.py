@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._rows import groups_of, where_measured
-from unseam.papers.bhowal2024._runs import select, train_setups
+from unseam.papers.bhowal2024._runs import groups_of, select, train_setups, where_measured
 from unseam.papers.bhowal2024._setups import LAPTOP, MANY_SPRITES, SHAPES, SMOKE, SPRITES, Settings
 from unseam.papers.bhowal2024.scores import with_od
 from unseam.papers.claims import Correlation, Correlations

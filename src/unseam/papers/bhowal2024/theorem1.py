@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._rows import label, legend_below
+from unseam.papers.bhowal2024._runs import label, legend_below
 from unseam.papers.claims import Identities, Identity
 
 if TYPE_CHECKING:

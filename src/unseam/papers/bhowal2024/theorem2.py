@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024._measures import NEIGHBOURS
-from unseam.papers.bhowal2024._rows import control_note, groups_of, where_measured
-from unseam.papers.bhowal2024._runs import select, train_setups
+from unseam.papers.bhowal2024._runs import control_note, groups_of, select, train_setups, where_measured
 from unseam.papers.bhowal2024._setups import (
     CELLS,
     LAPTOP,
