@@ -131,13 +131,11 @@ def _sums(tables: Tables) -> Iterator[Identity]:
 def _cells(tables: Tables) -> Iterator[Bound]:
     for (start, stop), row in zip(PRINTED, tables["errors"].to_dict("records"), strict=True):
         value, printed = float(row["error"]), float(row["printed"])
-        quantity, said = (
-            f"{NAMES[str(row['world'])]}: error of axes {start}-{stop}",
-            f"{printed:g} (within {WITHIN:.0%})",
-        )
-        bounds = {"least": (1 - WITHIN) * printed, "most": (1 + WITHIN) * printed}
+        quantity = f"{NAMES[str(row['world'])]}: error of axes {start}-{stop}"
+        bounds = (1 - WITHIN) * printed, (1 + WITHIN) * printed
         note = f"exact for the {row['items']} images"
-        yield Bound(quantity, said, estimate=(value, value, value), note=note, **bounds)
+        said = f"{printed:g} (within {WITHIN:.0%})"
+        yield Bound(quantity, said, (), *bounds, estimate=(value, value, value), note=note)
 
 
 def _pictures(world: World, index: Tensor, centre: Tensor, axes: Tensor) -> pd.DataFrame:

@@ -149,14 +149,14 @@ def _lines(panel: Any, part: pd.DataFrame, names: tuple[str, ...]) -> None:
 
 def _slopes(*kinds: str) -> Callable[[Tables], Iterator[Bound]]:
     """Slopes within bounds around −1, beside that of the control."""
-    bounds = {"least": -1 - WITHIN, "most": -1 + WITHIN}
+    least, most = -1 - WITHIN, -1 + WITHIN
 
     def cases(tables: Tables) -> Iterator[Bound]:
         for model, own in by_model(tables["members"]):
-            note = control_note("variances of other latents", own["slope_control"], **bounds)
+            note = control_note("variances of other latents", own["slope_control"], least=least, most=most)
             for kind in kinds:
                 said = f"−1 (within {WITHIN:g})"
-                yield Bound(f"{model}: {WORDS[kind]}", said, own[kind], **bounds, note=note)
+                yield Bound(f"{model}: {WORDS[kind]}", said, own[kind], least, most, note=note)
 
     return cases
 

@@ -286,12 +286,17 @@ def _resampled_curves(values: pd.DataFrame, over: Over) -> NDArray[np.float64]:
 
 
 def _bound(
-    quantity: str, published: str, found: NDArray[np.float64], values: pd.DataFrame, *bounds: float
+    words: str,
+    said: str,
+    found: NDArray[np.float64],
+    values: pd.DataFrame,
+    least: float,
+    most: float = math.inf,
 ) -> Bound:
     """A number, followed by those of bootstrap samples of the seeds, within bounds."""
     lower, upper = np.quantile(found[1:], (0.025, 0.975), method="inverted_cdf")
     estimate = float(found[0]), float(lower), float(upper)
-    return Bound(quantity, published, (), *bounds, estimate=estimate, n=values.shape[1], doubt=_doubt(values))
+    return Bound(words, said, (), least, most, estimate=estimate, n=values.shape[1], doubt=_doubt(values))
 
 
 def _doubt(values: pd.DataFrame) -> str:

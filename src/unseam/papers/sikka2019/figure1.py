@@ -99,8 +99,10 @@ def _trained(settings: Settings, mixing: Tensor, place: Workplace) -> pd.DataFra
     )
     pairs = list(itertools.product(settings.betas, range(settings.seeds)))
     trials = [dataclasses.replace(first, beta=beta, seed=seed) for beta, seed in pairs]
-    resume = {"out": place.folder, "resume": place.folder is not None}
-    ensemble = train(trials, world=world, device=place.device, progress=place.progress, **resume)
+    out, resume = place.folder, place.folder is not None
+    ensemble = train(
+        trials, world=world, device=place.device, out=out, resume=resume, progress=place.progress
+    )
     found = pd.DataFrame(pairs, columns=["beta", "seed"])
     return found.assign(**{name: value.tolist() for name, value in network_terms(ensemble, mixing).items()})
 
