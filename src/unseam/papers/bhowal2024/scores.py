@@ -82,6 +82,7 @@ FORMS = {
     "od_invariant": "invariant OD-Score (Jacobian, active)",
     "od_invariant_fit": "invariant OD-Score (M_D, active)",
 }
+DEFINED = ("od_paper", "OD-Score as defined")
 PATH = ("step", "mig", "mig_sup", "gap", "cosine")
 """Of what is measured along training."""
 LIKELIHOODS = {
@@ -144,7 +145,8 @@ def _score_rows(name: str, words: str, published: Published, *, path: str | None
     def cases(tables: Tables) -> Iterator[Row]:
         moving = _unconverged(tables["path"], path or name)
         for world, part in worlds(tables["members"]):
-            runs = {family: own[name].to_numpy(dtype=float) for family, own in families(part)}
+            ordered = part.sort_values("seed", kind="stable")
+            runs = {family: own[name].to_numpy(dtype=float) for family, own in families(ordered)}
             doubts = {family: moving[world, family] for family in runs if (world, family) in moving}
             yield Row(f"{NAMES[world]}: {words}", published[PRINTED[world]], runs, doubts=doubts)
 
@@ -152,19 +154,18 @@ def _score_rows(name: str, words: str, published: Published, *, path: str | None
 
 
 def _score_orders(name: str, words: str, published: Published, *, path: str | None = None) -> Cases:
-    """The orders of models that the published cells themselves tell apart, paired by seed (see :func:`score_rows`)."""
+    """The orders of models that the published cells themselves tell apart, paired by seed (see :func:`_score_rows`)."""
 
     def cases(tables: Tables) -> Iterator[Order]:
-        moving = _unconverged(tables["path"], path or name)
-        for world, part in worlds(tables["members"]):
-            said = published[PRINTED[world]]
-            wide = part.pivot_table(index="seed", columns="family", values=name, dropna=False)
-            for pair in itertools.combinations(said, 2):
-                low, high = sorted(pair, key=lambda family: said[family].mean)
-                if said[low].differs_from(said[high]):
-                    quantity = f"{NAMES[world]}: {words}, {low} less {high}"
-                    doubt = _doubt_of(moving, world, (low, high))
-                    yield Order(quantity, wide[low], wide[high], paired=True, doubt=doubt)
+        for row in _score_rows(name, words, published, path=path)(tables):
+            for pair in itertools.combinations(row.published, 2):
+                low, high = sorted(pair, key=lambda family: row.published[family].mean)
+                if row.published[low].differs_from(row.published[high]):
+                    doubt = "; ".join(row.doubts[family] for family in (low, high) if family in row.doubts)
+                    low_runs, high_runs = row.runs[low], row.runs[high]
+                    yield Order(
+                        f"{row.words}, {low} less {high}", low_runs, high_runs, paired=True, doubt=doubt
+                    )
 
     return cases
 
@@ -182,18 +183,14 @@ def _unconverged(path: pd.DataFrame, name: str, most: float = CONVERGED) -> dict
     return found
 
 
-def _doubt_of(moving: Mapping[tuple[str, str], str], world: str, families: Iterable[str]) -> str:
-    """Doubts about some families of a data set."""
-    return "; ".join(moving[world, family] for family in families if (world, family) in moving)
-
-
 def _correlations(*forms: str) -> Callable[[Tables], Iterator[Correlation]]:
     """Of both scores and forms of the OD-Score; models of one seed, which are compared, are drawn together."""
 
     def cases(tables: Tables) -> Iterator[Correlation]:
         for world, part in worlds(tables["members"]):
             for name, words, _ in TABLES:
-                doubt = _doubt_of(_unconverged(tables["path"], name), world, FAMILIES)
+                moving = _unconverged(tables["path"], name)
+                doubt = "; ".join(moving[world, one] for one in FAMILIES if (world, one) in moving)
                 for form in forms:
                     quantity = f"{NAMES[world]}: ρ of {words} and {FORMS[form]}"
                     yield Correlation(quantity, part[form], part[name], groups=part["seed"], doubt=doubt)
@@ -207,46 +204,31 @@ def _correlations(*forms: str) -> Callable[[Tables], Iterator[Correlation]]:
 def _plot_scores(
     tables: Tables, shown: Sequence[tuple[str, str, Published | None]], name: str, words: str
 ) -> Figure:
-    """Models beside published cells, and a score along training."""
-    path = list(worlds(tables["path"]))
-    titles = [f"{words} along training\n{NAMES[world]}" for world, _ in path]
-    figure, rest = _draw_cells(tables["members"], shown, more=titles)
-    for panel, (_, part) in zip(rest, path, strict=True):
+    """Models as dots beside published mean ± SD, one row of panels per score and one column per data set.
+
+    ``shown`` has the column, words and published cells of each score; ``name`` is that along training, in a last row.
+    """
+    parts, paths = list(worlds(tables["members"])), list(worlds(tables["path"]))
+    titles = [f"{score}\n{NAMES[world]}" for _, score, _ in shown for world, _ in parts]
+    titles += [f"{words} along training\n{NAMES[world]}" for world, _ in paths]
+    figure, axes = panels(titles, rows=len(shown) + 1, width=3.4, height=2.4)
+    rest = iter(axes)
+    for (column, _, published), (world, part) in itertools.product(shown, parts):
+        panel = next(rest)
+        for place, (family, own) in enumerate(families(part)):
+            _dots(panel, place + 0.15, own[column])
+            if published is not None:
+                _published_cell(panel, place - 0.2, published[PRINTED[world]][family])
+        _name_families(panel, part)
+    _dots(axes[0], 0.0, [], alpha=1.0, label="models")
+    axes[0].errorbar([], [], [], fmt="s", color=COLOURS[1], markersize=4, label="published")
+    axes[0].legend(fontsize=7, frameon=False)
+    for panel, (_, part) in zip(rest, paths, strict=True):
         _draw_path(panel, part, name)
     return figure
 
 
-def _draw_cells(
-    members: pd.DataFrame,
-    shown: Sequence[tuple[str, str, Published | None]],
-    *,
-    more: Sequence[str] = (),
-) -> tuple[Figure, list[Any]]:
-    """Models as dots beside published mean ± SD: one row of panels per score, one column per data set.
-
-    ``shown`` has the column, words and published cells of each score; ``more`` the titles of a last row of panels,
-    which are returned empty.
-    """
-    parts = list(worlds(members))
-    titles = [f"{words}\n{NAMES[world]}" for _, words, _ in shown for world, _ in parts]
-    figure, axes = panels([*titles, *more], rows=len(shown) + bool(more), width=3.4, height=2.4)
-    rest = iter(axes)
-    for name, _, published in shown:
-        for world, part in parts:
-            panel = next(rest)
-            for place, (family, own) in enumerate(families(part)):
-                _dots(panel, place + 0.15, own[name])
-                if published is not None:
-                    _published_cell(panel, place - 0.2, published[PRINTED[world]][family])
-            _name_families(panel, part)
-    _dots(axes[0], 0.0, [], alpha=1.0, label="models")
-    axes[0].errorbar([], [], [], fmt="s", color=COLOURS[1], markersize=4, label="published")
-    axes[0].legend(fontsize=7, frameon=False)
-    return figure, list(rest)
-
-
 def _name_families(panel: Any, part: pd.DataFrame) -> None:
-    """Families as the ticks of a panel."""
     names = [family for family, _ in families(part)]
     panel.set_xticks(range(len(names)), names)
     panel.set_xlim(-0.6, len(names) - 0.4)
@@ -260,7 +242,6 @@ def _dots(panel: Any, across: float, values: ArrayLike, *, apart: float = 0.06, 
 
 
 def _published_cell(panel: Any, across: float, cell: Cell, **look: Any) -> None:
-    """A published mean ± SD."""
     look = {"color": COLOURS[1], "markersize": 4, "capsize": 3} | look
     panel.errorbar(across, cell.mean, cell.sd, fmt="s", **look)
 
@@ -289,13 +270,11 @@ def plot_od(tables: Tables) -> Figure:
 def plot_figure(tables: Tables) -> Figure:
     """MIG and MIG-sup against two forms of the OD-Score; one column per data set."""
     parts = list(worlds(tables["members"]))
-    shown = [(form, name, words) for form in list(FORMS)[:2] for name, words, _ in TABLES]
-    titles = [f"{words}\n{NAMES[world]}" for _, _, words in shown for world, _ in parts]
-    figure, axes = panels(titles, rows=len(shown), width=3.4, height=2.1)
-    rest = iter(axes)
-    for form, name, _ in shown:
-        for _, part in parts:
-            _scatter(next(rest), part, form, name)
+    shown = list(itertools.product(list(FORMS)[:2], TABLES, parts))
+    titles = [f"{words}\n{NAMES[world]}" for _, (_, words, _), (world, _) in shown]
+    figure, axes = panels(titles, rows=4, width=3.4, height=2.1)
+    for panel, (form, (name, _, _), (_, part)) in zip(axes, shown, strict=True):
+        _scatter(panel, part, form, name)
     legend_below(figure, axes[-1], 3, "upper")
     return figure
 
@@ -350,14 +329,11 @@ TABLE6 = Artefact(
     key="bhowal2024.table6",
     title="Table 6: OD-Score of VAE, β-VAE and β-TCVAE",
     claims=(
-        Values(
-            "Table 6: OD-Score of models by data set",
-            _score_rows("od_paper", "OD-Score as defined", OD, path="cosine"),
-        ),
+        Values("Table 6: OD-Score of models by data set", _score_rows(*DEFINED, OD, path="cosine")),
         *by_row(
             Orders,
             "Table 6: models in the order of their OD-Score",
-            _score_orders("od_paper", "OD-Score as defined", OD, path="cosine"),
+            _score_orders(*DEFINED, OD, path="cosine"),
         ),
         *by_row(
             Orders,
