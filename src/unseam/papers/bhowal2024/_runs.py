@@ -97,9 +97,7 @@ def train_setups(setups: Sequence[Setup], where: Workplace) -> dict[str, pd.Data
     Models and points also have ``steps``, those of the training. Data sets whose files are missing are in the table
     ``missing``.
     """
-    import pandas as pd
-
-    parts: dict[str, list[pd.DataFrame]] = {}
+    parts: list[Tables] = []
     missing: dict[str, MissingFileError] = {}
     for setup in setups:
         try:
@@ -108,11 +106,22 @@ def train_setups(setups: Sequence[Setup], where: Workplace) -> dict[str, pd.Data
             missing[NAMES[setup.base.world]] = error
             continue
         for cell in setup.cells:
-            for name, table in train_cell(setup, cell, where).items():
-                steps = {"steps": setup.base.steps} if name in ("members", "points") else {}
-                parts.setdefault(name, []).append(table.assign(world=setup.base.world, **steps))
-    tables = {name: pd.concat(part, ignore_index=True) for name, part in parts.items()}
-    return tables | missing_table(missing)
+            own = train_cell(setup, cell, where)
+            parts.append({name: table.assign(world=setup.base.world) for name, table in own.items()})
+            for name in parts[-1].keys() & {"members", "points"}:
+                parts[-1][name]["steps"] = setup.base.steps
+    return concatenate(parts) | missing_table(missing)
+
+
+def concatenate(parts: Iterable[Tables]) -> dict[str, pd.DataFrame]:
+    """Tables of the same name one below the other."""
+    import pandas as pd
+
+    found: dict[str, list[pd.DataFrame]] = {}
+    for tables in parts:
+        for name, table in tables.items():
+            found.setdefault(name, []).append(table)
+    return {name: pd.concat(tables, ignore_index=True) for name, tables in found.items()}
 
 
 def select(tables: Tables, **columns: Sequence[str]) -> dict[str, pd.DataFrame]:

@@ -106,8 +106,9 @@ class Settings:
 
 
 def vary(setup: Setup, **changes: Any) -> Setup:
-    """A setup whose trials differ in these fields."""
-    return replace(setup, base=replace(setup.base, **changes))
+    """A setup that differs in these fields, its own or those of its trials."""
+    own = {name: changes.pop(name) for name in list(changes) if name in Setup.__dataclass_fields__}
+    return replace(setup, base=replace(setup.base, **changes), **own)
 
 
 # Eq. 5: squared error summed over pixels plus β times the KL, by Adam at 1e-3. Number of latents, steps and batch size
@@ -125,59 +126,51 @@ PRINTED = Trial(
 SPRITES = vary(
     Setup(PRINTED), world="sprites", encoder_widths=(1200, 1200), decoder_widths=(1200, 1200), batch_size=512
 )
-MANY_SPRITES = replace(vary(SPRITES, steps=12_000), cells=EVERY_CELL, seeds=12)
+MANY_SPRITES = vary(SPRITES, steps=12_000, cells=EVERY_CELL, seeds=12)
 """For correlations over more than a hundred models: losses have converged, latents still rotate."""
-SHAPES = Setup(replace(PRINTED, world="shapes", architecture="bhowal_shapes", decoder_activation="tanh"))
+SHAPES = vary(Setup(PRINTED), world="shapes", architecture="bhowal_shapes", decoder_activation="tanh")
+MANY = (MANY_SPRITES, SPRITES, SHAPES)
 FACES = vary(SHAPES, world="faces3d", architecture="bhowal_faces")
 MPI3D = vary(SHAPES, world="mpi3d")
 ROWS = (SPRITES, FACES, SHAPES, MPI3D)
 """In the order of the paper's rows."""
 
 
-def smoke(setup: Setup, *, seeds: int | None = None, **changes: Any) -> Setup:
+def smoke(setup: Setup, **changes: Any) -> Setup:
     """The same in seconds: fewer items, almost no training."""
-    small: dict[str, Any] = {"latent": 3, "steps": 3, "batch_size": 8, "precision": "float32"}
+    small: dict[str, Any] = {"latent": 3, "steps": 3, "batch_size": 8, "precision": "float32", "seeds": 2}
+    small |= {
+        "scored": 60,
+        "boosted": 40,
+        "rounds": 2,
+        "points": 5,
+        "neighbours": 20,
+        "noises": 8,
+        "held_out": 8,
+    }
+    small |= {"fit_steps": (5, 10), "audited": 5}
     if setup.base.world == "sprites":
-        small |= {
-            "world_options": (("orientations", 4), ("positions", 4), ("resolution", 8), ("scales", 2)),
-            "encoder_widths": (24,),
-            "decoder_widths": (24,),
-            "likelihood_variance": 0.5 / 64,
-            "steps": 100,
-        }
+        options = (("orientations", 4), ("positions", 4), ("resolution", 8), ("scales", 2))
+        small |= {"world_options": options, "encoder_widths": (24,), "decoder_widths": (24,)}
+        small |= {"likelihood_variance": 0.5 / 64, "steps": 100, "seeds": 3}
     elif setup.base.world == "shapes":
         small["world_options"] = (("hues", 2), ("orientations", 5), ("scales", 4))
-    return replace(
-        vary(setup, **(small | changes)),
-        seeds=seeds or (3 if setup.base.world == "sprites" else 2),
-        scored=60,
-        boosted=40,
-        rounds=2,
-        points=5,
-        neighbours=20,
-        noises=8,
-        held_out=8,
-        fit_steps=(5, 10),
-        audited=5,
-    )
+    return vary(setup, **(small | changes))
 
 
 SMOKE = (smoke(SPRITES), smoke(FACES), smoke(MPI3D))
 """The convolutional networks, which need 64 pixels per side and more time, are left to ``table4``."""
+OPTIONS = {"orientations": 8, "positions": 10, "resolution": 32, "scales": 4, "softness": 1.5}
 LAPTOP = (
-    replace(
-        vary(
-            SPRITES,
-            world_options=tuple(
-                {"orientations": 8, "positions": 10, "resolution": 32, "scales": 4, "softness": 1.5}.items()
-            ),
-            encoder_widths=(128, 128),
-            decoder_widths=(128, 128),
-            likelihood_variance=0.125,
-            steps=16_000,
-            batch_size=64,
-            precision="float32",
-        ),
+    vary(
+        SPRITES,
+        world_options=tuple(OPTIONS.items()),
+        encoder_widths=(128, 128),
+        decoder_widths=(128, 128),
+        likelihood_variance=0.125,
+        steps=16_000,
+        batch_size=64,
+        precision="float32",
         scored=900,
         boosted=500,
         rounds=20,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,14 @@ from unseam.data import MissingFileError, World, split
 from unseam.data import place as place_world
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace, missing_table
-from unseam.papers.bhowal2024._runs import by_model, control_note, families, where_measured, worlds
+from unseam.papers.bhowal2024._runs import (
+    by_model,
+    concatenate,
+    control_note,
+    families,
+    where_measured,
+    worlds,
+)
 from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, NAMES, SPRITES, Cell, Setup, smoke, vary
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.trainings import follow
@@ -54,14 +60,12 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """By how much each attribute of a decoded picture changes while one latent is varied and the others are fixed."""
-    import pandas as pd
-
     setup = settings.setup
     try:
         world = place_world(setup.load(), place.device)
     except MissingFileError as error:
         return missing_table({NAMES[setup.base.world]: error})
-    parts = []
+    parts: list[Tables] = []
     for cell in settings.cells:
         named: dict[str, Any] = {"world": setup.base.world, "family": cell.family, "beta": cell.beta}
         found = follow(
@@ -72,7 +76,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
             finish=lambda ensemble: responses_of(ensemble, world, setup),
         )
         parts.append({name: table.assign(**named) for name, table in found.items()})
-    return {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in parts[0]}
+    return concatenate(parts)
 
 
 def attributes(images: Tensor) -> Tensor:
@@ -221,7 +225,7 @@ FIGURE1 = Artefact(
     ),
     presets={
         "smoke": Settings(smoke(SPRITES)),
-        "full": Settings(dataclasses.replace(vary(LAPTOP[0], steps=5000), seeds=8)),
+        "full": Settings(vary(LAPTOP[0], steps=5000, seeds=8)),
     },
     measure=measure,
     plot=plot,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from unseam.papers.bhowal2024 import _setups
 from unseam.papers.bhowal2024._runs import (
     PRINTED,
     by_row,
+    concatenate,
     families,
     label,
     legend_below,
@@ -370,18 +370,12 @@ FIGURE4 = Artefact(
 
 def measure_losses(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     """Train the three models under every loss, and with both decoders, and score them."""
-    import pandas as pd
-
     parts: list[Tables] = []
     for setup in settings.setups:
         tables = select(train_setups((setup,), place), path=("step", "mig", "mig_sup", "kl"))
         own = {name: table.assign(loss=_words(setup)) for name, table in tables.items() if name != "missing"}
         parts.append(tables | own)
-    names = dict.fromkeys(name for tables in parts for name in tables)
-    found = {
-        name: pd.concat([tables[name] for tables in parts if name in tables], ignore_index=True)
-        for name in names
-    }
+    found = concatenate(parts)
     return found | ({"missing": found["missing"].drop_duplicates()} if "missing" in found else {})
 
 
@@ -423,10 +417,8 @@ def plot_losses(tables: Tables) -> Figure:
     figure, axes = panels([f"{words}\n{NAMES[world]}" for _, words, _ in TABLES], width=3.8, height=2.8)
     for panel, (name, _, published) in zip(axes, TABLES, strict=True):
         for place, family in enumerate(names):
-            label = None if place else "published"
-            _published_cell(
-                panel, place - 0.34, published[PRINTED[world]][family], color="black", label=label
-            )
+            look = {"color": "black", "label": None if place else "published"}
+            _published_cell(panel, place - 0.34, published[PRINTED[world]][family], **look)
             for order, (loss, part) in enumerate(ends.items()):
                 own = part[part["family"] == family]
                 across, shown = place - 0.34 + 0.84 * (order + 1) / (len(ends) + 1), None if place else loss
@@ -440,8 +432,7 @@ def plot_losses(tables: Tables) -> Figure:
 def _with_tanh(setup: Setup) -> Setup:
     """With the decoder of the released scripts, three tanh layers; codes alone are scored."""
     widths = setup.base.decoder_widths
-    changed = vary(setup, decoder_widths=(*widths, widths[-1]), decoder_activation="tanh")
-    return dataclasses.replace(changed, decoders=False)
+    return vary(setup, decoder_widths=(*widths, widths[-1]), decoder_activation="tanh", decoders=False)
 
 
 def _with_cross_entropy(setup: Setup) -> Setup:
@@ -450,16 +441,16 @@ def _with_cross_entropy(setup: Setup) -> Setup:
     loss: dict[str, Any] = {"likelihood": "bernoulli", "likelihood_variance": 1.0}
     if weight > 1:
         loss |= {"likelihood": "binomial", "likelihood_draws": weight}
-    return dataclasses.replace(vary(setup, **loss), decoders=False)
+    return vary(setup, **loss, decoders=False)
 
 
 def _briefly(setup: Setup) -> Settings:
     return Settings((setup, _with_cross_entropy(setup), _with_tanh(_with_cross_entropy(setup))))
 
 
-AFFORDED = dataclasses.replace(vary(_setups.SPRITES, steps=24_000), seeds=5)
-TWELVE = dataclasses.replace(_setups.MANY_SPRITES, cells=_setups.CELLS)
-TRAINED_VARIANCE = vary(TWELVE, likelihood="gaussian_learned", likelihood_variance=1.0)
+AFFORDED = vary(_setups.SPRITES, steps=24_000, seeds=5)
+TWELVE = vary(_setups.MANY_SPRITES, cells=_setups.CELLS)
+TRAINED_VARIANCE = vary(TWELVE, likelihood="gaussian_learned", likelihood_variance=1.0, decoders=False)
 
 LOSSES = Artefact(
     key="bhowal2024.losses",
@@ -482,7 +473,7 @@ LOSSES = Artefact(
                 _with_tanh(AFFORDED),
                 _with_cross_entropy(AFFORDED),
                 _with_tanh(_with_cross_entropy(AFFORDED)),
-                dataclasses.replace(TRAINED_VARIANCE, decoders=False),
+                TRAINED_VARIANCE,
             )
         ),  # the printed loss and network in full and at 12 000 steps, the others for as long as could be afforded
     },
