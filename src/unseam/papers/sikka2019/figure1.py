@@ -45,6 +45,8 @@ NEAR = 0.02
 """Trained networks lie on a curve if they are within this fraction of its range."""
 ROUNDING = 1e-9
 LIKELIHOOD = "log_likelihood_gain"
+BETAS = (0.5, 1.0, 4.0, 32.0)
+"""Of the smaller presets."""
 
 
 @dataclass(frozen=True)
@@ -260,9 +262,16 @@ FIGURE1 = Artefact(
     ),
     presets={
         "smoke": Settings(
-            16, 2, (0.5, 1.0, 4.0), 2, 2000, steps=800, batch_size=200, learning_rate=2e-3, grid=60
+            data=16,
+            betas=BETAS[:3],
+            seeds=2,
+            items=2000,
+            steps=800,
+            batch_size=200,
+            learning_rate=2e-3,
+            grid=60,
         ),
-        "laptop": Settings(betas=(0.5, 1.0, 4.0, 32.0), seeds=3, steps=8000, learning_rate=2e-3, grid=100),
+        "laptop": Settings(betas=BETAS, seeds=3, steps=8000, learning_rate=2e-3, grid=100),
         "full": Settings(),
     },
     measure=measure,

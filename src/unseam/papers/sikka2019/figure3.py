@@ -116,12 +116,9 @@ def _traversals(models: Mapping[float, VAE], frames: int) -> pd.DataFrame:
         with torch.no_grad():
             pictures = model.decode(z.flatten(0, 1).to(next(model.parameters()))).flatten(1).cpu()
         levels = (pictures * (len(GREYS) - 1)).round().clamp(0, len(GREYS) - 1).int().tolist()
-        rows += [
-            {"beta": beta, "latent": place // frames, "frame": place % frames}
-            | {"pixels": "".join(GREYS[level] for level in picture)}
-            for place, picture in enumerate(levels)
-        ]
-    return pd.DataFrame(rows)
+        texts = ["".join(GREYS[level] for level in picture) for picture in levels]
+        rows += [(beta, place // frames, place % frames, text) for place, text in enumerate(texts)]
+    return pd.DataFrame(rows, columns=["beta", "latent", "frame", "pixels"])
 
 
 def _traversed(tables: Tables) -> tuple[float, float]:
@@ -154,9 +151,8 @@ def plot(tables: Tables) -> Figure:
     """Panels A to E as published: curves against β, and traversals at a small and a large β."""
     walks = tables["traversals"]
     betas = sorted(set(walks["beta"]))
-    figure, axes = panels(
-        [*TITLES, *(f"E  traversals, β = {beta:g}" for beta in betas)], rows=3, width=3.4, height=1.9
-    )
+    titles = [*TITLES, *(f"E  traversals, β = {beta:g}" for beta in betas)]
+    figure, axes = panels(titles, rows=3, width=3.4, height=1.9)
     axes[0].get_gridspec().set_height_ratios([1, 1, 0.5])
     plot_bands(axes[:4], tables, over="min")
     for panel, beta in zip(axes[4:], betas, strict=False):
@@ -167,16 +163,16 @@ def plot(tables: Tables) -> Figure:
 def _show(panel: Any, walk: pd.DataFrame) -> None:
     """A row of pictures per latent, a column per frame."""
     side = math.isqrt(len(walk["pixels"].iloc[0]))
-    rows = [
-        np.hstack([_picture(pixels, side) for pixels in latent.sort_values("frame")["pixels"]])
-        for _, latent in walk.groupby("latent")
-    ]
-    panel.imshow(np.vstack(rows), cmap="gray_r", vmin=0, vmax=len(GREYS) - 1)
-    for place in range(1, rows[0].shape[1] // side):
+    shown = walk.sort_values(["latent", "frame"])["pixels"]
+    pictures = np.stack([_picture(pixels, side) for pixels in shown]).reshape(2, -1, side, side)
+    panel.imshow(
+        pictures.transpose(0, 2, 1, 3).reshape(2 * side, -1), cmap="gray_r", vmin=0, vmax=len(GREYS) - 1
+    )
+    for place in range(1, pictures.shape[1]):
         panel.axvline(place * side - 0.5, color="grey", linewidth=0.4)
     panel.axhline(side - 0.5, color="grey", linewidth=0.4)
     panel.set_xticks([])
-    panel.set_yticks([(row + 0.5) * side for row in range(len(rows))], ["z₁", "z₂"])
+    panel.set_yticks([0.5 * side, 1.5 * side], ["z₁", "z₂"])
 
 
 def _picture(pixels: str, side: int) -> NDArray[np.int64]:

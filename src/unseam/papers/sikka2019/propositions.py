@@ -47,29 +47,23 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     import pandas as pd
 
     draw = torch.Generator().manual_seed(settings.seed)
-    beta = torch.logspace(
-        math.log10(settings.lowest), math.log10(settings.highest), settings.betas, dtype=torch.float64
-    )
-    rows = []
+    ends = math.log10(settings.lowest), math.log10(settings.highest)
+    beta = torch.logspace(*ends, settings.betas, dtype=torch.float64)
+    rows, mixing = [], example_mixing()
     for matrix in range(settings.matrices + 1):
-        mixing = example_mixing() if matrix == 0 else _random_mixing(settings, draw)
+        if matrix:
+            sources = int(torch.randint(1, settings.most_sources + 1, (), generator=draw))
+            mixing = torch.randn(settings.data, sources, generator=draw, dtype=torch.float64)
+            mixing = mixing * 3 * torch.rand((), generator=draw, dtype=torch.float64)
         checks = _optima(mixing, beta) | _fixed_decoder(mixing, beta)
         checks |= _candidates(mixing, beta, settings.candidates, draw)
         rows.append({name: max(0.0, worst) for name, worst in checks.items()})
     return {"matrices": pd.DataFrame(rows)}
 
 
-def _random_mixing(settings: Settings, draw: torch.Generator) -> Tensor:
-    sources = int(torch.randint(1, settings.most_sources + 1, (), generator=draw))
-    columns = torch.randn(settings.data, sources, generator=draw, dtype=torch.float64)
-    return columns * 3 * torch.rand((), generator=draw, dtype=torch.float64)
-
-
 def _optima(mixing: Tensor, beta: Tensor) -> dict[str, float]:
     """Propositions 1 to 3, on the closed form."""
-    found = linear_beta_vae(mixing, beta)
-    at_one = linear_beta_vae(mixing, 1.0)
-    step = 1e-5
+    found, at_one, step = linear_beta_vae(mixing, beta), linear_beta_vae(mixing, 1.0), 1e-5
     above, below = (linear_beta_vae(mixing, beta * (1 + sign * step)).objective for sign in (1, -1))
     # within a step of an eigenvalue the difference quotient straddles a kink of the second derivative
     slope = (above - below) / (2 * step * beta)
@@ -111,15 +105,10 @@ def _candidates(mixing: Tensor, beta: Tensor, count: int, draw: torch.Generator)
     def noise(*shape: int) -> Tensor:
         return (SCATTER * torch.randn(*shape, generator=draw, dtype=torch.float64)).exp()
 
-    data, latent = mixing.shape
     position = torch.rand(count, generator=draw, dtype=torch.float64)
     near = linear_beta_vae(mixing, beta[0] * (beta[-1] / beta[0]) ** position)
-    found = linear_terms(
-        mixing,
-        near.decoder * noise(count, data, latent),
-        near.encoder * noise(count, latent, data),
-        near.variance * noise(count, latent),
-    )
+    around = (part * noise(*part.shape) for part in (near.decoder, near.encoder, near.variance))
+    found = linear_terms(mixing, *around)
     best = (found.reconstruction - beta[:, None] * found.kl).argmax(1)
     return {
         "candidates: KL of the best rises by": float(found.kl[best].diff().max()),
@@ -145,14 +134,12 @@ def _violation(column: str) -> Callable[[Tables], list[Identity]]:
     tolerance = 1e-4 if column.startswith("slope") else 1e-9
 
     def cases(tables: Tables) -> list[Identity]:
-        table = tables["matrices"]
-        note = ""
+        table, note = tables["matrices"], ""
         if column.startswith("candidates"):
             chosen = table["candidates best for some β"]
             note = f"{chosen.min()} to {chosen.max()} parameters of a set are best for some β"
-        quantity = f"{VIOLATIONS[column]}: largest violation, nats"
-        violated = max(float(table[column].max()), 0.0)
-        return [Identity(quantity, "0", violated, tolerance, n=len(table), note=note)]
+        words = f"{VIOLATIONS[column]}: largest violation, nats"
+        return [Identity(words, "0", float(table[column].max()), tolerance, n=len(table), note=note)]
 
     return cases
 
@@ -166,8 +153,7 @@ def plot(tables: Tables) -> Figure:
         values = 10 ** np.unique(exponents.round(2))
         axes.plot(values, [place] * len(values), "|", color=COLOURS[0], markersize=9, alpha=0.6)
     axes.set_yticks(range(len(VIOLATIONS)), list(VIOLATIONS.values()), fontsize=7.5)
-    axes.set_xscale("log")
-    axes.set_xlim(5e-17, 1.0)
+    axes.set(xscale="log", xlim=(5e-17, 1.0))
     axes.invert_yaxis()
     axes.set_xlabel("nats (1e-16: none)", fontsize=8)
     return figure
@@ -180,8 +166,7 @@ PROPOSITIONS = Artefact(
     presets={"smoke": Settings(matrices=10, betas=60), "laptop": Settings(), "full": Settings(matrices=1000)},
     measure=measure,
     plot=plot,
-    note="On the paper's mixing matrix and on random ones, up to rounding (1e-9 nats; 1e-4 for the difference "
-    "quotient "
-    "of Eq. 10). Proposition 4 is about any objective A − βB: here A is the "
-    "reconstruction objective and B is KL, for a fixed decoder and for a finite set of random parameters.",
+    note="On the paper's mixing matrix and on random ones, up to rounding (1e-9 nats; 1e-4 for the difference quotient "
+    "of Eq. 10). Proposition 4 is about any objective A − βB: here A is the reconstruction objective and B is KL, for "
+    "a fixed decoder and for a finite set of random parameters.",
 )
