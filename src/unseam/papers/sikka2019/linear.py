@@ -1,4 +1,4 @@
-"""Figure 1 of sikka2019: the exactly solvable β-VAE, closed form and trained linear networks on top."""
+"""The exactly solvable β-VAE of sikka2019 (§IV): Figure 1 with trained networks on top, and Propositions 1 to 4."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,8 +17,7 @@ from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.sikka2019._deep import TITLES, label_beta
-from unseam.papers.sikka2019._linear import example_mixing, linear_terms
+from unseam.papers.sikka2019.deep import TITLES, label_beta
 from unseam.theory import inference_error, linear_beta_vae
 from unseam.training import Ensemble, train
 from unseam.trial import Trial
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from unseam.papers.artefact import Tables
 
-__all__ = ["FIGURE1"]
+__all__ = ["FIGURE1", "PROPOSITIONS"]
 
 CURVES = {
     "elbo": "ELBO",
@@ -47,10 +47,82 @@ ROUNDING = 1e-9
 LIKELIHOOD = "log_likelihood_gain"
 BETAS = (0.5, 1.0, 4.0, 32.0)
 """Of the smaller presets."""
+SCATTER = 0.1
+"""Standard deviation of the logarithm of the factors that set candidate parameters apart from an optimum."""
+
+
+class LinearTerms(NamedTuple):
+    """Expectations over the data distribution, in nats (...)."""
+
+    reconstruction: Tensor
+    """E_q log p(x|z), with its normalising constant."""
+    kl: Tensor
+    """D_KL(q(z|x) ‖ p(z))."""
+    mie: Tensor
+    """D_KL(q(z|x) ‖ p_θ(z|x)), the model inference error."""
+
+
+def example_mixing(data: int = 128, sources: int = 2) -> Tensor:
+    """A_ij = ½(1 + δ_ij) of sikka2019 §IV-B (data, source)."""
+    return (1 + torch.eye(data, sources, dtype=torch.float64)) / 2
+
+
+def linear_terms(
+    mixing: Tensor,
+    decoder: Tensor,
+    encoder: Tensor,
+    variance: Tensor,
+    *,
+    log_variance: Tensor | None = None,
+    shift: Tensor | None = None,
+    offset: Tensor | None = None,
+) -> LinearTerms:
+    """Terms of linear β-VAEs with a likelihood of unit variance on x = As + η (Eqs. 21 and 25).
+
+    Args:
+        mixing: A (data, source).
+        decoder: D (..., data, latent).
+        encoder: W^μ (..., latent, data).
+        variance: E_x of the posterior variances (..., latent).
+        log_variance: E_x of their logarithms b^σ (..., latent); that of ``variance`` where it is the same for all x.
+        shift: b^μ (..., latent), zero by default.
+        offset: b^D (..., data), zero by default.
+    """
+    data, latent = decoder.shape[-2:]
+    log_variance = variance.log() if log_variance is None else log_variance
+    shift = decoder.new_zeros(latent) if shift is None else shift
+    offset = decoder.new_zeros(data) if offset is None else offset
+    covariance = mixing @ mixing.mT + torch.eye(data, dtype=mixing.dtype)
+    coded = encoder @ covariance @ encoder.mT
+    gram = decoder.mT @ decoder
+    error = (
+        covariance.trace()
+        - 2 * _trace(encoder @ covariance @ decoder)
+        + _trace(gram @ coded)
+        + ((decoder @ shift[..., None])[..., 0] + offset).square().sum(-1)
+        + (gram.diagonal(dim1=-2, dim2=-1) * variance).sum(-1)
+    )
+    kl = (_trace(coded) + shift.square().sum(-1) + (variance - log_variance - 1).sum(-1)) / 2
+    precision = gram + torch.eye(latent, dtype=gram.dtype)
+    posterior = torch.linalg.solve(precision, decoder.mT)
+    residual = posterior - encoder
+    centre = (posterior @ -offset[..., None])[..., 0] - shift
+    distance = _trace(precision @ residual @ covariance @ residual.mT)
+    distance = distance + (centre * (precision @ centre[..., None])[..., 0]).sum(-1)
+    trace = (precision.diagonal(dim1=-2, dim2=-1) * variance).sum(-1)
+    mie = (distance + trace - torch.logdet(precision) - log_variance.sum(-1) - latent) / 2
+    return LinearTerms(-(data * math.log(2 * math.pi) + error) / 2, kl, mie)
+
+
+def _trace(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+# Figure 1
 
 
 @dataclass(frozen=True)
-class Settings:
+class Figure1Settings:
     """The model of §IV-B and the trainings on top of its closed form."""
 
     data: int = 128
@@ -67,13 +139,13 @@ class Settings:
     grid: int = 400
 
 
-def measure(settings: Settings, place: Workplace) -> Tables:
+def measure_curves(settings: Figure1Settings, place: Workplace) -> Tables:
     """The closed form at many β, the trained ones among them, and the terms of every trained network."""
     mixing = example_mixing(settings.data, settings.sources)
     return {"curves": _closed_form(settings, mixing), "points": _trained(settings, mixing, place)}
 
 
-def _closed_form(settings: Settings, mixing: Tensor) -> pd.DataFrame:
+def _closed_form(settings: Figure1Settings, mixing: Tensor) -> pd.DataFrame:
     import pandas as pd
 
     grid = torch.logspace(math.log10(0.2), 2, settings.grid, dtype=torch.float64)
@@ -84,7 +156,7 @@ def _closed_form(settings: Settings, mixing: Tensor) -> pd.DataFrame:
     return pd.DataFrame({name: value.numpy() for name, value in columns.items()})
 
 
-def _trained(settings: Settings, mixing: Tensor, place: Workplace) -> pd.DataFrame:
+def _trained(settings: Figure1Settings, mixing: Tensor, place: Workplace) -> pd.DataFrame:
     import pandas as pd
 
     world = load("mixture", mixing=mixing.tolist(), size=settings.items)
@@ -203,7 +275,7 @@ def _distances(tables: Tables) -> Iterator[Bound]:
         )
 
 
-def plot(tables: Tables) -> Figure:
+def plot_curves(tables: Tables) -> Figure:
     """Panels A to D as published, the closed form as lines and trained networks as dots; E for what is not shown."""
     curves, points = tables["curves"], tables["points"]
     last = "E  data log-likelihood, minus that at β = 1"
@@ -261,7 +333,7 @@ FIGURE1 = Artefact(
         ),
     ),
     presets={
-        "smoke": Settings(
+        "smoke": Figure1Settings(
             data=16,
             betas=BETAS[:3],
             seeds=2,
@@ -271,9 +343,160 @@ FIGURE1 = Artefact(
             learning_rate=2e-3,
             grid=60,
         ),
-        "laptop": Settings(betas=BETAS, seeds=3, steps=8000, learning_rate=2e-3, grid=100),
-        "full": Settings(),
+        "laptop": Figure1Settings(betas=BETAS, seeds=3, steps=8000, learning_rate=2e-3, grid=100),
+        "full": Figure1Settings(),
     },
-    measure=measure,
-    plot=plot,
+    measure=measure_curves,
+    plot=plot_curves,
+)
+
+
+# Propositions
+
+
+@dataclass(frozen=True)
+class PropositionSettings:
+    """Random mixing matrices, and the β and parameter sets at which each proposition is checked."""
+
+    matrices: int = 200
+    data: int = 30
+    most_sources: int = 6
+    betas: int = 400
+    candidates: int = 200
+    lowest: float = 0.05
+    highest: float = 1000.0
+    seed: int = 0
+
+
+def measure_violations(settings: PropositionSettings, place: Workplace) -> Tables:
+    """Largest violation of each proposition on the paper's mixing matrix and on random ones."""
+    import pandas as pd
+
+    draw = torch.Generator().manual_seed(settings.seed)
+    ends = math.log10(settings.lowest), math.log10(settings.highest)
+    beta = torch.logspace(*ends, settings.betas, dtype=torch.float64)
+    rows, mixing = [], example_mixing()
+    for matrix in range(settings.matrices + 1):
+        if matrix:
+            sources = int(torch.randint(1, settings.most_sources + 1, (), generator=draw))
+            mixing = torch.randn(settings.data, sources, generator=draw, dtype=torch.float64)
+            mixing = mixing * 3 * torch.rand((), generator=draw, dtype=torch.float64)
+        checks = _optima(mixing, beta) | _fixed_decoder(mixing, beta)
+        checks |= _candidates(mixing, beta, settings.candidates, draw)
+        rows.append({name: max(0.0, worst) for name, worst in checks.items()})
+    return {"matrices": pd.DataFrame(rows)}
+
+
+def _optima(mixing: Tensor, beta: Tensor) -> dict[str, float]:
+    """Propositions 1 to 3, on the closed form."""
+    found, at_one, step = linear_beta_vae(mixing, beta), linear_beta_vae(mixing, 1.0), 1e-5
+    above, below = (linear_beta_vae(mixing, beta * (1 + sign * step)).objective for sign in (1, -1))
+    # within a step of an eigenvalue the difference quotient straddles a kink of the second derivative
+    slope = (above - below) / (2 * step * beta)
+    return {
+        "objective rises by": float(found.objective.diff().max()),
+        "slope misses -KL by": float((slope + found.kl).abs().max()),
+        "KL rises by": float(found.kl.diff().max()),
+        "reconstruction rises by": float(found.reconstruction.diff().max()),
+        "ELBO above that at 1 by": float((found.elbo - at_one.elbo).max()),
+    }
+
+
+def _fixed_decoder(mixing: Tensor, beta: Tensor) -> dict[str, float]:
+    """§IV-A and Proposition 4 when only the encoder is trained, the decoder being the mixing matrix.
+
+    The best encoder at β has W = (DᵀD + βI)⁻¹Dᵀ and e^b = β / ([DᵀD]_ii + β).
+    """
+    gram = mixing.mT @ mixing
+
+    def terms(weights: Tensor) -> LinearTerms:
+        regularised = gram + weights[:, None, None] * torch.eye(len(gram), dtype=gram.dtype)
+        variance = weights[:, None] / (gram.diagonal() + weights[:, None])
+        return linear_terms(mixing, mixing, torch.linalg.solve(regularised, mixing.mT), variance)
+
+    found, at_one = terms(beta), terms(torch.ones(1, dtype=torch.float64))
+    return {
+        "fixed decoder: MIE below that at 1 by": float((at_one.mie - found.mie).max()),
+        "fixed decoder: KL rises by": float(found.kl.diff().max()),
+    }
+
+
+def _candidates(mixing: Tensor, beta: Tensor, count: int, draw: torch.Generator) -> dict[str, float]:
+    """Proposition 4 on a finite set of parameters, of which the best for each β is found by trying all.
+
+    The set is made of optima at random β with noise on every parameter, so that none is stationary and many are best
+    for some β.
+    """
+
+    def noise(*shape: int) -> Tensor:
+        return (SCATTER * torch.randn(*shape, generator=draw, dtype=torch.float64)).exp()
+
+    position = torch.rand(count, generator=draw, dtype=torch.float64)
+    near = linear_beta_vae(mixing, beta[0] * (beta[-1] / beta[0]) ** position)
+    around = (part * noise(*part.shape) for part in (near.decoder, near.encoder, near.variance))
+    found = linear_terms(mixing, *around)
+    best = (found.reconstruction - beta[:, None] * found.kl).argmax(1)
+    return {
+        "candidates: KL of the best rises by": float(found.kl[best].diff().max()),
+        "candidates best for some β": len(best.unique()),
+    }
+
+
+VIOLATIONS = {
+    "objective rises by": "Prop. 1: the objective L* never increases with β",
+    "slope misses -KL by": "Prop. 1, Eq. 10: dL*/dβ = −KL",
+    "KL rises by": "Prop. 2: KL never increases with β",
+    "reconstruction rises by": "Prop. 2, Eq. 13: the reconstruction objective never increases with β",
+    "ELBO above that at 1 by": "Prop. 3: ELBO* is largest at β = 1",
+    "fixed decoder: MIE below that at 1 by": "§IV-A: with a fixed decoder MIE is least at β = 1",
+    "fixed decoder: KL rises by": "Prop. 4: with a fixed decoder KL never increases with β",
+    "candidates: KL of the best rises by": "Prop. 4: in a finite set of parameters KL never increases with β",
+}
+"""What each column says if it is zero."""
+
+
+def _violation(column: str) -> Callable[[Tables], list[Identity]]:
+    # rounding of terms of a few hundred nats, and of a difference quotient with a step of 1e-5
+    tolerance = 1e-4 if column.startswith("slope") else 1e-9
+
+    def cases(tables: Tables) -> list[Identity]:
+        table, note = tables["matrices"], ""
+        if column.startswith("candidates"):
+            chosen = table["candidates best for some β"]
+            note = f"{chosen.min()} to {chosen.max()} parameters of a set are best for some β"
+        words = f"{VIOLATIONS[column]}: largest violation, nats"
+        return [Identity(words, "0", float(table[column].max()), tolerance, n=len(table), note=note)]
+
+    return cases
+
+
+def plot_violations(tables: Tables) -> Figure:
+    """Worst violation of each proposition over mixing matrices, on a logarithmic scale of nats."""
+    table = tables["matrices"]
+    figure, (axes,) = panels(["Largest violation over β of each proposition"], width=6.4, height=2.6)
+    for place, column in enumerate(VIOLATIONS):
+        exponents = np.log10(np.maximum(table[column].to_numpy(dtype=float), 1e-16))
+        values = 10 ** np.unique(exponents.round(2))
+        axes.plot(values, [place] * len(values), "|", color=COLOURS[0], markersize=9, alpha=0.6)
+    axes.set_yticks(range(len(VIOLATIONS)), list(VIOLATIONS.values()), fontsize=7.5)
+    axes.set(xscale="log", xlim=(5e-17, 1.0))
+    axes.invert_yaxis()
+    axes.set_xlabel("nats (1e-16: none)", fontsize=8)
+    return figure
+
+
+PROPOSITIONS = Artefact(
+    key="sikka2019.propositions",
+    title="Propositions 1–4 and §IV-A",
+    claims=tuple(Identities(says, _violation(column)) for column, says in VIOLATIONS.items()),
+    presets={
+        "smoke": PropositionSettings(matrices=10, betas=60),
+        "laptop": PropositionSettings(),
+        "full": PropositionSettings(matrices=1000),
+    },
+    measure=measure_violations,
+    plot=plot_violations,
+    note="On the paper's mixing matrix and on random ones, up to rounding (1e-9 nats; 1e-4 for the difference quotient "
+    "of Eq. 10). Proposition 4 is about any objective A − βB: here A is the reconstruction objective and B is KL, for "
+    "a fixed decoder and for a finite set of random parameters.",
 )
