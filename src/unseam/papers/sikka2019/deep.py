@@ -19,7 +19,7 @@ from unseam.data import ArrayWorld, load
 from unseam.data.moving_digit import DigitMover
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
-from unseam.papers.artefact import Artefact, Scale, Workplace
+from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Claim, Curve, Order, Orders, Trends, resampled
 from unseam.theory import inference_error
 from unseam.training import Ensemble, train
@@ -177,6 +177,12 @@ def measure_terms(ensemble: Ensemble, world: ArrayWorld, *, draws: int, generato
     truth = world.posterior(x.double())
     tie = inference_error(mean, variance, truth.mean, truth.covariance)
     return Terms(reconstruction, kl, tie.raw, tie.aligned)
+
+
+def _seen_and_fresh(name: str, **options: Any) -> tuple[ArrayWorld, ArrayWorld]:
+    seen, fresh = (load(name, **options, seed=seed) for seed in (0, 1))
+    assert isinstance(seen, ArrayWorld) and isinstance(fresh, ArrayWorld)
+    return seen, fresh
 
 
 def by_seed(tables: Tables, name: str) -> pd.DataFrame:
@@ -354,10 +360,8 @@ class MixedDigits:
 
 def measure_mixed(settings: MixedDigits, place: Workplace) -> Tables:
     """Train the networks for every β and initialisation, and measure all terms on seen and on fresh items."""
-    seen, fresh = (load("mixture", digits=settings.digits, size=settings.items, seed=seed) for seed in (0, 1))
-    assert isinstance(seen, ArrayWorld)
-    assert isinstance(fresh, ArrayWorld)
-    return {"networks": measure_networks(settings.networks, seen, fresh, place)}
+    worlds = _seen_and_fresh("mixture", digits=settings.digits, size=settings.items)
+    return {"networks": measure_networks(settings.networks, *worlds, place)}
 
 
 def plot_mixed(tables: Tables) -> Figure:
@@ -367,22 +371,18 @@ def plot_mixed(tables: Tables) -> Figure:
     return figure
 
 
-def _mixed_presets(digits: int) -> dict[Scale, MixedDigits]:
+def _mixed_digits(key: str, digits: int, source: str) -> Artefact:
     small = Networks(betas=(0.3, 3.0, 300.0), seeds=2, epochs=30, batch_size=100, widths=(48, 32), draws=1)
     few = Networks(betas=(0.1, 0.3, 1.0, 4.0, 30.0, 300.0), seeds=6, epochs=80, batch_size=100)
-    return {
-        "smoke": MixedDigits(digits, small, items=200),
-        "laptop": MixedDigits(digits, few),
-        "full": MixedDigits(digits, Networks(betas=MIXED_BETAS)),
-    }
-
-
-def _mixed_digits(key: str, digits: int, source: str) -> Artefact:
     return Artefact(
         key=key,
         title=f"Deep β-VAEs on {digits} mixed digits ({source}): ELBO, TIE, reconstruction and KL against β",
         claims=claims_on_curves("Figure 2", over="mean"),
-        presets=_mixed_presets(digits),
+        presets={
+            "smoke": MixedDigits(digits, small, items=200),
+            "laptop": MixedDigits(digits, few),
+            "full": MixedDigits(digits, Networks(betas=MIXED_BETAS)),
+        },
         measure=measure_mixed,
         plot=plot_mixed,
     )
@@ -401,7 +401,6 @@ ACTIVE = 0.01
 BOTH = "networks with two active latents"
 ORTHOGONAL = 80.0
 """Axes of motion count as orthogonal from this angle on, in degrees."""
-
 GREYS = "abcdefghijklmnop"
 """A pixel's level of grey, from none to full ink, as one letter of a stored picture."""
 
@@ -428,12 +427,8 @@ class MovingDigit:
 
 def measure_moving(settings: MovingDigit, place: Workplace) -> Tables:
     """Train the networks for every β and initialisation, measure all terms, and traverse the latents of two."""
-    seen, fresh = (
-        load("moving_digit", canvas=settings.canvas, scale=settings.scale, size=settings.items, seed=seed)
-        for seed in (0, 1)
-    )
-    assert isinstance(seen, ArrayWorld)
-    assert isinstance(fresh, ArrayWorld)
+    options = {"canvas": settings.canvas, "scale": settings.scale, "size": settings.items}
+    worlds = _seen_and_fresh("moving_digit", **options)
     first: dict[float, VAE] = {}
 
     def look(ensemble: Ensemble, world: ArrayWorld) -> Mapping[str, Tensor]:
@@ -445,7 +440,7 @@ def measure_moving(settings: MovingDigit, place: Workplace) -> Tables:
         angle = motion_angle(ensemble, world.generator)
         return {"angle": angle.where((mean.var(dim=1) > ACTIVE).all(-1), torch.nan)}
 
-    table = measure_networks(settings.networks, seen, fresh, place, look=look)
+    table = measure_networks(settings.networks, *worlds, place, look=look)
     return {"networks": table, "traversals": _traversals(first, settings.frames)}
 
 
@@ -479,30 +474,30 @@ def _traversals(models: Mapping[float, VAE], frames: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["beta", "latent", "frame", "pixels"])
 
 
-def _traversed(tables: Tables) -> tuple[float, float]:
-    """The small and the large β of the traversals."""
-    betas = tables["traversals"]["beta"]
-    return float(betas.min()), float(betas.max())
+def _at_ends(tables: Tables, name: str) -> tuple[pd.Series[float], pd.Series[float]]:
+    """A term at the small and at the large β of the traversals, by seed."""
+    values, betas = by_seed(tables, name), tables["traversals"]["beta"]
+    return values.loc[betas.min()], values.loc[betas.max()]
 
 
 def _worse_reconstructions(tables: Tables) -> list[Order]:
-    (small, large), values = _traversed(tables), by_seed(tables, "reconstruction")
-    quantity = f"reconstruction objective at β = {large:g} less that at {small:g}, nats"
-    return [Order(quantity, values.loc[large], values.loc[small], paired=True)]
+    small, large = _at_ends(tables, "reconstruction")
+    quantity = f"reconstruction objective at β = {large.name:g} less that at {small.name:g}, nats"
+    return [Order(quantity, large, small, paired=True)]
 
 
 def _orthogonal_motion(tables: Tables) -> list[Bound]:
-    (_, large), angles = _traversed(tables), by_seed(tables, "angle")
-    quantity = f"angle between the axes of motion at β = {large:g}, degrees"
+    _, large = _at_ends(tables, "angle")
+    quantity = f"angle between the axes of motion at β = {large.name:g}, degrees"
     published = f"orthogonal ({ORTHOGONAL:g} to 90)"
     note = f"{BOTH}; 45 for random directions, outside"
-    return [Bound(quantity, published, angles.loc[large], least=ORTHOGONAL, most=90.0, note=note)]
+    return [Bound(quantity, published, large, least=ORTHOGONAL, most=90.0, note=note)]
 
 
 def _growing_angle(tables: Tables) -> list[Order]:
-    (small, large), angles = _traversed(tables), by_seed(tables, "angle")
-    quantity = f"angle between the axes of motion at β = {small:g} less that at {large:g}, degrees"
-    return [Order(quantity, angles.loc[small], angles.loc[large], paired=True, note=BOTH)]
+    small, large = _at_ends(tables, "angle")
+    quantity = f"angle between the axes of motion at β = {small.name:g} less that at {large.name:g}, degrees"
+    return [Order(quantity, small, large, paired=True, note=BOTH)]
 
 
 def plot_moving(tables: Tables) -> Figure:
