@@ -32,8 +32,7 @@ from unseam.papers.bhowal2024._setups import (
     vary,
 )
 from unseam.papers.bhowal2024.beyond import _within
-from unseam.papers.bhowal2024.losses import _with_cross_entropy, _with_tanh
-from unseam.papers.bhowal2024.scores import MIG, with_od
+from unseam.papers.bhowal2024.scores import MIG, _with_cross_entropy, _with_tanh, with_od
 from unseam.papers.trainings import training_name
 
 HERE = Workplace(torch.device("cpu"))

@@ -2,13 +2,14 @@
 
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 
 from unseam.data import load, split
 from unseam.models import Encoding
 from unseam.papers.bhowal2024._setups import SPRITES, smoke
-from unseam.papers.bhowal2024.figure1 import ATTRIBUTES, attributes, responses_of, vertical_latents
+from unseam.papers.bhowal2024.figure1 import ATTRIBUTES, FIGURE1, attributes, responses_of, vertical_latents
 
 SIDE = 16
 
@@ -84,3 +85,28 @@ def test_impurity_is_the_tangent_of_the_angle_between_latents_and_positions(degr
     )
     assert max(row[name] for name in ATTRIBUTES[2:]) < 0.15
     assert pictures.shape == (SIDE**2, 9)
+
+
+@pytest.mark.parametrize(
+    ("vertical", "impurity", "outcomes"),
+    [
+        (0.8, 0.03, ["agrees", "agrees"]),
+        (0.8, 0.3, ["agrees", "differs"]),
+        (0.2, 0.03, ["differs", "agrees"]),
+        (0.5, 0.1, ["cannot tell", "cannot tell"]),
+    ],
+)
+def test_all_models_count_and_not_the_purest_alone(vertical, impurity, outcomes):
+    rows = [
+        {"world": "sprites", "family": family, "beta": beta, "seed": seed, "latent": latent}
+        | dict.fromkeys(ATTRIBUTES, 0.1)
+        | ({"vertical": scale * vertical} | dict.fromkeys(ATTRIBUTES[1:], scale**2 * vertical * impurity))
+        for family, beta in (("β-TCVAE", 6.0), ("VAE", 1.0))
+        for seed, scale in enumerate((0.9, 1.0, 1.1))
+        for latent in (0, 1)
+    ]
+    table = pd.DataFrame(rows)
+    table.loc[table["latent"] == 1, "vertical"] = 0.01
+    found = FIGURE1.claims[0].judge({"responses": table})
+    assert [one.outcome for one in found] == 2 * outcomes
+    assert all(one.note.endswith("outside") for one in found)

@@ -8,7 +8,7 @@ import torch
 
 from unseam import geometry
 from unseam.models import Diagonal, Moments
-from unseam.papers.bhowal2024.table12 import LOCAL
+from unseam.papers.bhowal2024.local_decoders import LOCAL
 
 F64 = torch.float64
 

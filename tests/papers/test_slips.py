@@ -7,7 +7,7 @@ import torch
 
 from unseam.geometry import stochastic_minimum
 from unseam.models import Bernoulli, Diagonal, Gaussian, PixelGaussian
-from unseam.papers.sikka2019._linear import example_mixing, linear_terms
+from unseam.papers.sikka2019.linear import example_mixing, linear_terms
 from unseam.theory import (
     diagonal_hessian,
     diagonal_hessian_optimal,

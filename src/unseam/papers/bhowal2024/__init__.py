@@ -6,11 +6,9 @@ from unseam.papers.bhowal2024.beyond import BEYOND
 from unseam.papers.bhowal2024.figure1 import FIGURE1
 from unseam.papers.bhowal2024.figure5 import FIGURE5_TABLE7
 from unseam.papers.bhowal2024.lemma5 import LEMMA5
-from unseam.papers.bhowal2024.losses import LOSSES
-from unseam.papers.bhowal2024.scores import FIGURE4, TABLE4, TABLE5, TABLE6
-from unseam.papers.bhowal2024.table12 import TABLE1, TABLE2
+from unseam.papers.bhowal2024.local_decoders import TABLE1, TABLE2, THEOREM1C
+from unseam.papers.bhowal2024.scores import FIGURE4, LOSSES, TABLE4, TABLE5, TABLE6
 from unseam.papers.bhowal2024.theorem1 import THEOREM1
-from unseam.papers.bhowal2024.theorem1c import THEOREM1C
 from unseam.papers.bhowal2024.theorem2 import THEOREM2
 
 __all__ = ["ARTEFACTS"]

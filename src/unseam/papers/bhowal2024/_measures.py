@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from unseam import geometry
 from unseam.data import World, split
-from unseam.geometry.local_fit import local_fits
+from unseam.geometry.local_fit import LocalFit, local_fits
 from unseam.metrics import DciSettings, MigEntropySettings, MigSupSettings, dci, mig, mig_entropy, mig_sup
 from unseam.models import VAE, Encoding
 from unseam.papers.bhowal2024._setups import Setup
 from unseam.papers.bhowal2024.released import gram_root, released_errors, signed_fits
 from unseam.papers.measures import ACTIVE, Unseen, measures
 from unseam.training import Ensemble, precision
-
-__all__ = [
-    "COLUMNS",
-    "NEIGHBOURS",
-    "SCORES",
-    "Measured",
-    "Rows",
-    "around",
-    "closeness",
-    "entropy_gaps",
-    "held_out_shifts",
-    "measured",
-    "nearest",
-    "scores",
-]
 
 COLUMNS = ("seed", "point", "latent", "variance", "jacobian")
 """Of the table of variances and column lengths."""
@@ -47,6 +33,8 @@ SCORES = ("seed", "mig", "mig_sup", "mig_binned", "mig_sup_code", *TAKEN)
 NEIGHBOURS = 10
 """k of Theorem 2, which the paper leaves open."""
 TINY = 1e-6
+FORMS: tuple[Literal["linear", "nonlinear"], ...] = ("linear", "nonlinear")
+"""Of local decoders."""
 
 Rows = list[dict[str, Any]]
 
@@ -79,21 +67,19 @@ def _full_precision() -> Iterator[None]:
 
 @_full_precision()
 def measured(ensemble: Ensemble, world: World, setup: Setup, *, audited: bool = True) -> Measured:
-    """Scores of the codes, geometry of the decoders, local fits and neighbours of every member.
+    """Scores of the codes, geometry of the decoders, local fits and neighbours of every member of one stack.
 
-    Keys of a member: those of :func:`scores`, ``dci``, and those of :func:`around` and :func:`closeness`.
-
-    Args:
-        ensemble: members of one stack.
-        world: the data, on the ensemble's device.
-        setup: how many items, points and noises.
-        audited: whether to follow the released procedure too.
+    Keys of a member: those of :func:`scores`, ``dci``, and those of :func:`around` and :func:`closeness`. ``audited``
+    says whether to follow the released procedure too.
     """
     for stack in ensemble.stacks:
         stack.template.eval()
     unseen = _unseen(world, setup)
     code = _encoded(ensemble, unseen)
-    own, trees = _scored(ensemble, unseen, code, setup), _dci(code.mean, unseen, setup)
+    own = _scored(ensemble, unseen, code, setup)
+    sizes = {"train": setup.boosted, "test": max(1, setup.boosted // 2), "rounds": setup.rounds}
+    boosting = DciSettings(splits="binned", precision="float32", **sizes)
+    trees = dci(code.mean, _factors(unseen), preset=boosting).score.tolist()
     found = nearest(world.images(unseen.test[: setup.neighbours]))
     tables = Measured([], [], [], [], [])
     for member, seed in enumerate(trial.seed for trial in ensemble.trials):
@@ -141,21 +127,16 @@ def entropy_gaps(code: Encoding, factors: Tensor, *, excluded: tuple[int, ...] =
 
     The information is that of samples of the posteriors, as Chen et al. (2018) estimate it
     (:func:`unseam.metrics.mig_entropy`). MIG-sup (Li et al. 2020) takes the gap of each code over factors, and its mean
-    over codes whose means vary.
-
-    Args:
-        code: means and variances (member, item, latent).
-        factors: (item, factor).
-        excluded: factors that do not count.
+    over codes whose means vary. The code is (member, item, latent); factors (item, factor) that are ``excluded`` do not
+    count.
 
     >>> grid = torch.cartesian_prod(torch.arange(4), torch.arange(5))
     >>> exact = Encoding(grid.double()[None], torch.full((1, 20, 2), 1e-4).double())
     >>> [round(float(value), 3) for value in entropy_gaps(exact, grid)]
     [1.0, 1.0]
     """
-    found = mig_entropy(
-        code.mean, factors, variance=code.variance, preset=MigEntropySettings(excluded=excluded)
-    )
+    preset = MigEntropySettings(excluded=excluded)
+    found = mig_entropy(code.mean, factors, variance=code.variance, preset=preset)
     counted = [place for place in range(factors.shape[1]) if place not in excluded]
     values = torch.tensor([len(factors[:, place].unique()) for place in counted]).to(found.information)
     shares = found.information[..., counted] / values.clamp(min=2).log()
@@ -183,18 +164,6 @@ def _active(code: Encoding) -> Tensor:
 def _factors(unseen: Unseen) -> Tensor:
     factors = unseen.world.factors
     return factors[unseen.test.to(factors.device)]
-
-
-def _dci(mean: Tensor, unseen: Unseen, setup: Setup) -> list[float]:
-    """Disentanglement of DCI (member,)."""
-    boosting = DciSettings(
-        train=setup.boosted,
-        test=max(1, setup.boosted // 2),
-        rounds=setup.rounds,
-        splits="binned",
-        precision="float32",
-    )
-    return dci(mean, _factors(unseen), preset=boosting).score.tolist()
 
 
 # Decoders around posterior means
@@ -229,13 +198,16 @@ def around(model: VAE, code: Encoding, active: Tensor, setup: Setup, *, audited:
     def decoder(z: Tensor) -> Tensor:
         return model.likelihood.mean(model.decode(z))
 
-    paths = {form: _fitted(decoder, code, form, setup) for form in ("linear", "nonlinear")}
-    path = [
-        {"steps": steps} | {form: _relative(fits[place]) for form, fits in paths.items()}
-        for place, steps in enumerate(setup.fit_steps)
-    ]
-    fits = {form: each[-1] for form, each in paths.items()}
-    metric = _pullback(model, code.mean)
+    fitted = partial(local_fits, decoder, *code, noises=setup.noises, held_out=setup.held_out)
+    paths = {form: fitted(form=form, steps=setup.fit_steps, generator=_generator()) for form in FORMS}
+    path: Rows = [{"steps": steps} for steps in setup.fit_steps]
+    for form, each in paths.items():
+        for row, fit in zip(path, each, strict=True):
+            row[form] = float(fit.error.double().mean() / fit.stochastic.double().mean())
+    fits = {str(form): each[-1] for form, each in paths.items()}
+    model.double()
+    metric = geometry.pullback(decoder, code.mean.double())
+    model.to(code.mean.dtype)
     matrix = fits["nonlinear"].matrix.double()
     gram = matrix.mT @ matrix
     summary = {form: path[-1][form] for form in fits} | _losses(fits, metric, code, setup)
@@ -247,24 +219,24 @@ def around(model: VAE, code: Encoding, active: Tensor, setup: Setup, *, audited:
         distances |= {f"{prefix}turned": found.right, f"{prefix}stretched": found.scale}
     return Measured(
         [summary | (released_errors(decoder, some) if audited else {})],
-        [{"point": point} | row for point, row in enumerate(_rows(distances))],
+        [
+            {"point": point} | dict(zip(distances, row, strict=True))
+            for point, row in enumerate(zip(*(part.tolist() for part in distances.values()), strict=True))
+        ],
         path,
         signed_fits(decoder, some) if audited else [],
-        list(_columns(code.variance, metric.diagonal(dim1=-2, dim2=-1), active)),
+        _columns(code.variance, metric.diagonal(dim1=-2, dim2=-1), active),
     )
 
 
-def _rows(columns: dict[str, Tensor]) -> Iterator[dict[str, float]]:
-    for row in zip(*(values.tolist() for values in columns.values()), strict=True):
-        yield dict(zip(columns, row, strict=True))
-
-
-def _columns(variance: Tensor, squares: Tensor, active: Tensor) -> Iterator[dict[str, Any]]:
+def _columns(variance: Tensor, squares: Tensor, active: Tensor) -> Rows:
     """Of each active latent at some points."""
-    latents = active.nonzero().flatten().tolist()
-    for point, rows in enumerate(zip(variance[:SHOWN].tolist(), squares[:SHOWN].tolist(), strict=True)):
-        for latent in latents:
-            yield dict(zip(COLUMNS[1:], (point, latent, *(row[latent] for row in rows)), strict=True))
+    points, latents = range(len(variance[:SHOWN])), active.nonzero().flatten().tolist()
+    each = [(point, latent) for point in points for latent in latents]
+    lengths = [(float(variance[place]), float(squares[place])) for place in each]
+    return [
+        dict(zip(COLUMNS[1:], names + own, strict=True)) for names, own in zip(each, lengths, strict=True)
+    ]
 
 
 def held_out_shifts(code: Encoding, setup: Setup) -> Tensor:
@@ -279,28 +251,7 @@ def _generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def _fitted(
-    decoder: Callable[[Tensor], Tensor], code: Encoding, form: str, setup: Setup
-) -> Sequence[geometry.LocalFit]:
-    """The fit after each number of steps."""
-    return local_fits(
-        decoder,
-        *code,
-        form="nonlinear" if form == "nonlinear" else "linear",
-        generator=_generator(),
-        noises=setup.noises,
-        held_out=setup.held_out,
-        steps=setup.fit_steps,
-    )
-
-
-def _relative(fit: geometry.LocalFit) -> float:
-    return float(fit.error.double().mean() / fit.stochastic.double().mean())
-
-
-def _losses(
-    fits: dict[str, geometry.LocalFit], metric: Tensor, code: Encoding, setup: Setup
-) -> dict[str, float]:
+def _losses(fits: Mapping[str, LocalFit], metric: Tensor, code: Encoding, setup: Setup) -> dict[str, float]:
     """Relative errors of predictions of the stochastic loss, all from the same held-out noises."""
     shifts = held_out_shifts(code, setup).double()
     predicted = {form: fit.predicted_stochastic.double() for form, fit in fits.items()}
@@ -313,15 +264,6 @@ def _losses(
     return found
 
 
-def _pullback(model: VAE, mean: Tensor) -> Tensor:
-    """JᵀJ (point, latent, latent) of the decoder's means, in double precision."""
-    before = mean.dtype
-    model.double()
-    metric = geometry.pullback(lambda z: model.likelihood.mean(model.decode(z)), mean.double())
-    model.to(before)
-    return metric
-
-
 def _orthogonality(metric: Tensor, gram: Tensor, active: Tensor) -> dict[str, float]:
     """The invariant score of active columns; none of fewer than two."""
     names = ("od_invariant", "od_invariant_fit", "gap_means", "gap_rotated")
@@ -331,12 +273,8 @@ def _orthogonality(metric: Tensor, gram: Tensor, active: Tensor) -> dict[str, fl
     own, fitted = geometry.restrict(metric, active), geometry.restrict(gram, active)
     drawn = torch.randn(len(own), count, count, generator=_generator(), dtype=own.dtype).to(own.device)
     rotation = torch.linalg.qr(drawn).Q
-    values = (
-        geometry.od_score(gram_root(own), form="invariant"),
-        geometry.od_score(gram_root(fitted), form="invariant"),
-        geometry.hadamard_gap(own),
-        geometry.hadamard_gap(rotation.mT @ own @ rotation),
-    )
+    values = [geometry.od_score(gram_root(gram), form="invariant") for gram in (own, fitted)]
+    values += [geometry.hadamard_gap(gram) for gram in (own, rotation.mT @ own @ rotation)]
     return {name: float(value.mean()) for name, value in zip(names, values, strict=True)}
 
 
@@ -381,9 +319,7 @@ def closeness(code: Encoding, near: Tensor) -> dict[str, float]:
     for random pairs; ``overlap``, mean Bhattacharyya coefficient of neighbours' posteriors; ``shared``, the fraction of
     the k posteriors of largest overlap that belong to the k nearest items, and ``shared_chance``, the same by chance.
 
-    Args:
-        code: means and variances (item, latent).
-        near: neighbours (item, k) of the same items.
+    The code is (item, latent), ``near`` has the neighbours (item, k) of the same items.
 
     >>> apart = Encoding(torch.tensor([[0.0], [1.0], [5.0]]), torch.full((3, 1), 0.5))
     >>> closeness(apart, nearest(torch.tensor([[0.0], [1.0], [5.0]]), count=1))["near"]

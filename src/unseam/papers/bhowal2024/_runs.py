@@ -1,43 +1,53 @@
-"""Trainings of a setup, measured along the way and at their end; each is done once for all artefacts that need it."""
+"""Trainings of a setup, each done once for all artefacts that need it, and their rows by data set and model."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from unseam.data import MissingFileError, place
+from unseam.drawing import panels
 from unseam.papers.artefact import Workplace, missing_table
 from unseam.papers.bhowal2024._measures import COLUMNS, SCORES, Rows, measured, scores
 from unseam.papers.bhowal2024._setups import CELLS, NAMES, Cell, Setup
 from unseam.papers.bhowal2024.released import ROWS as SIGN_COLUMNS
+from unseam.papers.claims import Claim
 from unseam.papers.trainings import follow
 from unseam.training import Ensemble
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from unseam.papers.artefact import Tables
 
-__all__ = ["at_cell", "cells_of", "select", "train_cell", "train_setups", "worlds"]
+    Cases = Callable[[Tables], Iterable[Any]]
 
 RECORDS = 20
 """Of a training; scores are taken at some of them."""
 KEYS = ("world", "family", "beta", "seed")
+PRINTED = {
+    "sprites": "dSprites",
+    "dsprites": "dSprites",
+    "faces3d": "3DFaces",
+    "shapes": "3DShapes",
+    "shapes3d": "3DShapes",
+    "mpi3d": "MPI3D",
+}
+"""Names of the paper's rows."""
 
 
 def train_cell(setup: Setup, cell: Cell, where: Workplace) -> dict[str, pd.DataFrame]:
     """Train all seeds of a cell in one stack and measure them; rows are named by ``family``, ``beta`` and ``seed``.
 
-    Returns:
-        ``path``, one row per model and mark: ``step`` and the keys of
-        :func:`~unseam.papers.bhowal2024._measures.scores`; where decoders are measured the tables of
-        :class:`~unseam.papers.bhowal2024._measures.Measured`; and ``trainings``.
-
-    >>> import torch
-    >>> from unseam.papers.bhowal2024._setups import SPRITES, smoke
-    >>> len(train_cell(smoke(SPRITES, seeds=1, steps=1), CELLS[2], Workplace(torch.device("cpu")))["members"])
-    1
+    Tables: ``path``, one row per model and mark, with its ``step`` and the keys of
+    :func:`~unseam.papers.bhowal2024._measures.scores`; where decoders are measured those of
+    :class:`~unseam.papers.bhowal2024._measures.Measured`; and ``trainings``.
     """
     import pandas as pd
 
@@ -86,15 +96,8 @@ def train_setups(setups: Sequence[Setup], where: Workplace) -> dict[str, pd.Data
 
     Models and points also have ``steps``, those of the training. Data sets whose files are missing are in the table
     ``missing``.
-
-    >>> import torch
-    >>> from unseam.papers.bhowal2024._setups import FACES, smoke
-    >>> list(train_setups((smoke(FACES),), Workplace(torch.device("cpu"))))
-    ['missing']
     """
-    import pandas as pd
-
-    parts: dict[str, list[pd.DataFrame]] = {}
+    parts: list[Tables] = []
     missing: dict[str, MissingFileError] = {}
     for setup in setups:
         try:
@@ -103,13 +106,22 @@ def train_setups(setups: Sequence[Setup], where: Workplace) -> dict[str, pd.Data
             missing[NAMES[setup.base.world]] = error
             continue
         for cell in setup.cells:
-            for name, table in train_cell(setup, cell, where).items():
-                named: dict[str, Any] = {"world": setup.base.world}
-                if name in ("members", "points"):
-                    named["steps"] = setup.base.steps
-                parts.setdefault(name, []).append(table.assign(**named))
-    tables = {name: pd.concat(part, ignore_index=True) for name, part in parts.items()}
-    return tables | missing_table(missing)
+            own = train_cell(setup, cell, where)
+            parts.append({name: table.assign(world=setup.base.world) for name, table in own.items()})
+            for name in parts[-1].keys() & {"members", "points"}:
+                parts[-1][name]["steps"] = setup.base.steps
+    return concatenate(parts) | missing_table(missing)
+
+
+def concatenate(parts: Iterable[Tables]) -> dict[str, pd.DataFrame]:
+    """Tables of the same name one below the other."""
+    import pandas as pd
+
+    found: dict[str, list[pd.DataFrame]] = {}
+    for tables in parts:
+        for name, table in tables.items():
+            found.setdefault(name, []).append(table)
+    return {name: pd.concat(tables, ignore_index=True) for name, tables in found.items()}
 
 
 def select(tables: Tables, **columns: Sequence[str]) -> dict[str, pd.DataFrame]:
@@ -128,14 +140,79 @@ def worlds(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         yield str(world), table[table["world"] == world]
 
 
-def at_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
-    """The rows of a cell."""
-    return table[(table["family"] == cell.family) & (table["beta"] == cell.beta)]
-
-
-def cells_of(table: pd.DataFrame, cells: Sequence[Cell] = CELLS) -> Iterator[tuple[Cell, pd.DataFrame]]:
-    """Rows of a table by cell, without cells that have none."""
-    for one in cells:
-        own = at_cell(table, one)
+def families(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Rows of a table by family, of the paper's three models alone."""
+    for one in CELLS:
+        own = table[(table["family"] == one.family) & (table["beta"] == one.beta)]
         if len(own):
-            yield one, own
+            yield one.family, own
+
+
+def by_row(kind: type[Claim], says: str, cases: Cases, **options: Any) -> tuple[Claim, ...]:
+    """One claim per data set, so that tests are corrected within a row of a table.
+
+    Corrected over a whole table no paired test of six seeds could succeed: the smallest p that they attain is 1/64.
+    """
+
+    def of_row(row: str, tables: Tables) -> Iterable[Any]:
+        own = {
+            name: table[table["world"].map(PRINTED) == row]
+            for name, table in tables.items()
+            if "world" in table
+        }
+        return cases({**tables, **own})
+
+    rows = dict.fromkeys(PRINTED.values())
+    return tuple(kind(f"{says}, {row}", functools.partial(of_row, row), **options) for row in rows)
+
+
+def control_note(words: str, runs: ArrayLike, *, least: float = -math.inf, most: float = math.inf) -> str:
+    """For a note: the median of a control, and on which side of the bounds it lies."""
+    median = float(np.nanmedian(np.asarray(runs, dtype=float)))
+    return f"control, {words}: {median:.2g}, {'inside' if least <= median <= most else 'outside'}"
+
+
+def groups_of(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Rows of a table by data set and steps, with both in words, in their order."""
+    for world, part in worlds(table):
+        for steps in dict.fromkeys(part["steps"]):
+            yield f"{NAMES[world]}, {steps_in_words(int(steps))}", part[part["steps"] == steps]
+
+
+def by_model(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Rows of a table by data set and family, with both in words."""
+    for world, part in worlds(table):
+        for family, own in families(part):
+            yield f"{NAMES[world]}, {family}", own
+
+
+def steps_in_words(steps: Any) -> str:
+    """For titles and findings."""
+    return "one step" if steps == 1 else f"{steps:,} steps".replace(",", " ")
+
+
+# Figures
+
+
+def where_measured(plot: Callable[[Tables], Figure]) -> Callable[[Tables], Figure]:
+    """The figure of an artefact, or one that says that its data sets are missing."""
+
+    @functools.wraps(plot)
+    def plotted(tables: Tables) -> Figure:
+        if not tables.keys() - {"missing"}:
+            return panels(["the data sets are missing"], width=3.6, height=1.0)[0]
+        return plot(tables)
+
+    return plotted
+
+
+def label(panel: Any, x: str = "", y: str = "") -> None:
+    """Label the axes of a panel."""
+    panel.set_xlabel(x, fontsize=8)
+    panel.set_ylabel(y, fontsize=8)
+
+
+def legend_below(figure: Figure, panel: Any, columns: int, where: str = "lower") -> None:
+    """One legend for a figure, outside its panels, of what one of them shows."""
+    look = {"fontsize": 7, "frameon": False, "ncols": columns, "loc": f"outside {where} center"}
+    figure.legend(*panel.get_legend_handles_labels(), **look)

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unseam.data import World, load
 from unseam.papers.artefact import PerDataset, Scale
 from unseam.trial import Trial
-
-__all__ = [
-    "CELLS",
-    "EVERY_CELL",
-    "FACES",
-    "FAMILIES",
-    "LAPTOP",
-    "MANY_SPRITES",
-    "MPI3D",
-    "NAMES",
-    "PRESETS",
-    "ROWS",
-    "SHAPES",
-    "SMOKE",
-    "SPRITES",
-    "Cell",
-    "Settings",
-    "Setup",
-    "smoke",
-    "vary",
-]
 
 FAMILIES = ("β-TCVAE", "β-VAE", "VAE")
 """In the order of the paper's columns."""
@@ -53,16 +31,10 @@ class Cell:
     family: str
     beta: float
 
-    def __str__(self) -> str:
-        return self.family if self.family == "VAE" else f"{self.family}, β = {self.beta:g}"
-
 
 CELLS = (Cell("β-TCVAE", 6.0), Cell("β-VAE", 6.0), Cell("VAE", 1.0))
 """The paper's three models."""
-EVERY_CELL = (
-    *CELLS,
-    *(Cell(family, beta) for beta in (2.0, 4.0, 12.0) for family in ("β-TCVAE", "β-VAE")),
-)
+EVERY_CELL = (*CELLS, *(Cell(family, beta) for beta in (2.0, 4.0, 12.0) for family in FAMILIES[:2]))
 """With further values of β, for correlations over many models."""
 
 
@@ -113,19 +85,17 @@ class Setup(PerDataset):
     def trials(self, cell: Cell) -> list[Trial]:
         """The trainings of a cell, one per seed."""
         objective: Any = "beta_tcvae" if cell.family == "β-TCVAE" else "beta_elbo"
-        return [
-            dataclasses.replace(self.base, objective=objective, beta=cell.beta, seed=seed)
-            for seed in range(self.seeds)
-        ]
+        first = replace(self.base, objective=objective, beta=cell.beta)
+        return [replace(first, seed=seed) for seed in range(self.seeds)]
 
     def measured(self, cell: Cell) -> dict[str, Any]:
         """What measurements of a cell depend on, besides its trials."""
-        names = ["marks", "scored", "points"]
-        if not self.decoders:
-            return {name: getattr(self, name) for name in names}
-        names += ["boosted", "rounds", "neighbours", "noises", "held_out", "fit_steps"]
-        audited = self.audited if cell in CELLS else 0
-        return {name: getattr(self, name) for name in names} | {"audited": audited}
+        found = {name: getattr(self, name) for name in ("marks", "scored", "points")}
+        if self.decoders:
+            names = ("boosted", "rounds", "neighbours", "noises", "held_out", "fit_steps")
+            found |= {name: getattr(self, name) for name in names}
+            found["audited"] = self.audited if cell in CELLS else 0
+        return found
 
 
 @dataclass(frozen=True)
@@ -136,8 +106,9 @@ class Settings:
 
 
 def vary(setup: Setup, **changes: Any) -> Setup:
-    """A setup whose trials differ in these fields."""
-    return dataclasses.replace(setup, base=dataclasses.replace(setup.base, **changes))
+    """A setup that differs in these fields, its own or those of its trials."""
+    own = {name: changes.pop(name) for name in list(changes) if name in Setup.__dataclass_fields__}
+    return replace(setup, base=replace(setup.base, **changes), **own)
 
 
 # Eq. 5: squared error summed over pixels plus β times the KL, by Adam at 1e-3. Number of latents, steps and batch size
@@ -155,65 +126,51 @@ PRINTED = Trial(
 SPRITES = vary(
     Setup(PRINTED), world="sprites", encoder_widths=(1200, 1200), decoder_widths=(1200, 1200), batch_size=512
 )
-MANY_SPRITES = dataclasses.replace(vary(SPRITES, steps=12_000), cells=EVERY_CELL, seeds=12)
+MANY_SPRITES = vary(SPRITES, steps=12_000, cells=EVERY_CELL, seeds=12)
 """For correlations over more than a hundred models: losses have converged, latents still rotate."""
-SHAPES = Setup(
-    dataclasses.replace(PRINTED, world="shapes", architecture="bhowal_shapes", decoder_activation="tanh")
-)
+SHAPES = vary(Setup(PRINTED), world="shapes", architecture="bhowal_shapes", decoder_activation="tanh")
+MANY = (MANY_SPRITES, SPRITES, SHAPES)
 FACES = vary(SHAPES, world="faces3d", architecture="bhowal_faces")
 MPI3D = vary(SHAPES, world="mpi3d")
 ROWS = (SPRITES, FACES, SHAPES, MPI3D)
 """In the order of the paper's rows."""
 
 
-def smoke(setup: Setup, *, seeds: int | None = None, **changes: Any) -> Setup:
+def smoke(setup: Setup, **changes: Any) -> Setup:
     """The same in seconds: fewer items, almost no training."""
-    small: dict[str, Any] = {"latent": 3, "steps": 3, "batch_size": 8, "precision": "float32"}
+    small: dict[str, Any] = {"latent": 3, "steps": 3, "batch_size": 8, "precision": "float32", "seeds": 2}
+    small |= {
+        "scored": 60,
+        "boosted": 40,
+        "rounds": 2,
+        "points": 5,
+        "neighbours": 20,
+        "noises": 8,
+        "held_out": 8,
+    }
+    small |= {"fit_steps": (5, 10), "audited": 5}
     if setup.base.world == "sprites":
-        small |= {
-            "world_options": (("orientations", 4), ("positions", 4), ("resolution", 8), ("scales", 2)),
-            "encoder_widths": (24,),
-            "decoder_widths": (24,),
-            "likelihood_variance": 0.5 / 64,
-            "steps": 100,
-        }
+        options = (("orientations", 4), ("positions", 4), ("resolution", 8), ("scales", 2))
+        small |= {"world_options": options, "encoder_widths": (24,), "decoder_widths": (24,)}
+        small |= {"likelihood_variance": 0.5 / 64, "steps": 100, "seeds": 3}
     elif setup.base.world == "shapes":
         small["world_options"] = (("hues", 2), ("orientations", 5), ("scales", 4))
-    return dataclasses.replace(
-        vary(setup, **(small | changes)),
-        seeds=seeds or (3 if setup.base.world == "sprites" else 2),
-        scored=60,
-        boosted=40,
-        rounds=2,
-        points=5,
-        neighbours=20,
-        noises=8,
-        held_out=8,
-        fit_steps=(5, 10),
-        audited=5,
-    )
+    return vary(setup, **(small | changes))
 
 
 SMOKE = (smoke(SPRITES), smoke(FACES), smoke(MPI3D))
 """The convolutional networks, which need 64 pixels per side and more time, are left to ``table4``."""
+OPTIONS = {"orientations": 8, "positions": 10, "resolution": 32, "scales": 4, "softness": 1.5}
 LAPTOP = (
-    dataclasses.replace(
-        vary(
-            SPRITES,
-            world_options=(
-                ("orientations", 8),
-                ("positions", 10),
-                ("resolution", 32),
-                ("scales", 4),
-                ("softness", 1.5),
-            ),
-            encoder_widths=(128, 128),
-            decoder_widths=(128, 128),
-            likelihood_variance=0.125,
-            steps=16_000,
-            batch_size=64,
-            precision="float32",
-        ),
+    vary(
+        SPRITES,
+        world_options=tuple(OPTIONS.items()),
+        encoder_widths=(128, 128),
+        decoder_widths=(128, 128),
+        likelihood_variance=0.125,
+        steps=16_000,
+        batch_size=64,
+        precision="float32",
         scored=900,
         boosted=500,
         rounds=20,

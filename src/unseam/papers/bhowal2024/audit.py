@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam import geometry
 from unseam.drawing import COLOURS, panels
 from unseam.models import Encoding
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._rows import by_row, steps_in_words
-from unseam.papers.bhowal2024._runs import select, train_setups, worlds
+from unseam.papers.bhowal2024._runs import by_row, label, select, steps_in_words, train_setups, worlds
 from unseam.papers.bhowal2024._setups import FAMILIES, LAPTOP, NAMES, SHAPES, SMOKE, SPRITES, Setup
-from unseam.papers.bhowal2024.released import (
-    PASSES,
-    SIGNS,
-    released_fit,
-    released_score,
-)
+from unseam.papers.bhowal2024.released import PASSES, SIGNS, released_fit, released_score
 from unseam.papers.bhowal2024.scores import relative
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders, mean_interval
 
@@ -33,7 +27,7 @@ if TYPE_CHECKING:
 
     from unseam.papers.artefact import Tables
 
-__all__ = ["ADDED", "AUDIT", "compared_factors", "exchanged_factors", "known_fits", "known_matrices"]
+__all__ = ["AUDIT"]
 
 SAME = 1e-6
 MATRICES = ("orthogonal", "oblique")
@@ -41,6 +35,8 @@ COSINE = 0.5
 """Between any two oblique columns."""
 LENGTHS = (0.5, 1.0, 2.0, 12.0)
 """Mean lengths of columns; the random start of the released fit has 12 for images of 64 × 64."""
+HALF = 0.5**0.5
+"""Cosine with its start at which half of the squared length of a matrix is its start's."""
 SCORES = {"released": "as released", "defined": "as defined", "invariant": "invariant"}
 ADDED = tuple(sign for sign in SIGNS if sign)
 """The three factors of the released penalty, in the order of the paper's columns."""
@@ -52,6 +48,8 @@ ROLES: Mapping[str, Mapping[str, float]] = {
 """Which model is measured under which factor."""
 ACTIVE, COLLAPSED = 0.05, 1.0
 """Variances of the posterior."""
+COLLAPSE = "solid: with collapsed latents, dashed: without"
+LONGEST = steps_in_words(PASSES[-1])
 REPORTS = {
     "not fitted at all": ("at_nonlinear_none", "at_linear_none"),
     "as released": ("at_nonlinear_fast", "at_linear_slow"),
@@ -61,13 +59,7 @@ REPORTS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Data sets whose models are measured, and what is scored besides.
-
-    Attributes:
-        setups: of the models.
-        draws, data, latent: number and size of known matrices.
-        starts, pixels: of fits to known decoders.
-    """
+    """Models that are measured; number and size of known matrices; starts and pixels of fits to known decoders."""
 
     setups: tuple[Setup, ...]
     draws: int = 100
@@ -80,20 +72,16 @@ class Settings:
 def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     """Known matrices, one decoder under three factors, factors exchanged among models, and reported errors."""
     tables = train_setups(settings.setups, place)
-    if "members" in tables:
-        points = tables["signs"]
-        tables |= {
-            "signs": compared_factors(points),
-            "exchanged": exchanged_factors(points),
-            "fits": start_cosines(points),
-        }
-    reports = ("at_perfect", *(name for pair in REPORTS.values() for name in pair))
-    return {
+    found = {
         "matrices": known_matrices(draws=settings.draws, data=settings.data, latent=settings.latent),
         "bases": known_fits(starts=settings.starts, pixels=settings.pixels, latent=settings.latent),
-        **{name: tables[name] for name in ("signs", "exchanged", "fits") if name in tables},
-        **select(tables, members=reports),
     }
+    if "members" in tables:
+        points = tables["signs"]
+        found |= {"signs": compared_factors(points), "exchanged": exchanged_factors(points)}
+        found["fits"] = start_cosines(points)
+    reports = ("at_perfect", *(name for pair in REPORTS.values() for name in pair))
+    return found | select(tables, members=reports)
 
 
 def known_matrices(*, draws: int, data: int, latent: int) -> pd.DataFrame:
@@ -101,9 +89,6 @@ def known_matrices(*, draws: int, data: int, latent: int) -> pd.DataFrame:
 
     One row per ``draw``, ``kind`` and mean ``length``, around which columns differ by up to a half: the score as
     ``released``, as ``defined``, where all kinds are compared with each other, and in its ``invariant`` form.
-
-    >>> len(known_matrices(draws=2, data=6, latent=3))
-    16
     """
     import pandas as pd
 
@@ -137,9 +122,6 @@ def known_fits(*, starts: int, pixels: int, latent: int) -> pd.DataFrame:
     have no columns. One row per number of ``collapsed`` latents and of ``passes`` and factor (``sign``): mean and SD
     over starts of the score, over full bases, relative to its largest over the factors; ``apart``, the largest less the
     smallest score of any start; ``ordered``, the fraction of starts whose scores have the order of the factors.
-
-    >>> len(known_fits(starts=2, pixels=9, latent=3))
-    12
     """
     import pandas as pd
 
@@ -152,24 +134,20 @@ def known_fits(*, starts: int, pixels: int, latent: int) -> pd.DataFrame:
         variance[:, latent - collapsed :] = COLLAPSED
         code = Encoding(torch.randn(starts, latent, generator=draw), variance)
         for passes in PASSES:
-            scores = np.stack([_full_scores(columns, code, sign, passes) for sign in ADDED])
+            fits = [released_fit(partial(_bent, columns), code, sign=sign, passes=passes) for sign in ADDED]
+            # one matrix at a time, as full bases take the memory of an image squared
+            scores = np.array([[float(released_score(one)) for one in fit.matrix] for fit in fits])
             scores = scores / scores.max(0)
-            shared = {
-                "collapsed": collapsed,
-                "passes": passes,
-                "starts": starts,
-                "apart": np.ptp(scores, axis=0).max(),
-                "ordered": (np.diff(scores, axis=0) > 0).all(0).mean(),
-            }
+            shared = {"collapsed": collapsed, "passes": passes, "starts": starts}
+            shared["apart"] = np.ptp(scores, axis=0).max()
+            shared["ordered"] = (np.diff(scores, axis=0) > 0).all(0).mean()
             for sign, own in zip(ADDED, scores, strict=True):
                 rows.append(shared | {"sign": sign, "mean": own.mean(), "sd": own.std(ddof=1)})
     return pd.DataFrame(rows)
 
 
-def _full_scores(columns: Tensor, code: Encoding, sign: float, passes: int) -> NDArray[np.float64]:
-    """Of all starts, one matrix at a time, as full bases take the memory of an image squared."""
-    fit = released_fit(lambda z: (z @ columns).tanh(), code, sign=sign, passes=passes)
-    return np.array([float(released_score(one)) for one in fit.matrix])
+def _bent(columns: Tensor, z: Tensor) -> Tensor:
+    return (z @ columns).tanh()
 
 
 def compared_factors(signs: pd.DataFrame) -> pd.DataFrame:
@@ -227,14 +205,8 @@ def _zero(tables: Tables) -> Iterator[Identity]:
     matrices = tables["matrices"]
     orthogonal = matrices[(matrices["kind"] == "orthogonal") & (matrices["length"] == 1)]
     for name, words in SCORES.items():
-        value = float(orthogonal[name].abs().max())
-        yield Identity(
-            f"largest score of orthogonal columns of mean length 1, {words}",
-            "0",
-            value,
-            SAME,
-            n=len(orthogonal),
-        )
+        quantity = f"largest score of orthogonal columns of mean length 1, {words}"
+        yield Identity(quantity, "0", float(orthogonal[name].abs().max()), SAME, n=len(orthogonal))
 
 
 def _below(tables: Tables) -> Iterator[Order]:
@@ -249,46 +221,35 @@ def _below(tables: Tables) -> Iterator[Order]:
 def _one_score(tables: Tables) -> Iterator[Identity]:
     words = "largest less smallest released score of one decoder under three factors, relative"
     for row in tables["bases"].drop_duplicates(["collapsed", "passes"]).to_dict("records"):
-        quantity = (
-            f"known decoder, {row['collapsed']} collapsed latents, {steps_in_words(row['passes'])}: {words}"
-        )
+        decoder = f"known decoder, {row['collapsed']} collapsed latents, {steps_in_words(row['passes'])}"
         note = f"in the order of the factors from {row['ordered']:.0%} of starts (17 % by chance)"
-        yield Identity(quantity, "0", row["apart"], SAME, n=int(row["starts"]), note=note)
+        yield Identity(f"{decoder}: {words}", "0", row["apart"], SAME, n=int(row["starts"]), note=note)
     for (world, passes), part in tables["signs"].groupby(["world", "passes"]) if "signs" in tables else ():
         wide = part.pivot_table(index=["family", "beta", "seed"], columns="sign", values="released")
         scores = wide[list(ADDED)].to_numpy(dtype=float)
         means = ", ".join(
             f"{mean:.3f} for {sign:+g}" for sign, mean in zip(ADDED, scores.mean(0), strict=True)
         )
-        ordered = (np.diff(scores, axis=1) > 0).all(1).mean()
-        yield Identity(
-            f"{NAMES[str(world)]}, {steps_in_words(passes)}: {words}",
-            "0",
-            float(np.ptp(scores, axis=1).max()),
-            SAME,
-            n=len(scores),
-            note=f"means {means}; in the order of the factors for {ordered:.0%} of decoders (17 % by chance)",
-        )
+        ordered, apart = (np.diff(scores, axis=1) > 0).all(1).mean(), float(np.ptp(scores, axis=1).max())
+        note = f"means {means}; in the order of the factors for {ordered:.0%} of decoders (17 % by chance)"
+        quantity = f"{NAMES[str(world)]}, {steps_in_words(passes)}: {words}"
+        yield Identity(quantity, "0", apart, SAME, n=len(scores), note=note)
 
 
 def _roles(tables: Tables) -> Iterator[Order]:
     for world, part in worlds(tables["exchanged"]) if "exchanged" in tables else ():
-        last = part[part["passes"] == PASSES[-1]]
-        for words, own in last.groupby("roles", sort=False):
+        for words, own in _longest(part).groupby("roles", sort=False):
             wide = own.pivot_table(index="seed", columns="family", values="released")
-            quantity = (
-                f"{NAMES[world]}, {steps_in_words(PASSES[-1])}, {words}: released score, β-TCVAE less VAE"
-            )
+            quantity = f"{NAMES[world]}, {LONGEST}, {words}: released score, β-TCVAE less VAE"
             yield Order(quantity, wide["β-TCVAE"], wide["VAE"], paired=True)
 
 
 def _started(tables: Tables) -> Iterator[Bound]:
     for row in tables["fits"].to_dict("records") if "fits" in tables else ():
-        quantity = (
-            f"{NAMES[row['world']]}, {steps_in_words(row['passes'])}: cosine of M_D and its random start"
-        )
-        found = (row["started"], row["lower"], row["upper"])
-        yield Bound(quantity, "below 0.5", estimate=found, most=0.5, n=int(row["models"]))
+        fit = f"{NAMES[row['world']]}, {steps_in_words(row['passes'])}"
+        found, n = (row["started"], row["lower"], row["upper"]), int(row["models"])
+        said = f"below {HALF:.3g}, half of its squared length"
+        yield Bound(f"{fit}: cosine of M_D and its random start", said, estimate=found, most=HALF, n=n)
 
 
 def _reports(tables: Tables) -> Iterator[Bound]:
@@ -298,7 +259,7 @@ def _reports(tables: Tables) -> Iterator[Bound]:
         untrained, released = (100 * (1 - part[better] / part[worse]) for better, worse in REPORTS.values())
         quantity = f"{NAMES[world]}, nothing fitted: reported error, tanh, % below linear"
         note = f"{released.mean():.0f} % as released"
-        yield Bound(quantity, "0", untrained, least=-1.0, most=1.0, note=note)
+        yield Bound(quantity, "0 (within 1 %)", untrained, least=-1.0, most=1.0, note=note)
 
 
 # Figure
@@ -306,23 +267,24 @@ def _reports(tables: Tables) -> Iterator[Bound]:
 
 def plot(tables: Tables) -> Figure:
     """Known matrices; known and trained decoders under three factors; models with factors exchanged."""
-    most = steps_in_words(PASSES[-1])
-    last = {name: tables[name][tables[name]["passes"] == PASSES[-1]] for name in _DRAWN if name in tables}
-    titles = [
-        "known matrices",
-        f"known decoders, three factors, {most}\nsolid: with collapsed latents, dashed: without",
+    drawn: list[tuple[str, Any, pd.DataFrame]] = [
+        ("known matrices", _draw_matrices, tables["matrices"]),
+        (f"known decoders, three factors, {LONGEST}\n{COLLAPSE}", _draw_fits, _longest(tables["bases"])),
     ]
-    titles += [
-        f"{_DRAWN[name][0]}, {most}\n{NAMES[world]}" for name in last for world, _ in worlds(last[name])
-    ]
-    figure, axes = panels(titles, rows=(len(titles) + 1) // 2, width=3.6, height=2.4)
-    _draw_matrices(axes[0], tables["matrices"])
-    _draw_fits(axes[1], tables["bases"])
-    rest = iter(axes[2:])
-    for name, table in last.items():
-        for _, part in worlds(table):
-            _DRAWN[name][1](next(rest), part)
+    for name, words, draw in (
+        ("signs", "one decoder, three factors", _draw_signs),
+        ("exchanged", "factors exchanged", _draw_roles),
+    ):
+        for world, part in worlds(_longest(tables[name])) if name in tables else ():
+            drawn.append((f"{words}, {LONGEST}\n{NAMES[world]}", draw, part))
+    figure, axes = panels([title for title, _, _ in drawn], rows=(len(drawn) + 1) // 2, width=3.6, height=2.4)
+    for panel, (_, draw, part) in zip(axes, drawn, strict=True):
+        draw(panel, part)
     return figure
+
+
+def _longest(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["passes"] == PASSES[-1]]
 
 
 def _draw_matrices(panel: Any, matrices: pd.DataFrame) -> None:
@@ -336,33 +298,27 @@ def _draw_matrices(panel: Any, matrices: pd.DataFrame) -> None:
     panel.set_xscale("log")
     panel.set_xticks(LENGTHS, [f"{length:g}" for length in LENGTHS])
     panel.minorticks_off()
-    panel.set_xlabel("mean length of columns", fontsize=8)
-    panel.set_ylabel("oblique less orthogonal", fontsize=8)
+    label(panel, "mean length of columns", "oblique less orthogonal")
     panel.legend(fontsize=7, frameon=False)
 
 
 def _draw_fits(panel: Any, table: pd.DataFrame) -> None:
-    for collapsed, own in table[table["passes"] == max(PASSES)].groupby("collapsed"):
-        line = "o-" if collapsed else "o--"
-        panel.errorbar(
-            range(len(ADDED)), own["mean"], own["sd"], fmt=line, color=COLOURS[0], markersize=3, capsize=2
-        )
+    for collapsed, own in table.groupby("collapsed"):
+        look = {"fmt": "o-" if collapsed else "o--", "color": COLOURS[0], "markersize": 3, "capsize": 2}
+        panel.errorbar(range(len(ADDED)), own["mean"], own["sd"], **look)
     _label_factors(panel)
 
 
 def _label_factors(panel: Any) -> None:
     panel.set_xticks(range(len(ADDED)), [f"{sign:+g}" for sign in ADDED])
-    panel.set_xlabel("factor of the penalty", fontsize=8)
-    panel.set_ylabel("score as released, relative", fontsize=8)
+    label(panel, "factor of the penalty", "score as released, relative")
 
 
 def _draw_signs(panel: Any, part: pd.DataFrame) -> None:
     for family, colour in zip(FAMILIES, COLOURS, strict=False):
         wide = part[part["family"] == family].pivot_table(index="sign", columns="seed", values="released")
-        lines = panel.plot(
-            range(3), wide.loc[list(ADDED)], "o-", color=colour, markersize=3, linewidth=0.8, alpha=0.7
-        )
-        lines[0].set_label(family)
+        look = {"color": colour, "markersize": 3, "linewidth": 0.8, "alpha": 0.7}
+        panel.plot(range(3), wide.loc[list(ADDED)], "o-", **look)[0].set_label(family)
     _label_factors(panel)
     panel.legend(fontsize=7, frameon=False)
 
@@ -371,20 +327,14 @@ def _draw_roles(panel: Any, part: pd.DataFrame) -> None:
     for place, words in enumerate(ROLES):
         for order, (family, colour) in enumerate(zip(FAMILIES, COLOURS, strict=False)):
             values = part[(part["roles"] == words) & (part["family"] == family)]["released"]
-            label = None if place else family
-            across = place + 0.2 * (order - 1)
-            panel.errorbar(across, values.mean(), values.std(), fmt="o", color=colour, capsize=3, label=label)
+            look = {"fmt": "o", "color": colour, "capsize": 3, "label": None if place else family}
+            panel.errorbar(place + 0.2 * (order - 1), values.mean(), values.std(), **look)
     panel.set_xticks(range(len(ROLES)), list(ROLES))
     panel.tick_params(axis="x", labelsize=7)
-    panel.set_ylabel("score as released, relative", fontsize=8)
+    label(panel, y="score as released, relative")
     panel.margins(y=0.3)
     panel.legend(fontsize=7, frameon=False, ncols=3, loc="upper left")
 
-
-_DRAWN: Mapping[str, tuple[str, Any]] = {
-    "signs": ("one decoder, three factors", _draw_signs),
-    "exchanged": ("factors exchanged", _draw_roles),
-}
 
 AUDIT = Artefact(
     key="bhowal2024.audit",

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._rows import groups_of, where_measured
-from unseam.papers.bhowal2024._runs import select, train_setups
-from unseam.papers.bhowal2024._setups import LAPTOP, MANY_SPRITES, SHAPES, SMOKE, SPRITES, Settings
+from unseam.papers.bhowal2024._runs import (
+    groups_of,
+    label,
+    legend_below,
+    select,
+    train_setups,
+    where_measured,
+)
+from unseam.papers.bhowal2024._setups import LAPTOP, MANY, SMOKE, Settings
 from unseam.papers.bhowal2024.scores import with_od
 from unseam.papers.claims import Correlation, Correlations
 
@@ -86,9 +92,8 @@ def _within(part: pd.DataFrame, column: str, scope: str) -> pd.Series[float]:
 def plot(tables: Tables) -> Figure:
     """Correlations with their intervals: one row of panels per group, one panel per score, one colour per scope."""
     groups = list(tables["correlations"].groupby("group", sort=False))
-    titles = [
-        f"{words}\n{str(group).replace(', ', chr(10))}" for group, _ in groups for words in SCORED.values()
-    ]
+    names = [str(group).replace(", ", "\n") for group, _ in groups]
+    titles = [f"{words}\n{name}" for name, words in itertools.product(names, SCORED.values())]
     figure, axes = panels(titles, rows=len(groups), width=2.9, height=2.8)
     for panel, ((_, part), score) in zip(axes, itertools.product(groups, SCORED), strict=True):
         for (scope, words), colour, offset in zip(SCOPES.items(), COLOURS, (-0.12, 0.12), strict=False):
@@ -100,9 +105,8 @@ def plot(tables: Tables) -> Figure:
         panel.invert_yaxis()
         panel.set_xlim(-1.05, 1.05)
         panel.axvline(0, color="grey", linewidth=0.7)
-        panel.set_xlabel("rank correlation", fontsize=8)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=7, frameon=False, ncols=2, loc="outside lower center")
+        label(panel, "rank correlation")
+    legend_below(figure, axes[0], 2)
     return figure
 
 
@@ -120,7 +124,7 @@ BEYOND = Artefact(
     presets={
         "smoke": Settings(SMOKE[:1]),
         "laptop": Settings(LAPTOP),
-        "full": Settings((MANY_SPRITES, SPRITES, SHAPES)),
+        "full": Settings(MANY),
     },
     measure=measure,
     plot=plot,

@@ -25,14 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FIGURE5_TABLE7", "implied"]
 
-PRINTED = {
-    (0, 1500): 21.23,
-    (0, 2000): 12.43,
-    (0, 2500): 6.41,
-    (0, 3000): 0.54,
-    (2000, 3000): 12.31,
-    (2500, 3000): 17.64,
-}
+FIRST = {(0, 1500): 21.23, (0, 2000): 12.43, (0, 2500): 6.41, (0, 3000): 0.54}
+PRINTED = FIRST | {(2000, 3000): 12.31, (2500, 3000): 17.64}
 """Reconstruction error of axes from … to …, of 4096."""
 AXES = 4096
 ROUNDING = 1e-6
@@ -56,8 +50,7 @@ def measure(settings: Settings, workplace: Workplace) -> dict[str, pd.DataFrame]
     index = torch.randperm(len(world), generator=draw)[: settings.items].to(world.device)
     centre, values, axes = _principal(world, index)
     errors = _errors(values).assign(world=settings.world, items=len(index))
-    pictures = _pictures(world, index[:1], centre, axes)
-    return {"errors": errors, "pictures": pictures}
+    return {"errors": errors, "pictures": _pictures(world, index[:1], centre, axes)}
 
 
 def implied() -> dict[str, float]:
@@ -66,11 +59,10 @@ def implied() -> dict[str, float]:
     >>> {name: round(value, 2) for name, value in implied().items()}
     {'total': 23.86, 'total apart': 0.69, '0-1500': 2.63, '1500-2000': 8.8, '2000-2500': 6.02, '2500-3000': 5.87}
     """
-    first = {stop: error for (start, stop), error in PRINTED.items() if start == 0}
+    first = {stop: error for (_, stop), error in FIRST.items()}
     totals = [PRINTED[start, 3000] + first[start] - first[3000] for start in (2000, 2500)]
     total = sum(totals) / 2
-    stops = sorted(first)
-    parts = {f"{low}-{high}": first[low] - first[high] for low, high in pairwise(stops)}
+    parts = {f"{low}-{high}": first[low] - first[high] for low, high in pairwise(first)}
     return {"total": total, "total apart": totals[0] - totals[1], "0-1500": total - first[1500], **parts}
 
 
@@ -98,7 +90,7 @@ def _errors(values: Tensor) -> pd.DataFrame:
 
     rows = []
     for (start, stop), printed in PRINTED.items():
-        low, high = (_scaled(axis, len(values)) for axis in (start, stop))
+        low, high = _scaled(start, len(values)), _scaled(stop, len(values))
         error = float(values.sum() - values[low:high].sum())
         rows.append({"from": low, "to": high, "error": error, "printed": printed})
     return pd.DataFrame(rows)
@@ -110,55 +102,40 @@ def _falls(tables: Tables) -> Iterator[Identity]:
     own = errors["error"].to_numpy()
     name = NAMES[str(errors["world"].iloc[0])]
     with_first, without = own[:4], own[4:]
-    yield Identity(
-        f"{name}: largest rise of the error as axes are added",
-        "none",
-        max(0.0, float(np.diff(with_first).max())),
-        ROUNDING,
-    )
-    yield Identity(
-        f"{name}: largest error with the first axes over the least without them",
-        "less than 1",
-        max(0.0, float(with_first.max() / without.min()) - 1),
-        ROUNDING,
-        note=f"{with_first.max():.3g} against {without.min():.3g}",
-    )
+    rise = max(0.0, float(np.diff(with_first).max()))
+    yield Identity(f"{name}: largest rise of the error as axes are added", "none", rise, ROUNDING)
+    words = f"{name}: largest error with the first axes over the least without them"
+    above = max(0.0, float(with_first.max() / without.min()) - 1)
+    note = f"{with_first.max():.3g} against {without.min():.3g}"
+    yield Identity(words, "less than 1", above, ROUNDING, note=note)
 
 
 def _ordered(tables: Tables) -> Iterator[Identity]:
     """Whether the printed numbers can come from axes in the order of their variance."""
     said = implied()
     first, following = said["0-1500"], said["1500-2000"]
-    yield Identity(
-        "printed errors: variance per axis of 1500-2000 beyond that of the first 1500, relative",
-        "none in the order of variance",
-        max(0.0, (following / 500) / (first / 1500) - 1),
-        0.0,
-        note=f"the first 1500 axes would explain {first:.2f}, the next 500 {following:.2f}, of {said['total']:.2f}",
+    words = "printed errors: variance per axis of 1500-2000 beyond that of the first 1500, relative"
+    beyond = max(0.0, (following / 500) / (first / 1500) - 1)
+    note = (
+        f"the first 1500 axes would explain {first:.2f}, the next 500 {following:.2f}, of {said['total']:.2f}"
     )
+    yield Identity(words, "none in the order of variance", beyond, 0.0, note=note)
 
 
 def _sums(tables: Tables) -> Iterator[Identity]:
     said = implied()
-    yield Identity(
-        "printed errors: total variance from 2000-3000 less that from 2500-3000, relative",
-        "0",
-        said["total apart"] / said["total"],
-        0.05,
-    )
+    words = "printed errors: total variance from 2000-3000 less that from 2500-3000, relative"
+    yield Identity(words, "0 (within 5 %)", said["total apart"] / said["total"], 0.05)
 
 
 def _cells(tables: Tables) -> Iterator[Bound]:
     for (start, stop), row in zip(PRINTED, tables["errors"].to_dict("records"), strict=True):
         value, printed = float(row["error"]), float(row["printed"])
-        yield Bound(
-            f"{NAMES[str(row['world'])]}: error of axes {start}-{stop}",
-            f"{printed:g}",
-            estimate=(value, value, value),
-            least=(1 - WITHIN) * printed,
-            most=(1 + WITHIN) * printed,
-            n=int(row["items"]),
-        )
+        quantity = f"{NAMES[str(row['world'])]}: error of axes {start}-{stop}"
+        bounds = (1 - WITHIN) * printed, (1 + WITHIN) * printed
+        note = f"exact for the {row['items']} images"
+        said = f"{printed:g} (within {WITHIN:.0%})"
+        yield Bound(quantity, said, (), *bounds, estimate=(value, value, value), note=note)
 
 
 def _pictures(world: World, index: Tensor, centre: Tensor, axes: Tensor) -> pd.DataFrame:
@@ -167,7 +144,7 @@ def _pictures(world: World, index: Tensor, centre: Tensor, axes: Tensor) -> pd.D
 
     x = world.images(index).flatten(1)[0].double()
     shown = {"original": x}
-    for start, stop in (*list(PRINTED)[:4], (2500, 3000)):
+    for start, stop in (*FIRST, (2500, 3000)):
         some = axes[:, _scaled(start, len(centre)) : _scaled(stop, len(centre))]
         shown[f"{start}-{stop}"] = centre + some @ (some.mT @ (x - centre))
     return pd.DataFrame({name: values.cpu().numpy().round(2) for name, values in shown.items()})
@@ -182,12 +159,9 @@ def plot(tables: Tables) -> Figure:
     side = round(len(pictures) ** 0.5)
     for panel, name in zip(axes, pictures.columns, strict=False):
         panel.imshow(pictures[name].to_numpy().reshape(side, side), cmap="gray", vmin=0, vmax=1)
-        panel.set_xticks([])
-        panel.set_yticks([])
-    places = range(len(errors))
-    axes[-1].plot(
-        places, errors["error"], "o-", markersize=3, linewidth=0.8, label="in the order of variance"
-    )
+        panel.set(xticks=[], yticks=[])
+    places, words = range(len(errors)), "in the order of variance"
+    axes[-1].plot(places, errors["error"], "o-", markersize=3, linewidth=0.8, label=words)
     axes[-1].plot(places, errors["printed"], "ks", markersize=4, label="printed")
     axes[-1].set_xticks(places, [f"{start}-{stop}" for start, stop in PRINTED], rotation=60, fontsize=6)
     axes[-1].set_ylim(0, 1.4 * errors["error"].max())

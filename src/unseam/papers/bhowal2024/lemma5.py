@@ -12,8 +12,7 @@ from torch import Tensor
 from unseam import geometry
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._rows import by_row
-from unseam.papers.bhowal2024._runs import cells_of, select, train_setups, worlds
+from unseam.papers.bhowal2024._runs import by_model, by_row, families, label, select, train_setups, worlds
 from unseam.papers.bhowal2024._setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
 from unseam.papers.bhowal2024.theorem1 import FORMS, minimise
 from unseam.papers.claims import Identities, Identity, Order, Orders
@@ -31,6 +30,7 @@ ROUNDING = 1e-6
 SMALL = 0.1
 """Size of Mε up to which it counts as Mε ≪ 1."""
 SHOWN = 30
+"""Random decoders of each number of latents and size in the figure."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,9 @@ class Settings:
 def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     """The KL that orthogonal columns save: in closed form, with a tanh, and in trained decoders."""
     cases = _cases(settings, place.device)
-    tables = train_setups(settings.setups, place)
-    return {
-        "summary": _summary(cases),
-        "cases": _shown(cases),
-        **select(tables, members=("gap_means", "gap_rotated")),
-    }
-
-
-def _shown(cases: pd.DataFrame) -> pd.DataFrame:
-    """Some of each number of latents and size, for the figure."""
-    return cases.groupby(["latents", "size"]).head(SHOWN)[["size", "gap", "saved_tanh"]]
+    shown = cases.groupby(["latents", "size"]).head(SHOWN)[["size", "gap", "saved_tanh"]]
+    trained = select(train_setups(settings.setups, place), members=("gap_means", "gap_rotated"))
+    return {"summary": _summary(cases), "cases": shown, **trained}
 
 
 def _cases(settings: Settings, device: torch.device) -> pd.DataFrame:
@@ -86,10 +78,8 @@ def _cases(settings: Settings, device: torch.device) -> pd.DataFrame:
         sizes = torch.tensor(settings.sizes, dtype=torch.float64).repeat_interleave(shape[0])
         many = len(settings.sizes)
         # Σ log σ² such that orthogonal columns, each with its best σ, make Mε of this size
-        budget = (
-            2 * scale.log().sum((1, 2)).repeat(many)
-            - latent * (sizes.square() * settings.data / latent).log()
-        )
+        budget = 2 * scale.log().sum((1, 2)).repeat(many)
+        budget = budget - latent * (sizes.square() * settings.data / latent).log()
         one = {"latents": latent, "size": sizes.numpy(), "gap": gap.repeat(many).numpy()}
         one["singular"] = (singular[0] - singular[1]).repeat(many).numpy()
         for form in ("linear", "tanh"):
@@ -132,27 +122,21 @@ def _summary(cases: pd.DataFrame) -> pd.DataFrame:
 
     rows = []
     for size, own in cases.groupby("size"):
+        saved = {form: own[f"saved_{form}"] for form in ("linear", "tanh")}
         rows.append(
             {
                 "size": size,
                 "decoders": len(own),
-                "least_linear": own["saved_linear"].min(),
-                "off_linear": (own["saved_linear"] - 2 * own["gap"]).abs().max(),
-                "off_printed": (own["saved_linear"] - 2 * own["singular"]).abs().max(),
-                "least_tanh": own["saved_tanh"].min(),
-                "losing_tanh": int((own["saved_tanh"] < 0).sum()),
-                "median_tanh": own["saved_tanh"].median(),
-                "median_linear": own["saved_linear"].median(),
+                "least_linear": saved["linear"].min(),
+                "off_linear": (saved["linear"] - 2 * own["gap"]).abs().max(),
+                "off_printed": (saved["linear"] - 2 * own["singular"]).abs().max(),
+                "least_tanh": saved["tanh"].min(),
+                "losing_tanh": int((saved["tanh"] < 0).sum()),
+                "median_tanh": saved["tanh"].median(),
+                "median_linear": saved["linear"].median(),
             }
         )
     return pd.DataFrame(rows)
-
-
-def _linear(tables: Tables) -> Iterator[Identity]:
-    least, n = tables["summary"]["least_linear"].min(), int(tables["summary"]["decoders"].sum())
-    yield Identity(
-        "linear local decoders: largest rise of −Σ log σ²", "none", max(0.0, -least), ROUNDING, n=n
-    )
 
 
 def _tanh(*, small: bool) -> Callable[[Tables], Iterator[Identity]]:
@@ -161,33 +145,29 @@ def _tanh(*, small: bool) -> Callable[[Tables], Iterator[Identity]]:
             if (row["size"] <= SMALL) == small:
                 counted = f"{row['losing_tanh']:.0f} of {row['decoders']:.0f} rise"
                 saved = f"median saving {row['median_tanh']:.3f}, linear {row['median_linear']:.3f}"
-                yield Identity(
-                    f"tanh local decoders, Mε of size {row['size']:g}: largest rise of −Σ log σ²",
-                    "none",
-                    max(0.0, -row["least_tanh"]),
-                    ROUNDING,
-                    n=int(row["decoders"]),
-                    note=f"{counted}; {saved}",
-                )
+                words = f"tanh local decoders, Mε of size {row['size']:g}: largest rise of −Σ log σ²"
+                rise, n = max(0.0, -row["least_tanh"]), int(row["decoders"])
+                yield Identity(words, "none", rise, ROUNDING, n=n, note=f"{counted}; {saved}")
 
     return cases
 
 
-def _bound(column: str, words: str) -> Callable[[Tables], Iterator[Identity]]:
+def _linear(
+    column: str, words: str, published: str = "0", sign: int = 1
+) -> Callable[[Tables], Iterator[Identity]]:
     def cases(tables: Tables) -> Iterator[Identity]:
-        found, n = tables["summary"][column].max(), int(tables["summary"]["decoders"].sum())
-        yield Identity(f"linear local decoders: saving less {words}", "0", found, ROUNDING, n=n)
+        found, n = (sign * tables["summary"][column]).max(), int(tables["summary"]["decoders"].sum())
+        yield Identity(f"linear local decoders: {words}", published, max(0.0, found), ROUNDING, n=n)
 
     return cases
 
 
 def _trained(tables: Tables) -> Iterator[Order]:
     """Trained decoders against themselves with latents rotated at random."""
-    for world, part in worlds(tables["members"]) if "members" in tables else ():
-        for one, own in cells_of(part):
-            quantity = f"{NAMES[world]}, {one.family}: Hadamard gap in nats, trained less randomly rotated"
-            note = f"{own['gap_means'].mean():.3f} against {own['gap_rotated'].mean():.3f} nats"
-            yield Order(quantity, own["gap_means"], own["gap_rotated"], paired=True, note=note)
+    for model, own in by_model(tables["members"]) if "members" in tables else ():
+        quantity = f"{model}: Hadamard gap in nats, trained less randomly rotated"
+        note = f"{own['gap_means'].mean():.3f} against {own['gap_rotated'].mean():.3f} nats"
+        yield Order(quantity, own["gap_means"], own["gap_rotated"], paired=True, note=note)
 
 
 def plot(tables: Tables) -> Figure:
@@ -197,22 +177,20 @@ def plot(tables: Tables) -> Figure:
     titles = ["saving with a tanh", *(NAMES[world] for world, _ in parts)]
     figure, axes = panels(titles, width=3.5, height=2.6)
     for (size, own), colour in zip(cases.groupby("size"), COLOURS, strict=False):
-        label = f"size {size:g}"
-        axes[0].plot(2 * own["gap"], own["saved_tanh"], ".", color=colour, markersize=2, label=label)
+        look = {"color": colour, "markersize": 2, "label": f"size {size:g}"}
+        axes[0].plot(2 * own["gap"], own["saved_tanh"], ".", **look)
     top = 2 * float(cases["gap"].max())
     axes[0].plot([0, top], [0, top], color="grey", linewidth=0.8)
     axes[0].axhline(0, color="grey", linewidth=0.5)
-    axes[0].set_xlabel("twice the Hadamard gap", fontsize=8)
-    axes[0].set_ylabel("−Σ log σ² saved", fontsize=8)
+    label(axes[0], "twice the Hadamard gap", "−Σ log σ² saved")
     axes[0].legend(fontsize=7, frameon=False, markerscale=3)
     for panel, (_, part) in zip(axes[1:], parts, strict=True):
-        for place, ((_, own), colour) in enumerate(zip(cells_of(part), COLOURS, strict=False)):
+        for place, ((_, own), colour) in enumerate(zip(families(part), COLOURS, strict=False)):
             for name, offset, marker in (("gap_means", -0.15, "o"), ("gap_rotated", 0.15, "x")):
-                panel.plot(
-                    [place + offset] * len(own), own[name], marker, color=colour, markersize=4, linestyle=""
-                )
-        panel.set_xticks(range(3), [one.family for one, _ in cells_of(part)])
-        panel.set_ylabel("Hadamard gap (crosses: rotated)", fontsize=8)
+                across = [place + offset] * len(own)
+                panel.plot(across, own[name], marker, color=colour, markersize=4, linestyle="")
+        panel.set_xticks(range(3), [family for family, _ in families(part)])
+        label(panel, y="Hadamard gap (crosses: rotated)")
     return figure
 
 
@@ -222,7 +200,7 @@ LEMMA5 = Artefact(
     claims=(
         Identities(
             "Lemma 5: given the stochastic loss, orthogonal columns never raise the KL of linear decoders",
-            _linear,
+            _linear("least_linear", "largest rise of −Σ log σ²", "none", -1),
         ),
         Identities(
             "Lemma 5: given the stochastic loss, orthogonal columns never raise the KL where Mε ≪ 1",
@@ -230,11 +208,11 @@ LEMMA5 = Artefact(
         ),
         Identities(
             "Lemma 5: orthogonal columns save 2{log Sing(M_D) − log Sing(M_ortho)}",
-            _bound("off_printed", "the printed bound, which is 0"),
+            _linear("off_printed", "saving less the printed bound, which is 0"),
         ),
         Identities(
             "Corrected Lemma 5: orthogonal columns save twice the Hadamard gap",
-            _bound("off_linear", "twice the Hadamard gap"),
+            _linear("off_linear", "saving less twice the Hadamard gap"),
             ours=True,
         ),
         Identities(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.bhowal2024._runs import label, legend_below
 from unseam.papers.claims import Identities, Identity
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ SMALL = 0.1
 ANGLES = 91
 LONGEST = 0.5
 """Longest step of the search, in radians and log variances."""
+ORTHOGONAL = ": share of cases without orthogonal columns of M_D"
 PALETTE = (*COLOURS, "#56B4E9")
 
 
@@ -165,18 +168,18 @@ def minimise(
         rotate: whether V is free.
 
     >>> base = torch.diag(torch.tensor([3.0, 1.0])).double()[None]
-    >>> turned = torch.tensor([[[0.8, -0.6], [0.6, 0.8]]]).double()
+    >>> rotation = torch.tensor([[[0.8, -0.6], [0.6, 0.8]]]).double()
     >>> nothing = torch.zeros(1, 2).double()
-    >>> found = minimise(FORMS["second_order"].energy, base, nothing, turned, nothing, steps=30)
+    >>> found = minimise(FORMS["second_order"].energy, base, nothing, rotation, nothing, steps=30)
     >>> round(float(found.loss.exp()), 6), bool(found.certain)
     (6.0, True)
     """
-    turns, balance = _tangents(base, rotate=rotate)
-    count = len(turns)
+    skew, balance = _tangents(base, rotate=rotate)
+    count = len(skew)
 
     def log_loss(free: Tensor, base: Tensor, offset: Tensor, right: Tensor, log_variance: Tensor) -> Tensor:
-        turn = torch.einsum("k,kij->ij", free[:count], turns)
-        matrix = base @ (right + right @ (turn + turn @ turn / 2)).mT
+        angle = torch.einsum("k,kij->ij", free[:count], skew)
+        matrix = base @ (right + right @ (angle + angle @ angle / 2)).mT
         variance = (log_variance + balance @ free[count:]).exp()
         return energy(offset, matrix.square() @ variance).sum().log()
 
@@ -198,12 +201,12 @@ def minimise(
         certain[going] = (values[:, 0] > 0) & ((slope / values).norm(dim=1) < REACHED)
         move = -torch.einsum("bij,bj->bi", vectors, slope / (values.abs() + damping[going, None]))
         move = move * LONGEST / move.norm(dim=1, keepdim=True).clamp(min=LONGEST)
-        turned = given[3] @ torch.linalg.matrix_exp(torch.einsum("bk,kij->bij", move[:, :count], turns))
+        rotated = given[3] @ torch.linalg.matrix_exp(torch.einsum("bk,kij->bij", move[:, :count], skew))
         changed = given[4] + move[:, count:] @ balance.mT
-        new = value(given[0], given[1], given[2], turned, changed)
+        new = value(*given[:3], rotated, changed)
         better = (new <= loss[going]) | certain[going]
-        kept = going[better]
-        right[kept], log_variance[kept], loss[kept] = turned[better], changed[better], new[better]
+        ahead = going[better]
+        right[ahead], log_variance[ahead], loss[ahead] = rotated[better], changed[better], new[better]
         damping[going] = torch.where(better, damping[going] / 10, damping[going] * 10).clamp(1e-12, 1e6)
         going = going[~certain[going]]
         if not len(going):
@@ -212,33 +215,27 @@ def minimise(
 
 
 def _tangents(base: Tensor, *, rotate: bool) -> tuple[Tensor, Tensor]:
-    """Skew-symmetric matrices (turn, latent, latent), and an orthonormal basis (latent, latent − 1) of zero sums."""
+    """Skew-symmetric matrices (pair, latent, latent), and an orthonormal basis (latent, latent − 1) of zero sums."""
     latent = base.shape[-1]
-    row, column = torch.triu_indices(latent, latent, 1, device=base.device)
-    turns = base.new_zeros(len(row) if rotate else 0, latent, latent)
-    if rotate:
-        each = torch.arange(len(row), device=base.device)
-        turns[each, row, column], turns[each, column, row] = 1.0, -1.0
+    row, column = torch.triu_indices(latent, latent, 1, device=base.device)[:, : None if rotate else 0]
+    skew, each = base.new_zeros(len(row), latent, latent), torch.arange(len(row), device=base.device)
+    skew[each, row, column], skew[each, column, row] = 1.0, -1.0
     centred = torch.eye(latent, dtype=base.dtype, device=base.device) - 1 / latent
-    return turns, torch.linalg.svd(centred).U[:, : latent - 1]
+    return skew, torch.linalg.svd(centred).U[:, : latent - 1]
 
 
 def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     """Minima of random decoders under every form, a shared budget, and two decoders worked out."""
     import pandas as pd
 
-    optima = [
-        row
-        for data in settings.data
-        for latent in settings.latents
-        for row in _optima(settings, data, latent, place.device)
-    ]
-    return {
-        "optima": pd.DataFrame(optima),
-        "budget": pd.DataFrame(_shared_budget(settings, place.device)),
-        "worked": pd.DataFrame(_worked(settings, place.device)),
-        "profiles": pd.DataFrame(_profiles(settings, place.device)),
+    sizes = itertools.product(settings.data, settings.latents)
+    rows = {
+        "optima": (row for size in sizes for row in _optima(settings, *size, place.device)),
+        "budget": _shared_budget(settings, place.device),
+        "worked": _worked(settings, place.device),
+        "profiles": _profiles(settings, place.device),
     }
+    return {name: pd.DataFrame(part) for name, part in rows.items()}
 
 
 class Problem(NamedTuple):
@@ -296,7 +293,7 @@ def _optima(settings: Settings, data: int, latent: int, device: torch.device) ->
 
 
 def _cases(form: Form, problem: Problem, found: Minimum) -> dict[str, Tensor]:
-    """Of every case (case,), at its lowest minimum, what :func:`_summary` counts."""
+    """What :func:`_summary` counts (case,), at the lowest minimum of every case."""
     lowest, place = torch.where(found.certain, found.loss, torch.inf).min(1)
     highest = torch.where(found.certain, found.loss, -torch.inf).amax(1)
     case = torch.arange(len(lowest))
@@ -317,18 +314,12 @@ def _summary(cases: dict[str, Tensor]) -> dict[str, Any]:
     """Counts, medians and extremes over cases that have a minimum."""
     has = cases["converged"] > 0
     own = {key: values[has].numpy() for key, values in cases.items()}
-    single = {"single": int((own["apart"] < SAME).sum())}
+    found = {"found": int(has.sum()), "converged": float(cases["converged"].mean())}
+    found["single"] = int((own["apart"] < SAME).sum())
     names = ("cosine", "jacobian_cosine", "law", "jacobian_law")
-    counts = {f"{name}_close": int((own[name] < CLOSE).sum()) for name in names}
-    medians = {name: float(np.median(own[name])) if has.any() else math.nan for name in names}
-    most = {name: float(own[name].max(initial=0.0)) for name in ("apart", "bound_off")}
-    return (
-        {"found": int(has.sum()), "converged": float(cases["converged"].mean())}
-        | single
-        | counts
-        | medians
-        | most
-    )
+    found |= {f"{name}_close": int((own[name] < CLOSE).sum()) for name in names}
+    found |= {name: float(np.median(own[name])) if has.any() else math.nan for name in names}
+    return found | {name: float(own[name].max(initial=0.0)) for name in ("apart", "bound_off")}
 
 
 def largest_cosine(matrix: Tensor) -> Tensor:
@@ -428,71 +419,34 @@ def _profiles(settings: Settings, device: torch.device) -> Iterator[dict[str, An
             yield {"decoder": name, "degrees": where, "log_loss": loss}
 
 
-def _limit(optima: pd.DataFrame, name: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Cases of a form of f_D: all, those with the smallest Mε, and those that the expansion does not cover."""
-    own = optima[optima["form"] == name]
-    return own, own[own["size"] == optima["size"].min()], own[own["size"] >= SMALL]
+def _shares(
+    *parts: tuple[str, str], sizes: str = "", own: bool = False
+) -> Callable[[Tables], Iterator[Identity]]:
+    """Shares of cases with a minimum in which parts of the theorem fail.
 
-
-def _share(quantity: str, rows: pd.DataFrame, name: str, note: str = "") -> Identity:
-    """Share of cases with a minimum in which a part of the theorem fails."""
-    found, holds, cases = (int(rows[column].sum()) for column in ("found", name, "cases"))
-    missing = f"no minimum was found in {cases - found} of {cases} cases" if found < cases else ""
-    notes = "; ".join(part for part in (note, missing) if part)
-    return Identity(quantity, "0", 1 - holds / found if found else math.nan, 0.0, n=found, note=notes)
-
-
-def _minima_cases(tables: Tables) -> Iterator[Identity]:
-    for name, form in FORMS.items():
-        own, _, _ = _limit(tables["optima"], name)
-        yield _share(
-            f"{form.words}: share of cases whose local minima have several losses", own, "single", _apart(own)
-        )
-
-
-def _column_cases(part: str) -> Callable[[Tables], Iterator[Identity]]:
-    """Columns of M_D at the minimum, with Mε smallest, as the proof assumes: orthogonal (b), or with the law (c)."""
+    Args:
+        parts: words, and the column that counts where the part holds.
+        sizes: ``least`` for the smallest Mε, as the proof assumes; ``beyond`` for those that it does not cover.
+        own: whether to take forms with a slope of their own in every row alone.
+    """
 
     def cases(tables: Tables) -> Iterator[Identity]:
-        for name, form in FORMS.items():
-            _, limit, _ = _limit(tables["optima"], name)
-            if part == "(b)":
-                note = _medians(limit, "cosine")
-                yield _share(
-                    f"{form.words}: share of cases without orthogonal columns of M_D",
-                    limit,
-                    "cosine_close",
-                    note,
-                )
-            else:
-                yield _share(f"{form.words}: share of cases without σ² ∝ 1/‖c‖²", limit, "law_close")
+        optima = tables["optima"]
+        if sizes:
+            chosen = optima["size"] == optima["size"].min() if sizes == "least" else optima["size"] >= SMALL
+            optima = optima[chosen]
+        for (name, form), (words, column) in itertools.product(FORMS.items(), parts):
+            if own and not form.own:
+                continue
+            rows = optima[optima["form"] == name]
+            found, holds, count = (int(rows[key].sum()) for key in ("found", column, "cases"))
+            notes = [_apart(rows) if column == "single" else _medians(rows, column.removesuffix("_close"))]
+            notes += [f"no minimum was found in {count - found} of {count} cases"] if found < count else []
+            failing = 1 - holds / found if found else math.nan
+            note = "; ".join(note for note in notes if note)
+            yield Identity(f"{form.words}{words}", "0", failing, 0.0, n=found, note=note)
 
     return cases
-
-
-def _jacobian_cases(tables: Tables) -> Iterator[Identity]:
-    for name, form in FORMS.items():
-        _, limit, _ = _limit(tables["optima"], name)
-        if form.own:
-            words = f"{form.words}: share of cases without"
-            note = _medians(limit, "jacobian_cosine")
-            yield _share(f"{words} orthogonal columns of the Jacobian", limit, "jacobian_cosine_close", note)
-            yield _share(f"{words} σ² ∝ 1/‖c‖² of its columns", limit, "jacobian_law_close")
-
-
-def _beyond_cases(tables: Tables) -> Iterator[Identity]:
-    for name, form in FORMS.items():
-        _, _, beyond = _limit(tables["optima"], name)
-        words = f"{form.words}, Mε of {SMALL:g} and more: share of cases without orthogonal columns of M_D"
-        yield _share(words, beyond, "cosine_close", _medians(beyond, "cosine"))
-
-
-def _bound_cases(tables: Tables) -> Iterator[Identity]:
-    optima = tables["optima"]
-    off = float(optima[optima["form"] == "second_order"]["bound_off"].max())
-    yield Identity(
-        "Eq. 53: largest difference of the least log loss at second order and the right side", "0", off, SAME
-    )
 
 
 def _apart(own: pd.DataFrame) -> str:
@@ -505,8 +459,16 @@ def _apart(own: pd.DataFrame) -> str:
 
 
 def _medians(rows: pd.DataFrame, name: str) -> str:
+    if not name.endswith("cosine"):
+        return ""
     parts = [f"{part[name].median():.2g} at {size:g}" for size, part in rows.groupby("size")]
     return "median of the largest cosine " + ", ".join(parts)
+
+
+def _bound_cases(tables: Tables) -> Iterator[Identity]:
+    off = float(tables["optima"].query("form == 'second_order'")["bound_off"].max())
+    words = "Eq. 53: largest difference of the least log loss at second order and the right side"
+    yield Identity(words, "0", off, SAME)
 
 
 def _budget_cases(tables: Tables) -> Iterator[Identity]:
@@ -541,6 +503,7 @@ def plot(tables: Tables) -> Figure:
     figure, axes = panels(titles, width=3.3, height=2.8)
     optima = tables["optima"]
     few, many = optima["data"].min(), optima["data"].max()
+    colours = dict(zip(FORMS, PALETTE, strict=True))
     for (name, form), colour in zip(FORMS.items(), PALETTE, strict=True):
         own = optima[optima["form"] == name]
         mean = own.groupby("size")[["cosine", "jacobian_cosine"]].median()
@@ -549,26 +512,20 @@ def plot(tables: Tables) -> Figure:
             axes[0].plot(mean.index, mean["jacobian_cosine"], "o--", color=colour, markersize=3)
         for data, line in ((few, "-"), (many, "--")):
             counts = own[own["data"] == data].groupby("size")[["single", "found"]].sum()
-            axes[1].plot(
-                counts.index, counts["single"] / counts["found"], f"o{line}", color=colour, markersize=3
-            )
+            share = counts["single"] / counts["found"]
+            axes[1].plot(share.index, share, f"o{line}", color=colour, markersize=3)
     axes[0].set(xscale="log", yscale="log", ylim=(1e-7, 1.5))
     axes[1].set(xscale="log", ylim=(0, 1.05))
-    for panel in axes[:2]:
-        panel.set_xlabel("size of Mε", fontsize=8)
-    colours = dict(zip(FORMS, PALETTE, strict=True))
     for moved, own in tables["budget"].groupby("form", sort=False):
         axes[2].plot(own["moved"], own["change"], "o-", color=colours[str(moved)], markersize=3)
-    axes[2].set_xlabel("nats moved", fontsize=8)
-    axes[2].set_ylabel("change of Σ log L", fontsize=8)
     for decoder, own in tables["profiles"].groupby("decoder", sort=False):
         colour = colours[WORKED[str(decoder)].form]
         axes[3].plot(own["degrees"], own["log_loss"] - own["log_loss"].min(), color=colour)
-    axes[3].set_xlabel("angle of V in degrees", fontsize=8)
-    axes[3].set_ylabel("log L less its minimum", fontsize=8)
-    figure.legend(
-        *axes[0].get_legend_handles_labels(), fontsize=7, frameon=False, ncols=6, loc="outside lower center"
-    )
+    label(axes[0], "size of Mε")
+    label(axes[1], "size of Mε")
+    label(axes[2], "nats moved", "change of Σ log L")
+    label(axes[3], "angle of V in degrees", "log L less its minimum")
+    legend_below(figure, axes[0], 6)
     return figure
 
 
@@ -578,22 +535,34 @@ THEOREM1 = Artefact(
     claims=(
         Identities(
             "Theorem 1 (a): every local minimum of the stochastic loss is global, even if f_D is non-linear",
-            _minima_cases,
+            _shares((": share of cases whose local minima have several losses", "single")),
         ),
         Identities(
             "Theorem 1 (b): at the minimum the columns of M_D are orthogonal, for Mε ≪ 1",
-            _column_cases("(b)"),
+            _shares((ORTHOGONAL, "cosine_close"), sizes="least"),
         ),
-        Identities("Theorem 1 (c): and σ² ∝ 1/‖c‖²", _column_cases("(c)")),
+        Identities(
+            "Theorem 1 (c): and σ² ∝ 1/‖c‖²",
+            _shares((": share of cases without σ² ∝ 1/‖c‖²", "law_close"), sizes="least"),
+        ),
         Identities("Eq. 53: the bound at second order is attained", _bound_cases),
         Identities("Eq. 10: equal shares of the budget are a minimum", _budget_cases),
         Identities("Theorem 1 (a) and (b) on two decoders of two latents", _worked_cases),
         Identities(
             "Theorem 1 (b) and (c) hold for the Jacobian where f_D has its own slope in every row",
-            _jacobian_cases,
+            _shares(
+                (": share of cases without orthogonal columns of the Jacobian", "jacobian_cosine_close"),
+                (": share of cases without σ² ∝ 1/‖c‖² of its columns", "jacobian_law_close"),
+                sizes="least",
+                own=True,
+            ),
             ours=True,
         ),
-        Identities("Theorem 1 (b) beyond the expansion, for larger Mε", _beyond_cases, ours=True),
+        Identities(
+            "Theorem 1 (b) beyond the expansion, for larger Mε",
+            _shares((f", Mε of {SMALL:g} and more{ORTHOGONAL}", "cosine_close"), sizes="beyond"),
+            ours=True,
+        ),
     ),
     presets={
         "smoke": Settings(
@@ -603,13 +572,9 @@ THEOREM1 = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="U, Σ and f_D are fixed, V and the variances are free under a fixed Σ log σ², as in (10). The loss is "
-    "exact. The proof "
-    "replaces it by its second order and takes f_D'(0) out of the sum over rows (49, 50). With one f_D for all "
-    "rows that is "
-    "right in the limit Mε → 0; but f_D(Mε) = g(Mμ + Mε) − g(Mμ) (Proposition 4) has its own slope in every row, "
-    "so that the "
-    "columns that become orthogonal are those of the Jacobian diag(g') M and not those of M_D. With a bounded "
-    "f_D the shared "
-    "budget of (10) has no minimum.",
+    note="U, Σ and f_D are fixed, V and the variances are free under a fixed Σ log σ², as in (10). The loss is exact. "
+    "The proof replaces it by its second order and takes f_D'(0) out of the sum over rows (49, 50). With one f_D for "
+    "all rows that is right in the limit Mε → 0; but f_D(Mε) = g(Mμ + Mε) − g(Mμ) (Proposition 4) has its own slope "
+    "in every row, so that the columns that become orthogonal are those of the Jacobian diag(g') M and not those of "
+    "M_D. With a bounded f_D the shared budget of (10) has no minimum.",
 )

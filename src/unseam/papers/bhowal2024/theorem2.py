@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024._measures import NEIGHBOURS
-from unseam.papers.bhowal2024._rows import groups_of, where_measured
-from unseam.papers.bhowal2024._runs import select, train_setups
-from unseam.papers.bhowal2024._setups import (
-    CELLS,
-    LAPTOP,
-    MANY_SPRITES,
-    SHAPES,
-    SMOKE,
-    SPRITES,
-    Cell,
-    Settings,
+from unseam.papers.bhowal2024._runs import (
+    control_note,
+    groups_of,
+    label,
+    select,
+    train_setups,
+    where_measured,
 )
+from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, MANY, SMOKE, Cell, Settings, vary
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations
 
 if TYPE_CHECKING:
@@ -51,12 +48,13 @@ def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
 def _shared(times_chance: float | None = None) -> Callable[[Tables], Iterator[Bound]]:
     def cases(tables: Tables) -> Iterator[Bound]:
         for group, part in groups_of(tables["members"]):
-            least, said = MOST, "all"
+            least, said = MOST, f"all (at least {MOST:g})"
             if times_chance is not None:
                 least = times_chance * float(part["shared_chance"].mean())
                 said = f"at least {least:.2g}, {times_chance:g} times chance"
             words = f"fraction of the {NEIGHBOURS} most overlapping posteriors that are nearest neighbours'"
-            yield Bound(f"{group}: {words}", said, part["shared"], least=least)
+            note = "" if times_chance else control_note("chance", part["shared_chance"], least=least)
+            yield Bound(f"{group}: {words}", said, part["shared"], least=least, note=note)
 
     return cases
 
@@ -84,21 +82,15 @@ def plot(tables: Tables) -> Figure:
     )
     titles = [f"{words}\n{group.replace(', ', chr(10))}" for group, _ in parts for _, _, words in shown]
     figure, axes = panels(titles, rows=len(parts), width=2.9, height=2.4)
-    rest = iter(axes)
-    for _, part in parts:
-        for near, far, _ in shown:
-            _against(next(rest), part, near, far)
+    for panel, ((_, part), (near, far, _)) in zip(axes, itertools.product(parts, shown), strict=True):
+        for (family, own), colour in zip(part.groupby("family", sort=False), COLOURS, strict=False):
+            panel.plot(own["kl"], own[near], "o", color=colour, markersize=3, alpha=0.8, label=str(family))
+            if far is not None:
+                panel.plot(own["kl"], own[far], "x", color=colour, markersize=3, alpha=0.4)
+        label(panel, "KL in nats (crosses: random pairs)" if far else "KL in nats")
+        panel.set_ylim(bottom=0)
     axes[0].legend(fontsize=7, frameon=False)
     return figure
-
-
-def _against(panel: Any, part: pd.DataFrame, near: str, far: str | None) -> None:
-    for (family, own), colour in zip(part.groupby("family", sort=False), COLOURS, strict=False):
-        panel.plot(own["kl"], own[near], "o", color=colour, markersize=3, alpha=0.8, label=str(family))
-        if far is not None:
-            panel.plot(own["kl"], own[far], "x", color=colour, markersize=3, alpha=0.4)
-    panel.set_xlabel("KL in nats (crosses: random pairs)" if far else "KL in nats", fontsize=8)
-    panel.set_ylim(bottom=0)
 
 
 THEOREM2 = Artefact(
@@ -124,9 +116,9 @@ THEOREM2 = Artefact(
         ),
     ),
     presets={
-        "smoke": Settings((dataclasses.replace(SMOKE[0], cells=(*CELLS[1:], Cell("β-VAE", 0.1))),)),
-        "laptop": Settings((dataclasses.replace(LAPTOP[0], cells=(*CELLS[1:], Cell("β-VAE", 0.25))),)),
-        "full": Settings((MANY_SPRITES, SPRITES, SHAPES)),
+        "smoke": Settings((vary(SMOKE[0], cells=(*CELLS[1:], Cell("β-VAE", 0.1))),)),
+        "laptop": Settings((vary(LAPTOP[0], cells=(*CELLS[1:], Cell("β-VAE", 0.25))),)),
+        "full": Settings(MANY),
     },
     measure=measure,
     plot=plot,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from unseam import geometry
 from unseam.data import ArrayWorld, MissingFileError, World, load
 from unseam.drawing import COLOURS, panels
 from unseam.metrics import mig
-from unseam.papers.artefact import TWINS, Artefact, PerDataset, Workplace
+from unseam.papers.artefact import TWINS, Artefact, PerDataset, Workplace, missing_table
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.theory import Moments, data_moments, data_thresholds
 from unseam.training import Ensemble, train, training_index
@@ -95,46 +96,31 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     import pandas as pd
 
     found: dict[str, list[pd.DataFrame]] = {}
-    missing = []
+    missing: dict[str, MissingFileError] = {}
     for pair in settings.pairs:
         try:
             published = load(pair.published)
         except MissingFileError as error:
-            missing.append({"world": NAMES[pair.published], "need": error.need})
+            missing[NAMES[pair.published]] = error
             continue
         twin = load(TWINS[pair.published], **dict(pair.options))
-        for name, table in _compared(pair, twin, published, settings, place).items():
+        one, other = ((w.factor_names, tuple(w.factor_sizes), tuple(w.shape)) for w in (twin, published))
+        if one != other:
+            names = f"{twin.name} and {published.name}"
+            raise ValueError(f"{names} must have one grid of factors and one shape, got {one} and {other}")
+        random = torch.Generator().manual_seed(settings.seed)
+        index = torch.randperm(len(twin), generator=random)[: settings.items]
+        own: dict[str, pd.DataFrame] = {}
+        own["agreement"], both = _agreement(twin, published, index, pair.side)
+        own["spectrum"], overlap = _spectrum(both, settings)
+        own["distances"], summary = _distances(both, settings, random)
+        own["summary"] = summary.assign(overlap=overlap)
+        own["models"], own["trainings"] = _models(both, settings, place)
+        for name, table in own.items():
             table.insert(0, "world", pair.published)
             found.setdefault(name, []).append(table)
     tables = {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
-    return tables | ({"missing": pd.DataFrame(missing)} if missing else {})
-
-
-def _compared(
-    pair: Pair, twin: World, published: World, settings: Settings, place: Workplace
-) -> dict[str, pd.DataFrame]:
-    grids = [
-        (world.factor_names, tuple(world.factor_sizes), tuple(world.shape)) for world in (twin, published)
-    ]
-    if grids[0] != grids[1]:
-        raise ValueError(
-            f"{twin.name} and {published.name} must have one grid of factors and one shape, got {grids[0]} and "
-            f"{grids[1]}"
-        )
-    random = torch.Generator().manual_seed(settings.seed)
-    index = torch.randperm(len(twin), generator=random)[: settings.items]
-    agreement, both = _agreement(twin, published, index, pair.side)
-    spectrum, overlap = _spectrum(both, settings)
-    distances, summary = _distances(both, settings, random)
-    models, trainings = _models(both, settings, place)
-    return {
-        "agreement": agreement,
-        "spectrum": spectrum,
-        "summary": summary.assign(overlap=overlap),
-        "distances": distances,
-        "models": models,
-        "trainings": trainings,
-    }
+    return tables | missing_table(missing)
 
 
 def _agreement(twin: World, published: World, index: Tensor, side: int) -> tuple[pd.DataFrame, Both]:
@@ -147,31 +133,20 @@ def _agreement(twin: World, published: World, index: Tensor, side: int) -> tuple
     for part in index.split(ROWS):
         ours, theirs = (world.images(part.to(world.device)).cpu() for world in (twin, published))
         difference = (ours - theirs).abs()
-        rows.append(
-            pd.DataFrame(
-                {
-                    "shape": shapes[part],
-                    "equal": (difference < 0.5 / 255).double().flatten(1).mean(1),
-                    "difference": difference.double().flatten(1).mean(1),
-                    "chance": (theirs - theirs.roll(1, 0)).abs().double().flatten(1).mean(1),
-                }
-            )
-        )
+        pixels = {"equal": difference < 0.5 / 255, "difference": difference}
+        pixels["chance"] = (theirs - theirs.roll(1, 0)).abs()
+        means = {name: values.double().flatten(1).mean(1) for name, values in pixels.items()}
+        rows.append(pd.DataFrame({"shape": shapes[part]} | means))
         for images, parts in zip((ours, theirs), averaged, strict=True):
             parts.append(torch.nn.functional.interpolate(images, (side, side), mode="area"))
     items = pd.concat(rows, ignore_index=True)
     every = pd.concat([items.assign(shape="all"), items])
-    table = every.groupby("shape", sort=False)[["equal", "difference", "chance"]].mean()
-    sizes = every.groupby("shape", sort=False).size().rename("items")
+    groups = every.groupby("shape", sort=False)
+    table = groups[["equal", "difference", "chance"]].mean().join(groups.size().rename("items"))
     factors = published.factors[index.to(published.factors.device)].cpu()
-    both = [_table_world(torch.cat(images), factors, published) for images in averaged]
-    return table.join(sizes).reset_index(), Both(*both)
-
-
-def _table_world(images: Tensor, factors: Tensor, like: World) -> ArrayWorld:
-    return ArrayWorld(
-        images, factors, name=like.name, factor_names=like.factor_names, factor_sizes=tuple(like.factor_sizes)
-    )
+    names: dict[str, Any] = {"name": published.name, "factor_names": published.factor_names}
+    names["factor_sizes"] = tuple(published.factor_sizes)
+    return table.reset_index(), Both(*(ArrayWorld(torch.cat(part), factors, **names) for part in averaged))
 
 
 def _spectrum(both: Both, settings: Settings) -> tuple[pd.DataFrame, float]:
@@ -184,16 +159,13 @@ def _spectrum(both: Both, settings: Settings) -> tuple[pd.DataFrame, float]:
         variances, directions = torch.linalg.eigh(moments.covariance)
         spaces.append(directions[:, -LEADING:])
         count = min(settings.components, len(variances))
-        tables.append(
-            pd.DataFrame(
-                {
-                    "source": source,
-                    "component": np.arange(1, count + 1),
-                    "variance": variances.flip(0)[:count],
-                    "threshold": data_thresholds(moments, "bernoulli")[:count],
-                }
-            )
-        )
+        columns = {
+            "source": source,
+            "component": np.arange(1, count + 1),
+            "variance": variances.flip(0)[:count],
+        }
+        columns["threshold"] = data_thresholds(moments, "bernoulli")[:count]
+        tables.append(pd.DataFrame(columns))
     overlap = float((spaces[0].mT @ spaces[1]).square().sum() / spaces[0].shape[1])
     return pd.concat(tables, ignore_index=True), overlap
 
@@ -210,11 +182,8 @@ def _distances(both: Both, settings: Settings, random: torch.Generator) -> tuple
         }
     )
     found = found[one.numpy() != other.numpy()]
-    summary = {
-        "pairs": len(found),
-        "correlation": found["twin"].corr(found["published"]),
-        "ratio": found["twin"].mean() / found["published"].mean(),
-    }
+    summary = {"pairs": len(found), "correlation": found["twin"].corr(found["published"])}
+    summary["ratio"] = found["twin"].mean() / found["published"].mean()
     return found[: settings.shown].reset_index(drop=True), pd.DataFrame([summary])
 
 
@@ -222,41 +191,30 @@ def _models(both: Both, settings: Settings, place: Workplace) -> tuple[pd.DataFr
     """The same trials trained on both: same initial weights, items and noise."""
     import pandas as pd
 
-    trials = [
-        Trial(
-            world=both.published.name,
-            train_fraction=0.8,
-            encoder_widths=settings.widths,
-            decoder_widths=settings.widths[::-1],
-            latent=settings.latent,
-            beta=settings.beta,
-            steps=settings.steps,
-            precision="float32",
-            seed=seed,
-        )
-        for seed in range(settings.seeds)
-    ]
+    first = Trial(
+        world=both.published.name,
+        train_fraction=0.8,
+        encoder_widths=settings.widths,
+        decoder_widths=settings.widths[::-1],
+        latent=settings.latent,
+        beta=settings.beta,
+        steps=settings.steps,
+        precision="float32",
+    )
+    trials = [replace(first, seed=seed) for seed in range(settings.seeds)]
     rows, trainings = [], []
     for source, world in zip(Both._fields, both, strict=True):
         began = time.monotonic()
         ensemble = train(trials, world=world, device=place.device, progress=place.progress)
         hardware = ensemble.about["hardware"]
-        trainings.append(
-            {
-                "source": source,
-                "members": len(trials),
-                "steps": settings.steps,
-                "seconds": round(time.monotonic() - began, 1),
-                "hardware": hardware.get("accelerator", hardware["processor"]),
-            }
-        )
-        found = _measures(ensemble, world, settings.points)
-        each = zip(*(values.tolist() for values in found.values()), strict=True)
-        rows += [
-            {"source": source, "seed": seed} | dict(zip(found, row, strict=True))
-            for seed, row in enumerate(each)
-        ]
-    return pd.DataFrame(rows), pd.DataFrame(trainings)
+        spent = {"source": source, "members": len(trials), "steps": settings.steps}
+        spent["seconds"] = round(time.monotonic() - began, 1)
+        trainings.append(spent | {"hardware": hardware.get("accelerator", hardware["processor"])})
+        found = {
+            name: values.tolist() for name, values in _measures(ensemble, world, settings.points).items()
+        }
+        rows.append(pd.DataFrame({"source": source, "seed": range(len(trials))} | found))
+    return pd.concat(rows, ignore_index=True), pd.DataFrame(trainings)
 
 
 @torch.no_grad()
@@ -270,17 +228,13 @@ def _measures(ensemble: Ensemble, world: World, points: int) -> dict[str, Tensor
     cost = geometry.gaussian_kl(code.mean, code.variance)
     active = cost.mean(1) > 0.01
     rec, dto = [], []
-    for member, alive in enumerate(active):
+    for member, some in enumerate(active):
         model = ensemble[member]
         rec.append(-model.likelihood.log_prob(x, model.decode(code.mean[member])).mean())
-        metric = geometry.pullback(model.decode, code.mean[member, :points])
-        dto.append(
-            geometry.distance_to_orthogonality(
-                geometry.right_basis(geometry.restrict(metric, alive)).right_vectors
-            ).mean()
-            if int(alive.sum()) > 1
-            else torch.full_like(rec[-1], torch.nan)
-        )
+        dto.append(torch.full_like(rec[-1], torch.nan))
+        if int(some.sum()) > 1:
+            metric = geometry.restrict(geometry.pullback(model.decode, code.mean[member, :points]), some)
+            dto[-1] = geometry.distance_to_orthogonality(geometry.right_basis(metric).right_vectors).mean()
     factors = world.factors[unseen.to(world.factors.device)].cpu()
     return {
         "rec": torch.stack(rec),
@@ -294,17 +248,17 @@ def _measures(ensemble: Ensemble, world: World, points: int) -> dict[str, Tensor
 def _pairs(tables: Tables) -> Iterator[tuple[str, dict[str, pd.DataFrame]]]:
     """The tables of each twin, with what it is a twin of."""
     for world in tables["summary"]["world"]:
-        own = {name: table[table["world"] == world] for name, table in tables.items() if name != "trainings"}
+        own = {name: table[table["world"] == world] for name, table in tables.items() if name != "missing"}
         yield f"{TWINS[world]} for {NAMES[world]}", own
 
 
 def _image_cases(tables: Tables) -> Iterator[Identity]:
     for label, own in _pairs(tables):
         pixels = own["agreement"][own["agreement"]["shape"] == "all"].iloc[0]
-        part = float(pixels["difference"] / pixels["chance"])
+        part, n = float(pixels["difference"] / pixels["chance"]), int(pixels["items"])
         words = f"{label}: mean absolute difference of the same item, over that of two items"
         note = f"{100 * pixels['equal']:.1f} % of pixels equal"
-        yield Identity(words, "0", part, ALIKE, n=int(pixels["items"]), note=note)
+        yield Identity(words, f"0 (within {ALIKE:g})", part, ALIKE, n=n, note=note)
 
 
 def _statistic_cases(tables: Tables) -> Iterator[Identity]:
@@ -313,16 +267,16 @@ def _statistic_cases(tables: Tables) -> Iterator[Identity]:
         for name, words in (("variance", "variances of the data"), ("threshold", "collapse thresholds")):
             ours, theirs = twin[name].to_numpy()[:LEADING], published[name].to_numpy()[:LEADING]
             apart = float(np.abs(ours / theirs - 1).max())
-            yield Identity(
-                f"{label}: largest relative difference of the leading {len(ours)} {words}", "0", apart, ALIKE
-            )
+            quantity = f"{label}: largest relative difference of the leading {len(ours)} {words}"
+            yield Identity(quantity, f"0 (within {ALIKE:g})", apart, ALIKE)
         summary = own["summary"].iloc[0]
         for name, words, tolerance in (
             ("overlap", "overlap of the leading principal subspaces", 1 - SAME_SPACE),
             ("correlation", "correlation of distances between items", 1 - SAME_DISTANCES),
             ("ratio", "mean distance between items, over the published one", ALIKE),
         ):
-            yield Identity(f"{label}: {words}", "1", float(summary[name]), tolerance, 1.0)
+            said = f"1 (within {tolerance:.2g})"
+            yield Identity(f"{label}: {words}", said, float(summary[name]), tolerance, 1.0)
 
 
 def _model_cases(tables: Tables) -> Iterator[Bound]:
@@ -333,22 +287,19 @@ def _model_cases(tables: Tables) -> Iterator[Bound]:
             ours, theirs = (wide[source] for source in Both._fields)
             relative = (ours - theirs) / abs(theirs.mean())
             quantity = f"{label}, trained β-VAEs: relative difference of {words}"
-            yield Bound(quantity, "0", relative, -ALIKE, ALIKE)
+            yield Bound(quantity, f"0 (within {ALIKE:g})", relative, -ALIKE, ALIKE)
 
 
 def plot(tables: Tables) -> Figure:
     """Spectra, collapse thresholds, distances and trained models, one row per pair."""
-    worlds = list(tables["summary"]["world"]) if "summary" in tables else []
-    if not worlds:
+    if "summary" not in tables:
         return panels(["no published file is installed"], width=3.6, height=1.0)[0]
-    titles = [
-        f"{NAMES[world]}: {words}"
-        for world in worlds
-        for words in ("variances", "collapse thresholds", "distances", "β-VAEs")
-    ]
-    figure, axes = panels(titles, rows=len(worlds), width=2.8, height=2.4)
-    for row, world in enumerate(worlds):
-        own = {name: table[table["world"] == world] for name, table in tables.items() if name != "missing"}
+    pairs = [own for _, own in _pairs(tables)]
+    names = [NAMES[own["summary"]["world"].iloc[0]] for own in pairs]
+    words = ("variances", "collapse thresholds", "distances", "β-VAEs")
+    titles = [f"{name}: {word}" for name, word in itertools.product(names, words)]
+    figure, axes = panels(titles, rows=len(pairs), width=2.8, height=2.4)
+    for row, own in enumerate(pairs):
         _draw_pair(axes[4 * row : 4 * row + 4], own)
     return figure
 

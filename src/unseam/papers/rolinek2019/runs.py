@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.data import World, place, split
+from unseam.geometry import gaussian_kl
 from unseam.papers.artefact import Workplace
 from unseam.papers.measures import Unseen, measures
 from unseam.papers.rolinek2019.setups import BETA, Column, Setup
@@ -233,7 +234,7 @@ def latent_terms(ensemble: Ensemble, unseen: Unseen) -> tuple[Tensor, Tensor]:
         Both (member, latent), in double precision on the host.
     """
     mean, variance = ensemble.encode(unseen.world.images(unseen.validation[: unseen.points]))
-    costs = (mean.square() + variance - variance.log() - 1).double() / 2
+    costs = gaussian_kl(mean, variance).double()
     kl, half = (values.mean(1).cpu() for values in (costs, variance.double() / 2))
     return kl, half
 

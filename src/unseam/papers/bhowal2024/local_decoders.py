@@ -1,16 +1,28 @@
-"""Tables 1 and 2 of bhowal2024: local decoders with and without a non-linearity, and their stochastic loss."""
+"""Tables 1 and 2 and Theorem 1 (c) of bhowal2024: local decoders, their stochastic loss and the lengths of columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._rows import PRINTED, by_row, where_measured
-from unseam.papers.bhowal2024._runs import cells_of, select, train_setups, worlds
+from unseam.papers.bhowal2024._runs import (
+    PRINTED,
+    by_model,
+    by_row,
+    control_note,
+    families,
+    label,
+    select,
+    train_setups,
+    where_measured,
+    worlds,
+)
 from unseam.papers.bhowal2024._setups import NAMES, PRESETS, Settings
-from unseam.papers.claims import Cell, Order, Orders, Row, Values
+from unseam.papers.claims import Bound, Bounds, Cell, Order, Orders, Row, Values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +30,7 @@ if TYPE_CHECKING:
 
     from unseam.papers.artefact import Tables
 
-__all__ = ["LOCAL", "LOSS", "TABLE1", "TABLE2"]
+__all__ = ["TABLE1", "TABLE2", "THEOREM1C"]
 
 Errors = Mapping[str, Mapping[str, tuple[float, float]]]
 LOCAL: Errors = {
@@ -39,14 +51,27 @@ LABELS = {"jacobian": "Jacobian", "linear": "linear", "nonlinear": "non-linear"}
 CONVERGED = 0.01
 """Relative change over the last doubling of the steps up to which a fit counts as converged."""
 LOSSES = ("loss_jacobian", "loss_linear", "loss_nonlinear")
+WITHIN = 0.1
+"""How far the slope may be from −1."""
+WORDS = {
+    "slope_fit": "slope of log σ² on log ‖c‖², columns of M_D",
+    "slope": "slope of log σ² on log ‖c‖², columns of the Jacobian",
+    "slope_whole": "slope of log σ²/(1 − σ²) on log ‖c‖², columns of the Jacobian",
+    "slope_control": "slope with the variances of other latents",
+}
 
 
 def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     """Held-out errors of local decoders, and of the stochastic loss that they and the Jacobian predict."""
     members = ("linear", "nonlinear", *LOSSES, "total_jacobian", "total_nonlinear")
-    return select(
-        train_setups(settings.setups, place), members=members, fits=("steps", "linear", "nonlinear")
-    )
+    tables = train_setups(settings.setups, place)
+    return select(tables, members=members, fits=("steps", "linear", "nonlinear"))
+
+
+def measure_law(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
+    """The line through (log ‖c_j‖², log σ_j²) over active latents, median over points, of every model."""
+    tables = train_setups(settings.setups, place)
+    return select(tables, members=tuple(WORDS), columns=("variance", "jacobian"))
 
 
 def _orders(better: str, worse: str, words: str) -> Callable[[Tables], Iterator[Order]]:
@@ -55,9 +80,9 @@ def _orders(better: str, worse: str, words: str) -> Callable[[Tables], Iterator[
     def cases(tables: Tables) -> Iterator[Order]:
         for world, part in worlds(tables["members"]):
             doubts = _unconverged(tables["fits"], world)
-            for one, own in cells_of(part):
-                quantity = f"{NAMES[world]}, {one.family}: {words}"
-                doubt = doubts.get(one.family, "")
+            for family, own in families(part):
+                quantity = f"{NAMES[world]}, {family}: {words}"
+                doubt = doubts.get(family, "")
                 yield Order(quantity, own[better], own[worse], paired=True, doubt=doubt)
 
     return cases
@@ -72,7 +97,7 @@ def _gains(better: str, worse: str, words: str, published: Errors) -> Callable[[
                 family: Cell(round(100 * (1 - after / before), 1), digit=0.1)
                 for family, (before, after) in published[PRINTED[world]].items()
             }
-            runs = {one.family: 100 * (1 - own[better] / own[worse]) for one, own in cells_of(part)}
+            runs = {family: 100 * (1 - own[better] / own[worse]) for family, own in families(part)}
             doubts = _unconverged(tables["fits"], world)
             yield Row(f"{NAMES[world]}: {words}, % lower", said, runs, doubts=doubts)
 
@@ -82,58 +107,83 @@ def _gains(better: str, worse: str, words: str, published: Errors) -> Callable[[
 def _unconverged(fits: pd.DataFrame, world: str) -> dict[str, str]:
     """Families whose local fits moved by more than 1 % over the last doubling of their steps."""
     found = {}
-    for one, own in cells_of(fits[fits["world"] == world]):
+    for family, own in families(fits[fits["world"] == world]):
         path = own.groupby("steps")[["linear", "nonlinear"]].mean().sort_index()
         moved = float((path.iloc[-1] / path.iloc[-2] - 1).abs().max())
         if moved > CONVERGED:
-            found[one.family] = (
-                f"fits have not converged: moved by {moved:.1%} over the last doubling of their steps"
-            )
+            words = f"moved by {moved:.1%} over the last doubling of their steps"
+            found[family] = f"fits have not converged: {words}"
     return found
 
 
-@where_measured
-def plot_local(tables: Tables) -> Figure:
-    """Errors of both local decoders, one line per model."""
-    return _plot(tables["members"], ("linear", "nonlinear"))
+def _plot_errors(*names: str) -> Callable[[Tables], Figure]:
+    """Errors of approximations, one line per model."""
 
+    @where_measured
+    def plot(tables: Tables) -> Figure:
+        parts = list(worlds(tables["members"]))
+        figure, axes = panels([NAMES[world] for world, _ in parts], width=4.2, height=2.5)
+        for panel, (_, part) in zip(axes, parts, strict=True):
+            _lines(panel, part, names)
+        axes[0].set_ylabel("relative error, held out", fontsize=8)
+        return figure
 
-@where_measured
-def plot_loss(tables: Tables) -> Figure:
-    """Errors of the stochastic loss, one line per model."""
-    return _plot(tables["members"], LOSSES)
-
-
-def _plot(members: pd.DataFrame, names: tuple[str, ...]) -> Figure:
-    parts = list(worlds(members))
-    figure, axes = panels([NAMES[world] for world, _ in parts], width=4.2, height=2.5)
-    for panel, (_, part) in zip(axes, parts, strict=True):
-        _lines(panel, part, names)
-    axes[0].set_ylabel("relative error, held out", fontsize=8)
-    return figure
+    return plot
 
 
 def _lines(panel: Any, part: pd.DataFrame, names: tuple[str, ...]) -> None:
     """Each model as a line through the errors of its approximations, models side by side."""
     ticks: list[float] = []
     labels: list[str] = []
-    for place, ((one, own), colour) in enumerate(zip(cells_of(part), COLOURS, strict=False)):
+    for place, ((family, own), colour) in enumerate(zip(families(part), COLOURS, strict=False)):
         across = [place * (len(names) + 1) + offset for offset in range(len(names))]
         for _, row in own.iterrows():
             panel.plot(across, row[list(names)], "o-", color=colour, markersize=3, linewidth=0.7, alpha=0.7)
         ticks += across
         labels += [LABELS[name.removeprefix("loss_")] for name in names]
-        panel.annotate(
-            one.family,
-            (sum(across) / len(across), 1),
-            xycoords=("data", "axes fraction"),
-            ha="center",
-            va="top",
-            fontsize=8,
-            color=colour,
-        )
+        look = {"ha": "center", "va": "top", "fontsize": 8, "color": colour}
+        panel.annotate(family, (sum(across) / len(across), 1), xycoords=("data", "axes fraction"), **look)
     panel.set_xticks(ticks, labels, rotation=40, ha="right")
     panel.margins(y=0.15)
+
+
+def _slopes(*kinds: str) -> Callable[[Tables], Iterator[Bound]]:
+    """Slopes within bounds around −1, beside that of the control."""
+    least, most = -1 - WITHIN, -1 + WITHIN
+
+    def cases(tables: Tables) -> Iterator[Bound]:
+        for model, own in by_model(tables["members"]):
+            note = control_note("variances of other latents", own["slope_control"], least=least, most=most)
+            for kind in kinds:
+                said = f"−1 (within {WITHIN:g})"
+                yield Bound(f"{model}: {WORDS[kind]}", said, own[kind], least, most, note=note)
+
+    return cases
+
+
+def _controls(tables: Tables) -> Iterator[Bound]:
+    for model, own in by_model(tables["members"]):
+        quantity = f"{model}: distance from −1 of the {WORDS['slope_control']}"
+        yield Bound(quantity, f"at least {WITHIN:g}", (own["slope_control"] + 1).abs(), least=WITHIN)
+
+
+@where_measured
+def plot_law(tables: Tables) -> Figure:
+    """Variances against squared column lengths of one model of each family, and the law's slope."""
+    parts = list(worlds(tables["columns"]))
+    if not parts:
+        return panels(["fewer than two active latents"], width=3.6, height=1.0)[0]
+    figure, axes = panels([NAMES[world] for world, _ in parts], width=4.0, height=3.0)
+    for panel, (_, part) in zip(axes, parts, strict=True):
+        for (family, own), colour in zip(families(part), COLOURS, strict=False):
+            panel.plot(own["jacobian"], own["variance"], ".", color=colour, markersize=3, label=family)
+            ends = np.geomspace(own["jacobian"].min(), own["jacobian"].max(), 2)
+            middle = float(np.exp(np.log(own["jacobian"] * own["variance"]).mean()))
+            panel.plot(ends, middle / ends, color=colour, linewidth=0.8)
+        panel.set(xscale="log", yscale="log")
+        label(panel, "squared length of the Jacobian's column (line: slope −1)", "posterior variance")
+        panel.legend(fontsize=7, frameon=False)
+    return figure
 
 
 TABLE1 = Artefact(
@@ -152,7 +202,7 @@ TABLE1 = Artefact(
     ),
     presets=PRESETS,
     measure=measure,
-    plot=plot_local,
+    plot=_plot_errors("linear", "nonlinear"),
     note="Errors are held-out squared errors of the local decoder as a fraction of the stochastic loss "
     "E‖d(μ + ε) − d(μ)‖², so that predicting no change has an error of 1. Both forms have the same noises, start, "
     "optimiser, rate and steps. The paper does not say what its errors are divided by; relative gains do not depend on "
@@ -185,9 +235,35 @@ TABLE2 = Artefact(
     ),
     presets=PRESETS,
     measure=measure,
-    plot=plot_loss,
+    plot=_plot_errors(*LOSSES),
     note="Errors are absolute errors of the predicted stochastic loss, relative to the sampled one, at the same "
     "held-out noises: of its sum over points, as in A.8.2, and per point, then averaged. A fit uses the whole width of "
     "the posterior where a Jacobian uses its centre, so a linear fit is the control: its gain over the Jacobian is not "
     "due to a non-linearity.",
+)
+THEOREM1C = Artefact(
+    key="bhowal2024.theorem1c",
+    title="Theorem 1 (c): σ² ∝ 1/‖c‖²",
+    claims=(
+        Bounds(
+            "Theorem 1 (c): the variance of a latent is inverse to the squared length of its column",
+            _slopes("slope_fit", "slope"),
+        ),
+        Bounds(
+            "With the whole KL σ²/(1 − σ²) is inverse to the squared length of the column",
+            _slopes("slope_whole"),
+            ours=True,
+        ),
+        Bounds(
+            "Control of Theorem 1 (c): the variances of other latents are not",
+            _controls,
+            ours=True,
+        ),
+    ),
+    presets=PRESETS,
+    measure=measure_law,
+    plot=plot_law,
+    note="Slopes are over active latents, medians over points; −1 is met within 0.1. The law is the optimum of the "
+    "stochastic loss under a fixed Σ log σ² alone. With the whole KL the optimum is σ_j² = 1 / (1 + 2‖c_j‖²/β) for a "
+    "squared error (allen2024 Eq. 7), whose slope lies between −1 and 0 and is near −1 only where 2‖c_j‖² ≫ β.",
 )
