@@ -7,8 +7,9 @@ import difflib
 import hashlib
 import importlib
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -140,14 +141,16 @@ class World(Choice):
     from_file: bool = False
 
 
+# One line, or lines up to a closing parenthesis of its own.
+_STATEMENT = re.compile(r"^\w+ = (choices\.\w+\((?:.*|\n(?:.*\n)*?)\))$", re.MULTILINE)
 Kind = TypeVar("Kind", bound=Choice)
-_HOMES: dict[type[Choice], str] = {
-    Objective: "objectives",
-    Likelihood: "models",
-    Posterior: "models",
-    Optimiser: "training",
-    Architecture: "models",
-    World: "data",
+_HOMES = {
+    "Objective": "objectives",
+    "Likelihood": "models",
+    "Posterior": "models",
+    "Optimiser": "training",
+    "Architecture": "models",
+    "World": "data",
 }
 
 
@@ -176,7 +179,7 @@ def find(kind: type[Kind], name: str | Kind) -> Kind:
         return known[name]
     if ":" in name:
         found = load_object(name)
-    elif name in (entries := _entry_points(kind)):
+    elif name in (entries := _entry_points(kind.__name__)):
         found = entries[name].load()
     else:
         near = difflib.get_close_matches(name, names(kind), n=1)
@@ -195,18 +198,16 @@ def names(kind: type[Choice]) -> tuple[str, ...]:
     ('diagonal', 'full', 'point')
     """
     known = built_in(kind)
-    return (*known, *(name for name in _entry_points(kind) if name not in known))
+    return (*known, *(name for name in _entry_points(kind.__name__) if name not in known))
 
 
-@cache
 def built_in(kind: type[Kind]) -> dict[str, Kind]:
     """Choices of a kind that the package's files state, by name and in the order of names.
 
     >>> list(built_in(Optimiser))
     ['adagrad', 'adam', 'sgd']
     """
-    found = {choice.name: choice for choice in _stated(_HOMES[kind]) if isinstance(choice, kind)}
-    return dict(sorted(found.items()))
+    return _sorted(kind.__name__)
 
 
 def name_of(choice: Choice) -> str:
@@ -269,37 +270,40 @@ def identity(choice: Choice) -> str | None:
 
 
 @cache
-def _stated(package: str) -> tuple[Choice, ...]:
-    """All ``NAME = choices.Kind(...)`` of a package's files.
+def _sorted(kind: str) -> dict[str, Any]:
+    found = {choice.name: choice for choice in _stated(_HOMES[kind]) if type(choice).__name__ == kind}
+    return dict(sorted(found.items()))
 
-    They are read from the syntax tree, as importing the files would import torch; so they consist of literals.
+
+@cache
+def _stated(package: str) -> tuple[Choice, ...]:
+    """All ``NAME = choices.Kind(...)`` at the start of a line in a package's files.
+
+    They are read from the text, as importing the files would import torch; so they consist of literals.
     """
     files = sorted((Path(__file__).parent / package).glob("*.py"))
-    texts = (file.read_text(encoding="utf-8") for file in files)
-    return tuple(choice for text in texts if "= choices." in text for choice in _choices(ast.parse(text)))
-
-
-def _choices(tree: ast.Module) -> Iterator[Choice]:
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(made := _value(node.value), Choice):
-            yield made
+    found = (text for file in files for text in _STATEMENT.findall(file.read_text(encoding="utf-8")))
+    return tuple(_value(ast.parse(text, mode="eval").body) for text in found)
 
 
 def _value(node: ast.expr) -> Any:
-    """A call ``choices.Kind(...)`` carried out, a literal; ``None`` for any other expression."""
+    """The value of a call ``choices.Kind(...)``, of a tuple of values, or of a literal."""
     match node:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="choices"), attr=kind)):
             named = {str(word.arg): _value(word.value) for word in node.keywords}
             return globals()[kind](*map(_value, node.args), **named)
         case ast.Tuple():
             return tuple(map(_value, node.elts))
-        case ast.Constant():
-            return node.value
-    return None
+    return ast.literal_eval(node)
 
 
 @cache
-def _entry_points(kind: type[Choice]) -> Mapping[str, Any]:
+def _entry_points(kind: str) -> Mapping[str, Any]:
+    return {entry.name: entry for entry in _installed().select(group=f"unseam.{kind.lower()}s")}
+
+
+@cache
+def _installed() -> Any:
     from importlib.metadata import entry_points
 
-    return {entry.name: entry for entry in entry_points(group=f"unseam.{kind.__name__.lower()}s")}
+    return entry_points()

@@ -89,13 +89,16 @@ def blank_learner(trial: Trial, shape: tuple[int, ...], *, size: int) -> Learner
     >>> blank_learner(Trial(latent=2), (1, 8, 8), size=10).size
     10
     """
-    kinds = {
-        "architecture": choices.find(choices.Architecture, trial.architecture),
-        "posterior": choices.find(choices.Posterior, trial.posterior),
-        "likelihood": choices.find(choices.Likelihood, trial.likelihood),
-    }
-    options = {name: value for choice in kinds.values() for name, value in trial.values(choice).items()}
-    model = build(shape, latent=trial.latent, **kinds, **options)
+    kinds = ("architecture", "posterior", "likelihood")
+    options = {name: value for kind in kinds for name, value in trial.values(trial.choice(kind)).items()}
+    model = build(
+        shape,
+        architecture=trial.architecture,
+        latent=trial.latent,
+        posterior=trial.posterior,
+        likelihood=trial.likelihood,
+        **options,
+    )
     objective = trial.objective_choice
     settings = {
         option.argument or option.name: trial.value(option)

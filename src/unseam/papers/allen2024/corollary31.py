@@ -81,7 +81,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 def _trials(settings: Settings, likelihood: str) -> list[Trial]:
     first = Trial(
         world="mixture",
-        likelihood=likelihood,  # type: ignore[arg-type]
+        likelihood=likelihood,
         latent=settings.groups + settings.single,
         encoder_widths=(settings.width,),
         decoder_widths=(settings.width,),

@@ -140,7 +140,7 @@ def _members(settings: Settings, place: Workplace, posterior: str, random: torch
         likelihood="gaussian",
         likelihood_variance=settings.variance,
         steps=settings.steps,
-        posterior=posterior,  # type: ignore[arg-type]
+        posterior=posterior,
     )
     trials = [dataclasses.replace(base, seed=seed) for seed in range(settings.seeds)]
     ensemble = trained(trials, place, posterior)

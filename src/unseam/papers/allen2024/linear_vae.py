@@ -92,7 +92,7 @@ def _trials(settings: Settings, posterior: str) -> list[Trial]:
     first = Trial(
         world="mixture",
         likelihood="gaussian",
-        posterior=posterior,  # type: ignore[arg-type]
+        posterior=posterior,
         latent=len(settings.scales),
         encoder_widths=(),
         decoder_widths=(),
