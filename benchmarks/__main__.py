@@ -15,6 +15,7 @@ from benchmarks.convolution import convolution
 from benchmarks.ensembles import ensembles
 from benchmarks.geometry import geometry
 from benchmarks.metrics import metrics
+from benchmarks.optimisers import optimisers
 from benchmarks.rendering import rendering
 from unseam.training import provenance
 
@@ -25,6 +26,7 @@ BENCHMARKS: dict[str, Callable[[torch.device], Iterator[dict[str, Any]]]] = {
     "rendering": rendering,
     "geometry": geometry,
     "metrics": metrics,
+    "optimisers": optimisers,
 }
 
 

@@ -75,10 +75,9 @@ def is_protocol(value):
     return typing.Protocol in value.__bases__
 
 
-def is_shown_elsewhere(function):
-    """Who shows a function: tests of what reads files, texts that name commands, smoke runs of a paper's artefacts."""
-    module = function.__module__
-    if module.startswith("unseam.cli") or (module.startswith("unseam.papers.") and module.count(".") > 2):
+def is_shown_elsewhere(address, function):
+    """Whether a function needs no example: commands, parts that no package exports, and what reads files."""
+    if address.startswith("unseam.cli") or address.count(".") > 2:
         return True
     return any("Path" in str(given.annotation) for given in inspect.signature(function).parameters.values())
 
@@ -93,23 +92,48 @@ FUNCTIONS = {name: value for name, value in OBJECTS.items() if inspect.isfunctio
 CLASSES = {name: value for name, value in OBJECTS.items() if isinstance(value, type)}
 
 EXAMPLES = {name: value for name, value in OBJECTS.items() if ">>> " in own_docstring(value)}
-WITH_BEHAVIOUR = {name: value for name, value in FUNCTIONS.items() if not is_shown_elsewhere(value)}
+WITH_BEHAVIOUR = {name: value for name, value in FUNCTIONS.items() if not is_shown_elsewhere(name, value)}
 WITH_BEHAVIOUR |= {name: value for name, value in CLASSES.items() if not comes_out_of_functions(value)}
 
-each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-each_public_file = pytest.mark.parametrize("path", list(filter(is_public, FILES)), ids=module_name)
-each_object = pytest.mark.parametrize("value", OBJECTS.values(), ids=OBJECTS.keys())
-each_function = pytest.mark.parametrize("value", FUNCTIONS.values(), ids=FUNCTIONS.keys())
-each_object_with_behaviour = pytest.mark.parametrize(
-    "value", WITH_BEHAVIOUR.values(), ids=WITH_BEHAVIOUR.keys()
-)
 each_example = pytest.mark.parametrize("value", EXAMPLES.values(), ids=EXAMPLES.keys())
-each_class = pytest.mark.parametrize("value", CLASSES.values(), ids=CLASSES.keys())
+
+
+def every(items):
+    """A rule as one test over all items, which lists those that break it."""
+
+    def decorate(rule):
+        @functools.wraps(rule)
+        def test():
+            broken = []
+            for name, item in items.items():
+                try:
+                    rule(item)
+                except (AssertionError, pytest.fail.Exception) as error:
+                    broken.append(f"{name}: {error}")
+            assert not broken, "\n".join(broken)
+
+        del test.__wrapped__  # or pytest would ask for a fixture named like the item
+        return test
+
+    return decorate
+
+
+ALL_FILES = {str(path.relative_to(PACKAGE)): path for path in FILES}
+PUBLIC_FILES = {module_name(path): path for path in FILES if is_public(path)}
 
 
 @functools.cache
 def parsed(path):
     return ast.parse(path.read_text("utf8"))
+
+
+def test_a_broken_rule_names_what_breaks_it():
+    @every({"one": 1, "two": 2})
+    def rule(value):
+        assert value == 1
+
+    with pytest.raises(AssertionError, match="two"):
+        rule()
 
 
 def test_the_suite_collects():
@@ -119,19 +143,19 @@ def test_the_suite_collects():
 # Files
 
 
-@each_public_file
+@every(PUBLIC_FILES)
 def test_module_imports(path):
     importlib.import_module(module_name(path))
 
 
-@each_public_file
+@every(PUBLIC_FILES)
 def test_all_names_exist(path):
     module = importlib.import_module(module_name(path))
     assert [name for name in module.__all__ if getattr(module, name, None) is None] == []
     assert len(set(module.__all__)) == len(module.__all__)
 
 
-@each_file
+@every(ALL_FILES)
 def test_one_line_module_docstring(path):
     docstring = ast.get_docstring(parsed(path), clean=False)
     assert docstring, "a module docstring says in one line what the file is about"
@@ -139,7 +163,7 @@ def test_one_line_module_docstring(path):
     assert docstring.endswith(".")
 
 
-@each_public_file
+@every(PUBLIC_FILES)
 def test_all_stands_first(path):
     """After the docstring and the imports, before anything is defined."""
     for node in parsed(path).body[1:]:
@@ -157,7 +181,7 @@ def is_type_checking(node):
     return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
 
 
-@each_file
+@every(ALL_FILES)
 def test_functions_fit_on_a_screen(path):
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -223,7 +247,7 @@ def call_violations(node):
         yield node.lineno, f"{name} without generator="
 
 
-@each_file
+@every(ALL_FILES)
 def test_file_does_nothing_forbidden(path):
     assert list(violations(parsed(path))) == []
 
@@ -268,7 +292,7 @@ def test_the_scan_lets_pass(source):
 # Docstrings and signatures
 
 
-@each_object
+@every(OBJECTS)
 def test_docstring_opens_with_one_sentence(value):
     docstring = own_docstring(value)
     assert docstring, "no docstring"
@@ -278,17 +302,17 @@ def test_docstring_opens_with_one_sentence(value):
     assert docstring.splitlines()[1:2] in ([], [""]), "a blank line must follow the first sentence"
 
 
-@each_object_with_behaviour
+@every(WITH_BEHAVIOUR)
 def test_object_has_an_example(value):
     assert ">>> " in own_docstring(value), "no example that the tests run"
 
 
-@each_function
+@every(FUNCTIONS)
 def test_function_is_annotated(value):
     assert unannotated(value) == []
 
 
-@each_class
+@every(CLASSES)
 def test_methods_are_annotated(value):
     methods = {name: member for name, member in vars(value).items() if is_own_method(name, member)}
     assert {name: missing for name, method in methods.items() if (missing := unannotated(method))} == {}
@@ -327,14 +351,14 @@ OBJECTIVES = {
 }
 
 
-@pytest.mark.parametrize("value", OBJECTIVES.values(), ids=OBJECTIVES.keys())
+@every(OBJECTIVES)
 def test_objective_names_its_terms(value):
     result = resolved_return(value)
     assert is_named_tuple(result)
     assert result._fields[:3] == ("loss", "reconstruction", "kl")
 
 
-@pytest.mark.parametrize("value", OBJECTIVES.values(), ids=OBJECTIVES.keys())
+@every(OBJECTIVES)
 def test_objective_takes_its_weights_by_name(value):
     parameters = inspect.signature(value).parameters.values()
     positional = [p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
@@ -348,7 +372,7 @@ NUMERIC = {
 }
 
 
-@pytest.mark.parametrize("value", NUMERIC.values(), ids=NUMERIC.keys())
+@every(NUMERIC)
 def test_numbers_come_back_with_names(value):
     result = resolved_return(value)
     assert not isinstance(result, type) or not issubclass(result, dict)
@@ -546,7 +570,7 @@ def test_every_make_target_that_is_named_exists(root, name):
     assert named <= targets
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@every({page.name: page for page in PAGES})
 def test_no_line_of_a_page_is_a_comment_by_accident(page):
     """Markdown of the documentation drops lines that begin with a per cent sign, such as wrapped percentages."""
     assert not [line for line in page.read_text().splitlines() if line.lstrip().startswith("%")]
