@@ -103,7 +103,7 @@ def _advance_fused(stack: Stack, rows: slice, gradients: Sequence[Tensor], sound
     seen = sound.int()
     still = seen.clone()
     pieces = _pieces(stack, gradients)
-    corrections = {block.update: _bias_corrections(block.update, stack.clock) for block in stack.blocks}
+    corrections = {block.update: bias_corrections(block.update, stack.clock) for block in stack.blocks}
     calm = stack.calm[rows]
     for write in (False, True):
         if write:
@@ -120,7 +120,7 @@ def _advance_fused(stack: Stack, rows: slice, gradients: Sequence[Tensor], sound
     return still.bool()
 
 
-def _bias_corrections(optimiser: Optimiser, clock: Tensor) -> Tensor:
+def bias_corrections(optimiser: Optimiser, clock: Tensor) -> Tensor:
     """Adam's 1 − βⁿ at the n-th update, on the device; unused by the others."""
     if not isinstance(optimiser, Adam):
         return clock
