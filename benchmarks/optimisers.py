@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.timing import seconds_per_call
-from unseam.training._fused import bias_corrections, can_fuse, fused_update
-from unseam.training.optimisers import Adam, optimiser_state
+from unseam.models._fused import can_fuse, fused_update
+from unseam.training import Adam
+from unseam.training.step import bias_corrections
 
 __all__ = ["optimisers"]
 
@@ -30,7 +31,7 @@ def optimisers(device: torch.device) -> Iterator[dict[str, Any]]:
             flat = torch.randn(members, width, device=device)
             gradient = torch.randn(members, width, device=device)
             gradient[1, 5] = float("nan")  # a member that diverges
-            state = optimiser_state("adam", flat)
+            state = Adam().state(flat)
             update = captured(make(flat, gradient, state))
             update()
             results[way] = flat.clone()
@@ -94,7 +95,7 @@ def fused(flat: Tensor, gradient: Tensor, state: dict[str, Tensor]) -> Callable[
             if write:
                 calm.fill_(1)
             flags = (still if write else seen, still, calm)
-            fused_update(optimiser, flat, gradient, state, rate, corrections, *flags, write=write)
+            fused_update(optimiser.fused(), flat, gradient, state, rate, corrections, *flags, write=write)
 
     return update
 

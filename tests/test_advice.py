@@ -131,7 +131,7 @@ def test_figure_shows_the_staircase():
             {"points": 2},
             "data must be finite, got NaN or infinite values in 1 of 9 rows, first in row 3",
         ),
-        ("no such world", {}, "neither a file .* nor a world; worlds: sprites"),
+        ("no such world", {}, "neither a file .* nor a world; worlds: circles"),
     ],
 )
 def test_bad_input(target, options, message):

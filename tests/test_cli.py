@@ -111,8 +111,8 @@ def test_every_command_has_json_and_help(command):
 
 def test_train_has_a_flag_a_field(call):
     result = call("train", "--help")
-    flags = {name.replace("_", "-") for name in unseam.Trial().to_dict()} - {"world-options"}
-    assert all(f"--{flag} " in result.out for flag in flags | {"world-option"})
+    flags = {name.replace("_", "-") for name in unseam.Trial().to_dict()} - {"world-options", "weights"}
+    assert all(f"--{flag} " in result.out for flag in flags | {"world-option", "weight"})
 
 
 BAD = {
@@ -122,7 +122,7 @@ BAD = {
         ("train", "--steps", "x"),
         "'--steps': must be a whole number, got 'x'; see unseam train --help",
     ),
-    "choice": (("train", "--objective", "foo"), "'foo' is not one of 'beta_elbo'"),
+    "choice": (("train", "--objective", "foo"), "objective must be one of annealed_capacity, autoencoder, beta_elbo"),
     "every": (("train", "--every", "0"), "--every"),
     "range": (("train", "--latent", "0"), "latent must be a whole number of at least 1, got 0"),
     "vary": (("train", "--vary", "beta"), "--vary must be field=a,b,c with a field of a trial, got 'beta'"),

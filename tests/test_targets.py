@@ -265,7 +265,7 @@ def test_rows_must_hold_something(tmp_path, shape):
 
 
 def test_names_need_a_colon():
-    with pytest.raises(ValueError, match="is named package.module:function, got 'torch'"):
+    with pytest.raises(ValueError, match="is named package.module:object, got 'torch'"):
         imported("torch")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from unseam import (
+        choices,
         data,
         demo,
         explore,
@@ -29,6 +30,7 @@ __all__ = [
     "Inspection",
     "Trial",
     "__version__",
+    "choices",
     "data",
     "demo",
     "explore",
@@ -52,6 +54,7 @@ __version__ = "0.1.0"
 # Nothing is imported before it is asked for: `import unseam` costs no torch.
 _ROOMS = frozenset(
     {
+        "choices",
         "data",
         "demo",
         "explore",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from unseam.choices import load_object
 from unseam.data import World, load, split
 from unseam.inspection import Inspection, inspect
 from unseam.models import Bernoulli
@@ -34,16 +32,6 @@ __all__ = [
 
 # Values of a file that are looked at at once: 16 MB in single precision.
 _AT_ONCE = 2**22
-
-# Objectives whose β weighs the KL term itself, which is the β of allen2024 Eq. 7.
-KL_OBJECTIVES = (
-    "beta_elbo",
-    "deterministic_elbo",
-    "orthogonal_elbo",
-    "dip_vae_i",
-    "dip_vae_ii",
-    "factor_vae",
-)
 
 
 class Inspected(NamedTuple):
@@ -90,7 +78,7 @@ def inspect_run(
             encoder=model.encode,
             x=x.to(next(model.parameters()).dtype),
             likelihood=model.likelihood,
-            beta=trial.beta if trial.objective in KL_OBJECTIVES else 1.0,
+            beta=trial.beta if trial.objective_choice.weighs_kl else 1.0,
             generator=generator,
         )
         yield Inspected(_name(ensemble, member), found)
@@ -143,23 +131,7 @@ def imported(name: str) -> Any:
     >>> imported("torch.nn:Identity.__name__")
     'Identity'
     """
-    module, separator, attribute = name.partition(":")
-    if not separator or not module or not attribute:
-        raise ValueError(f"a decoder of your own is named package.module:function, got {name!r}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"module {module!r} cannot be imported: {error}; run unseam from its folder"
-        ) from None
-    try:
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except AttributeError:
-        raise ValueError(f"module {module!r} has no {attribute!r}") from None
-    return found
+    return load_object(name)
 
 
 def read_array(path: Path, points: int | None = None) -> Tensor:

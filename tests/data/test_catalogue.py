@@ -52,7 +52,7 @@ def test_every_name_of_the_contract_is_known():
 
 def test_unknown_names_are_told_with_the_nearest():
     with pytest.raises(
-        ValueError, match=r"name must be one of sprites, .* got 'dsprite'; did you mean 'dsprites'\?"
+        ValueError, match=r"world must be one of circles, .* got 'dsprite'; did you mean 'dsprites'\?"
     ):
         load("dsprite")
     with pytest.raises(ValueError, match=r"got 'imagenet'$"):

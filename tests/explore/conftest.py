@@ -27,7 +27,7 @@ CHANGES = (
     {},
     {"beta": 8.0},
     {"posterior": "full"},
-    {"posterior": "point", "objective": "autoencoder"},
+    {"posterior": "point", "objective": "autoencoder", "beta": 1.0},
 )
 
 

@@ -29,7 +29,7 @@ def test_members_that_differ_in_beta_alone_are_found_and_sorted(exhibit):
 
 def test_autoencoders_have_no_beta_to_differ_in(run):
     point = unseam.load(run).trials[4]
-    trials = [dataclasses.replace(point, beta=beta, steps=1) for beta in (1.0, 4.0)]
+    trials = [dataclasses.replace(point, objective="beta_elbo", beta=beta, steps=1) for beta in (1.0, 4.0)]
     assert exhibit_run(unseam.train(trials, progress=False), points=10).betas == ((0,), (1,))
 
 

@@ -8,7 +8,7 @@ from torch.func import functional_call, vmap
 
 from unseam.models import MLP, Bernoulli, initialise
 from unseam.models.affine import StackedLinear, stacked_linear
-from unseam.models.cross_entropy import StackedBernoulli
+from unseam.models.bernoulli import StackedBernoulli
 from unseam.models.products import stacked
 
 

@@ -122,12 +122,8 @@ def test_parameters_are_nan_until_initialised():
 @pytest.mark.parametrize("architecture", ["mlp", "bhowal_faces", "bhowal_shapes"])
 @pytest.mark.parametrize("likelihood", ["gaussian", "gaussian_learned", "binomial"])
 def test_from_meta_equals_direct(architecture, likelihood):
-    options = {
-        "architecture": architecture,
-        "likelihood": likelihood,
-        "likelihood_variance": 0.25,
-        "likelihood_draws": 3.0,
-    }
+    number = {"likelihood_draws": 3.0} if likelihood == "binomial" else {"likelihood_variance": 0.25}
+    options = {"architecture": architecture, "likelihood": likelihood, **number}
     direct = build((1, 64, 64), **options)
     with torch.device("meta"):
         skeleton = build((1, 64, 64), **options)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.func import functional_call, stack_module_state, vmap
 
+from unseam import choices
 from unseam.models import (
     MLP,
     VAE,
@@ -30,6 +31,13 @@ LIKELIHOODS = {
     "binomial": Binomial,
     "continuous_bernoulli": ContinuousBernoulli,
 }
+
+
+def own_options(likelihood, value):
+    """The number of a likelihood that has one."""
+    return {option.name: value for option in choices.find(choices.Likelihood, likelihood).options}
+
+
 each_posterior = pytest.mark.parametrize("posterior", POSTERIORS)
 each_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS)
 
@@ -103,9 +111,7 @@ def test_elbo_is_a_bound(generator):
 @each_likelihood
 def test_a_member_of_a_stack_is_the_member_alone(posterior, likelihood, generator):
     options = {"posterior": posterior, "likelihood": likelihood}
-    members = [
-        make(seed, **options, likelihood_variance=0.1 + seed, likelihood_draws=1 + seed) for seed in range(3)
-    ]
+    members = [make(seed, **options, **own_options(likelihood, 0.1 + seed)) for seed in range(3)]
     x, noise = inputs(generator, 3)
     parameters, buffers = stack_module_state(members)
     with torch.device("meta"):
@@ -145,13 +151,11 @@ def test_state_survives_a_round_trip(generator):
 @each_posterior
 @each_likelihood
 def test_build_makes_the_named_parts(posterior, likelihood):
-    model = build(
-        (5,), posterior=posterior, likelihood=likelihood, likelihood_variance=0.5, likelihood_draws=4
-    )
+    model = build((5,), posterior=posterior, likelihood=likelihood, **own_options(likelihood, 4.0))
     assert type(model.posterior) is POSTERIORS[posterior]
     assert type(model.likelihood) is LIKELIHOODS[likelihood]
     if isinstance(model.likelihood, Gaussian):
-        assert model.likelihood.initial_variance == 0.5
+        assert model.likelihood.initial_variance == 4
         assert model.likelihood.learned == (likelihood == "gaussian_learned")
     if isinstance(model.likelihood, Binomial):
         assert model.likelihood.initial_draws == 4
@@ -180,16 +184,18 @@ def test_build_passes_widths_and_activations():
 @pytest.mark.parametrize(
     "option, known",
     [
-        ("architecture", "mlp, study, bhowal_faces, bhowal_shapes"),
+        ("architecture", "bhowal_faces, bhowal_shapes, mlp, study"),
         ("posterior", "diagonal, full, point"),
         (
             "likelihood",
-            "gaussian, gaussian_learned, gaussian_pixel, bernoulli, binomial, continuous_bernoulli",
+            "bernoulli, binomial, continuous_bernoulli, gaussian, gaussian_learned, gaussian_pixel",
         ),
     ],
 )
 def test_unknown_names(option, known):
-    with pytest.raises(ValueError, match=f"{option} must be one of {known}, got 'nothing'"):
+    with pytest.raises(
+        ValueError, match=f"{option} must be one of {known}, or package.module:object; got 'nothing'"
+    ):
         build((5,), **{option: "nothing"})
 
 
@@ -199,7 +205,6 @@ def test_architecture_and_shape_must_fit():
 
 
 def test_fixed_architectures_have_no_widths():
-    with pytest.raises(
-        ValueError, match=r"must be empty for study, whose layers are fixed, got \(\) and \(9,\)"
-    ):
+    message = r"decoder_widths must be left out: architecture 'study', .* use no options; got \(9,\)"
+    with pytest.raises(ValueError, match=message):
         build((1, 64, 64), architecture="study", decoder_widths=(9,))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import unseam
+from unseam import choices
 from unseam.training import (
     DivergenceWarning,
     Trial,
@@ -29,10 +30,6 @@ SMALL = Trial(
     batch_size=16,
     steps=200,
 )
-OBJECTIVES = [
-    "beta_elbo", "annealed_capacity", "beta_tcvae", "factor_vae", "dip_vae_i", "dip_vae_ii", "autoencoder",
-    "deterministic_elbo", "orthogonal_elbo",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +89,12 @@ def test_optimisers_lower_the_loss(optimiser, world):
     assert history["loss"].iloc[-1] < history["loss"].iloc[0]
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", choices.built_in(choices.Objective))
 def test_every_objective_trains_members_with_weights_of_their_own(objective, world):
     posterior = "point" if objective == "autoencoder" else "diagonal"
     trial = dataclasses.replace(SMALL, objective=objective, posterior=posterior, steps=20, beta=1.0)
-    trials = [trial, dataclasses.replace(trial, beta=0.0, gamma=0.0, lambda_od=0.0, orthogonality=0.0)]
+    zero = {"beta", "gamma", "lambda_od", "orthogonality"} & trial.values(trial.objective_choice).keys()
+    trials = [trial, dataclasses.replace(trial, **dict.fromkeys(zero, 0.0))]
     ensemble = unseam.train(trials, world=world, every=5)
     assert ensemble.stopped == {}
     assert ensemble.history["loss"].notna().all()

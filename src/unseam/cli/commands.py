@@ -10,12 +10,12 @@ from unseam.cli.advise import advise_data
 from unseam.cli.data import fetch_files, list_worlds, verify_files
 from unseam.cli.demo import show_demo
 from unseam.cli.explore import explore_run
+from unseam.cli.flags import trial_command
 from unseam.cli.inspect import inspect_decoder
 from unseam.cli.report import report_models
 from unseam.cli.reproduce import reproduce_artefacts
 from unseam.cli.score import score_codes
 from unseam.cli.train import train_trials
-from unseam.flags import trial_command
 
 __all__ = ["app"]
 

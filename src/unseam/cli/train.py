@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unseam.cli.flags import TrialFlags
 from unseam.cli.options import Device, Json
-from unseam.flags import TrialFlags
 from unseam.printing import Row, print_json, print_table
 
 if TYPE_CHECKING:

@@ -4,80 +4,55 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from unseam import choices
 from unseam.data.world import World
 
 __all__ = ["load", "names"]
 
-_MADE = {
-    "sprites": ("sprites", "Sprites"),
-    "shapes": ("shapes", "Shapes"),
-    "linear": ("square", "linear"),
-    "nonlinear": ("square", "nonlinear"),
-    "mixture": ("mixture", "mixture"),
-    "moving_digit": ("moving_digit", "moving_digit"),
-    "circles": ("circles", "circles"),
-}
-_READ = {
-    "dsprites": ("published", "dsprites"),
-    "shapes3d": ("published", "shapes3d"),
-    "mpi3d": ("published", "mpi3d"),
-    "faces3d": ("published", "faces3d"),
-    "mnist": ("published", "mnist"),
-    "fashion_mnist": ("published", "fashion_mnist"),
-}
 
-
-def load(name: str, *, root: str | Path | None = None, **options: Any) -> World:
+def load(name: str | choices.World, *, root: str | Path | None = None, **options: Any) -> World:
     """The world of that name.
 
     Args:
-        name: one of :func:`names`.
+        name: one of :func:`names`, or ``package.module:object`` for one of your own.
         root: file or folder of a published data set; by default the cache that ``unseam data fetch`` fills.
         options: the world's own parameters, e.g. ``ratio`` of ``linear``.
 
     >>> load("linear", size=100, ratio=1.5).factor_names
     ('w1', 'w2')
     """
-    builder = _builder(name)
-    known = [key for key in inspect.signature(builder).parameters if key not in ("root", "device", "layout")]
-    unknown = sorted(set(options) - set(known))
-    if unknown:
+    choice = choices.find(choices.World, name)
+    make = choice.load()
+    known = [key for key in inspect.signature(make).parameters if key not in ("root", "device", "layout")]
+    if unknown := sorted(set(options) - set(known)):
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            f"option {unknown[0]!r} is unknown to world {name!r}, whose options are {', '.join(known)}"
-            f"{_near(unknown[0], known)}"
+            f"option {unknown[0]!r} is unknown to world {choice.name!r}, whose options are {', '.join(known)}{hint}"
         )
-    if name in _READ:
-        return builder(root=root, **options)
-    if root is not None:
+    if choice.from_file:
+        options["root"] = root
+    elif root is not None:
         raise ValueError(
-            f"root must be left out for world {name!r}, which is not read from a file, got {root}"
+            f"root must be left out for world {choice.name!r}, which is not read from a file, got {root}"
         )
-    return builder(**options)
+    world: World = make(**dict(choice.fixed), **options)
+    return world
 
 
 def names() -> tuple[str, ...]:
-    """Names of all worlds: first those made here, then those read from published files.
+    """Names of all worlds: first those made here, then those read from published files, then installed ones.
 
-    >>> "linear" in names()
-    True
+    >>> names()[:3]
+    ('circles', 'linear', 'mixture')
     """
-    return (*_MADE, *_READ)
-
-
-def _builder(name: str) -> Callable[..., World]:
-    """Function or class that makes the world of that name."""
-    if name not in names():
-        raise ValueError(f"name must be one of {', '.join(names())}, got {name!r}{_near(name, names())}")
-    module, attribute = (_MADE | _READ)[name]
-    builder: Callable[..., World] = getattr(import_module(f"unseam.data.{module}"), attribute)
-    return builder
-
-
-def _near(word: str, known: tuple[str, ...] | list[str]) -> str:
-    close = difflib.get_close_matches(str(word), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    known = choices.built_in(choices.World)
+    return tuple(
+        sorted(
+            choices.names(choices.World),
+            key=lambda name: (name not in known, name in known and known[name].from_file),
+        )
+    )

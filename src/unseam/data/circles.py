@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unseam import choices
 from unseam.data.array import ArrayWorld
 
 __all__ = ["circles"]
+
+CIRCLES = choices.World(name="circles", title="circles", function="unseam.data.circles:circles")
 
 
 def circles(

@@ -10,10 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unseam import choices
 from unseam.data.array import ArrayWorld, Posterior
 from unseam.data.digits import digit_images
 
 __all__ = ["mixture", "source_posterior"]
+
+MIXTURE = choices.World(name="mixture", title="digit mixture", function="unseam.data.mixture:mixture")
 
 
 def mixture(

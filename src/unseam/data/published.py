@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from unseam import choices
 from unseam.data.array import ArrayWorld
 from unseam.data.arrays import hdf5_blocks, npz_array, npz_blocks, tensor_array
 from unseam.data.files import DamagedFileError, as_memory_map, locate
@@ -18,6 +19,28 @@ from unseam.data.idx import read_part
 from unseam.data.sources import PUBLISHED
 
 __all__ = ["Layout", "dsprites", "faces3d", "fashion_mnist", "mnist", "mpi3d", "shapes3d"]
+
+DSPRITES_WORLD = choices.World(
+    name="dsprites", title="dSprites", function="unseam.data.published:dsprites", from_file=True
+)
+SHAPES3D_WORLD = choices.World(
+    name="shapes3d", title="3D Shapes", function="unseam.data.published:shapes3d", from_file=True
+)
+MPI3D_WORLD = choices.World(
+    name="mpi3d", title="MPI3D", function="unseam.data.published:mpi3d", from_file=True
+)
+FACES3D_WORLD = choices.World(
+    name="faces3d", title="3D Faces", function="unseam.data.published:faces3d", from_file=True
+)
+MNIST_WORLD = choices.World(
+    name="mnist", title="MNIST", function="unseam.data.published:mnist", from_file=True
+)
+FASHION_MNIST_WORLD = choices.World(
+    name="fashion_mnist",
+    title="Fashion-MNIST",
+    function="unseam.data.published:fashion_mnist",
+    from_file=True,
+)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,15 @@ from typing import Final, Self, final
 import torch
 from torch import Tensor
 
+from unseam import choices
 from unseam.data.grid import grid_factors
 from unseam.data.pose import check_pose, check_rendering, codes, spread
 from unseam.data.solids import Surface, View, box, coverage, line, pillar, value, view
 from unseam.data.world import World, check_index
 
 __all__ = ["Shapes", "render_shapes"]
+
+SHAPES_WORLD = choices.World(name="shapes", title="shapes", function="unseam.data.shapes:Shapes")
 
 SOLIDS: Final = ("cube", "cylinder", "sphere", "capsule")
 

@@ -11,11 +11,14 @@ from typing import Final, Self, final
 import torch
 from torch import Tensor
 
+from unseam import choices
 from unseam.data.grid import grid_factors
 from unseam.data.pose import check_pose, check_rendering, codes, spread
 from unseam.data.world import World, check_index
 
 __all__ = ["Sprites", "render_sprites"]
+
+SPRITES_WORLD = choices.World(name="sprites", title="sprites", function="unseam.data.sprites:Sprites")
 
 SHAPES: Final = ("square", "ellipse", "heart")
 

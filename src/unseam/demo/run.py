@@ -104,7 +104,7 @@ def run_demo(
     kinds: dict[str, dict[str, Any]] = {
         "β-VAE": {},
         "full covariance": {"posterior": "full"},
-        "autoencoder": {"posterior": "point", "objective": "autoencoder"},
+        "autoencoder": {"posterior": "point", "objective": "autoencoder", "beta": 1.0},
     }
     trials = [
         dataclasses.replace(trial, **change, steps=steps, seed=seed)

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unseam.choices import load_object
 from unseam.metrics._inputs import Checked, Table, check_inputs, default_generator
 from unseam.metrics.beta_vae_score import beta_vae_score
 from unseam.metrics.dci import dci
@@ -80,8 +81,9 @@ def evaluate(
     Args:
         codes: z (batch, latent) or (member, batch, latent).
         factors: v (batch, factor).
-        metrics: names, or functions of the same form (:func:`functools.partial` included). By default all that
-            fit: ``mig_entropy`` and ``udr`` need a positive ``variance``, and ``udr`` two members or more.
+        metrics: names, or functions of the same form (:func:`functools.partial` included), also as
+            ``package.module:function``; of their results ``interval`` and ``settings`` may be missing. By default all
+            that fit: ``mig_entropy`` and ``udr`` need a positive ``variance``, and ``udr`` two members or more.
         discrete: which factors are; by default those of integer type, booleans, words and categories.
         variance: posterior variance of the codes, in their shape.
         preset: a name for all metrics, or by metric a name or settings; those not in the mapping take ``dlib``.
@@ -128,7 +130,8 @@ def _named(metrics: Sequence[str | Metric]) -> Iterator[tuple[str, Metric]]:
         raise ValueError(f"metrics must be a sequence of names or functions, got {metrics!r}")
     known = {metric.__name__: metric for metric in METRICS}
     seen = set()
-    for metric in metrics:
+    for given in metrics:
+        metric = load_object(given) if isinstance(given, str) and ":" in given else given
         if isinstance(metric, str) and metric not in known:
             raise ValueError(f"metrics must be functions or among {', '.join(known)}, got {metric!r}")
         name = metric if isinstance(metric, str) else _name(metric)
@@ -194,14 +197,16 @@ def _divergence(given: Checked) -> Tensor:
 
 def _rows(name: str, found: Any, preset: Any) -> Iterator[dict[str, Any]]:
     """A row for every member and score: the metric's own, and those further ones that have an interval."""
-    scores = {name: (found.score, found.interval)}
+    unknown = torch.full((len(Interval._fields), len(found.score)), float("nan"))
+    scores = {name: (found.score, getattr(found, "interval", unknown))}
     for field in found._fields:
         if field.endswith("_interval"):
             further = field.removesuffix("_interval")
             scores[f"{name}_{further}"] = (getattr(found, further), getattr(found, field))
+    settings = dataclasses.asdict(found.settings) if "settings" in found._fields else {}
     about = {
         "preset": preset if isinstance(preset, str) else type(preset).__name__,
-        "settings": json.dumps(dataclasses.asdict(found.settings), sort_keys=True),
+        "settings": json.dumps(settings, sort_keys=True),
         "note": "",
     }
     for title, (score, interval) in scores.items():

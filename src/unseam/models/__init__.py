@@ -1,6 +1,9 @@
 """Networks, posteriors, likelihoods, and the VAE that composes them."""
 
+from unseam.models.bernoulli import Bernoulli
+from unseam.models.binomial import Binomial
 from unseam.models.build import build
+from unseam.models.continuous_bernoulli import ContinuousBernoulli
 from unseam.models.convolutional import (
     faces_decoder,
     faces_encoder,
@@ -9,18 +12,15 @@ from unseam.models.convolutional import (
     study_decoder,
     study_encoder,
 )
+from unseam.models.diagonal import Diagonal
+from unseam.models.full import Full
+from unseam.models.gaussian import Gaussian, PixelGaussian
 from unseam.models.initialisation import initialise
-from unseam.models.likelihoods import (
-    AbstractLikelihood,
-    Bernoulli,
-    Binomial,
-    ContinuousBernoulli,
-    Gaussian,
-    PixelGaussian,
-)
+from unseam.models.likelihoods import AbstractLikelihood
 from unseam.models.networks import MLP, activation
 from unseam.models.normalisation import BatchNorm
-from unseam.models.posteriors import AbstractPosterior, Diagonal, Full, Moments, Point
+from unseam.models.point import Point
+from unseam.models.posteriors import AbstractPosterior, Moments
 from unseam.models.products import stacked
 from unseam.models.vae import VAE, Encoding, Pass
 

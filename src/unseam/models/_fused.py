@@ -1,17 +1,34 @@
-"""Passes over a network's outputs as CUDA kernels that read and write each number once."""
+"""CUDA kernels that read and write each number once: of layers, of the Bernoulli likelihood, and of optimisers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["add_bias", "bernoulli_rows", "can_fuse", "narrowed", "scale_rows", "sum_rows"]
+__all__ = [
+    "ADAGRAD",
+    "ADAM",
+    "SGD",
+    "Update",
+    "add_bias",
+    "bernoulli_rows",
+    "can_fuse",
+    "fused_update",
+    "narrowed",
+    "scale_rows",
+    "sum_rows",
+]
 
+ADAM, ADAGRAD, SGD = range(3)
 _BLOCK = 1024
 _ROWS, _COLUMNS = 32, 64
+# Roots and quotients stay far from overflow while gradients and means lie below 1e15, squares and parameters below
+# 1e30, rates below 1e10, and ε is at least this.
+_TINY = 1e-12
 
 
 def can_fuse(x: Tensor) -> bool:
@@ -70,6 +87,60 @@ def sum_rows(y: Tensor) -> Tensor:
     return sums
 
 
+class Update(NamedTuple):
+    """Which optimiser, two decay rates and ε."""
+
+    kind: int
+    decay: float
+    other: float
+    epsilon: float
+
+
+def fused_update(
+    constants: Update,
+    flat: Tensor,
+    gradient: Tensor,
+    state: Mapping[str, Tensor],
+    rate: Tensor,
+    corrections: Tensor,
+    sound: Tensor,
+    verdict: Tensor,
+    calm: Tensor,
+    *,
+    write: bool,
+) -> None:
+    """One update of rows (member, parameter): look whether it stays finite, or carry it out.
+
+    Operation by operation in torch an update with its checks passes about twenty times over tensors of the size of the
+    parameters; each of these two passes reads parameters, gradient and state once, and the first of them the gradient
+    alone where all numbers were far from overflow after the last update.
+
+    Args:
+        constants: of the optimiser.
+        flat: parameters, a slice of columns or all.
+        gradient: of the same shape.
+        state: the optimiser's, of the same shape each.
+        rate: (member, 1).
+        corrections: of this update, Adam's 1 − βⁿ for both β at the n-th update; unused by AdaGrad and SGD.
+        sound: (member,) int32, 1 for members to look at or update.
+        verdict: (member,) int32, which becomes 0 without ``write`` where anything would not be finite, when nothing
+            else changes. Not the same memory as ``sound``, which all of a member's programs read.
+        calm: (member,) int32, 1 for members whose parameters and state are so small that a moderate gradient cannot
+            make them overflow. To be filled with 1 before an update is carried out, which puts 0 where they are not.
+        write: carry it out.
+    """
+    states = tuple(state.values())
+    first, second = states[0], states[-1]
+    kind, decay, other, epsilon = constants
+    members, width = flat.shape
+    with torch.cuda.device(flat.device):
+        _compiled().advance[(_blocks(width), members)](
+            flat, gradient, first, second, rate, corrections, sound, verdict, calm, width,
+            flat.stride(0), gradient.stride(0), first.stride(0),
+            decay, other, epsilon, kind, write, kind != SGD and epsilon < _TINY, _BLOCK,
+        )  # fmt: skip
+
+
 def _blocks(size: int) -> int:
     return (size + _BLOCK - 1) // _BLOCK
 
@@ -80,6 +151,7 @@ class _Kernels(NamedTuple):
     bernoulli: Any
     scale: Any
     sum: Any
+    advance: Any
 
 
 @cache
@@ -90,7 +162,7 @@ def _compiled() -> Any:
         import triton.language as tl
     except ImportError:
         return None
-    makers = (_add_kernel, _copy_kernel, _bernoulli_kernel, _scale_kernel, _sum_kernel)
+    makers = (_add_kernel, _copy_kernel, _bernoulli_kernel, _scale_kernel, _sum_kernel, _advance_kernel)
     return _Kernels(*(make(triton, tl) for make in makers))
 
 
@@ -171,3 +243,59 @@ def _sum_kernel(triton: Any, tl: Any) -> Any:
         tl.store(sums + member * columns + column, tl.sum(total, axis=0), inside)
 
     return add_up
+
+
+def _advance_kernel(triton: Any, tl: Any) -> Any:
+    """A program updates one block of one member's parameters."""
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def advance(  # type: ignore[no-untyped-def]
+        flat, gradient, first, second, rate, corrections, sound, verdict, calm, width, flat_stride,
+        gradient_stride, state_stride, decay, other, epsilon, kind: tl.constexpr, write: tl.constexpr,
+        exact: tl.constexpr, block: tl.constexpr,
+    ):  # fmt: skip
+        member = tl.program_id(1).to(tl.int64)
+        if tl.load(sound + member) != 0:
+            column = tl.program_id(0) * block + tl.arange(0, block)
+            mask = column < width
+            slope = tl.load(gradient + member * gradient_stride + column, mask, 0.0)
+            step = tl.load(rate + member)
+            needed = True
+            if not write and not exact:
+                needed = (tl.load(calm + member) == 0) | (tl.sum((tl.abs(slope) < 1e15).to(tl.int32)) < block)
+            if needed:
+                here = flat + member * flat_stride + column
+                one = first + member * state_stride + column
+                two = second + member * state_stride + column
+                value = tl.load(here, mask, 0.0)
+                moved = tl.load(one, mask, 0.0)
+                square = moved
+                if kind == 0:
+                    moved = moved + decay * (slope - moved)
+                    square = tl.load(two, mask, 0.0) * other + (1 - other) * slope * slope
+                    root = tl.sqrt_rn(tl.div_rn(square, tl.load(corrections + 1))) + epsilon
+                    value = value - tl.div_rn(moved * tl.div_rn(step, tl.load(corrections)), root)
+                elif kind == 1:
+                    moved = moved + slope * slope
+                    square = moved
+                    value = value - tl.div_rn(step * slope, tl.sqrt_rn(moved) + epsilon)
+                else:
+                    moved = decay * moved + slope
+                    value = value - step * moved
+                if write:
+                    tl.store(here, value, mask)
+                    tl.store(one, moved, mask)
+                    if kind == 0:
+                        tl.store(two, square, mask)
+                    means = moved if kind != 1 else slope
+                    squares = square if kind != 2 else slope
+                    small = (tl.abs(value) < 1e30) & (tl.abs(means) < 1e15) & (tl.abs(squares) < 1e30)
+                    if (step >= 1e10) | (tl.sum((small | ~mask).to(tl.int32)) < block):
+                        tl.store(calm + member, 0)
+                else:
+                    # 0 · x is 0 for every finite x alone
+                    rest = tl.where(mask, 0.0 * value + 0.0 * moved + 0.0 * square, 0.0)
+                    if tl.sum(rest) != 0.0:
+                        tl.store(verdict + member, 0)
+
+    return advance

@@ -1,13 +1,59 @@
-"""The continuous Bernoulli's normaliser, mean and variance, accurate through logit zero."""
+"""The continuous Bernoulli likelihood: its normaliser, mean and variance, accurate through logit zero."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-__all__ = ["log_normaliser", "mean", "variance"]
+from unseam import choices
+from unseam.models.likelihoods import AbstractLikelihood, check_range, check_shape, sum_data
+
+__all__ = ["ContinuousBernoulli", "log_normaliser", "mean", "variance"]
+
+CONTINUOUS_BERNOULLI = choices.Likelihood(
+    name="continuous_bernoulli",
+    title="continuous Bernoulli",
+    function="unseam.models.continuous_bernoulli:ContinuousBernoulli",
+)
 
 _SWITCH = 1.0
+
+
+class ContinuousBernoulli(AbstractLikelihood):
+    r"""Density on [0, 1] whose logits the decoder outputs.
+
+    .. math:: \log p(x|\theta) = \sum_i x_i\theta_i - \log\frac{e^{\theta_i}-1}{\theta_i}
+
+    The normalised form of the cross-entropy on grey values (Loaiza-Ganem and Cunningham 2019, Section 3). Logits
+    are its natural parameter, so the Fisher weight is the variance.
+
+    >>> ContinuousBernoulli().log_prob(torch.tensor([[0.2, 0.9]]), torch.zeros(1, 2))
+    tensor([0.])
+    """
+
+    def log_prob(self, x: Tensor, output: Tensor) -> Tensor:
+        """Log-density summed over data dimensions, in nats."""
+        check_shape(x, output)
+        return sum_data(x * output - log_normaliser(output))
+
+    def mean(self, output: Tensor) -> Tensor:
+        """1/(1 - e^-θ) - 1/θ."""
+        return mean(output)
+
+    def variance(self, output: Tensor) -> Tensor:
+        """1/θ² - 1/(4 sinh²(θ/2))."""
+        return variance(output)
+
+    def fisher_weight(self, output: Tensor) -> Tensor:
+        """The variance: logits are the natural parameter."""
+        return variance(output)
+
+    def check(self, x: Tensor) -> None:
+        """Data must lie in [0, 1]."""
+        check_range(x, "continuous_bernoulli", 0.0, 1.0)
+
+    def reset(self) -> None:
+        """Nothing to put back."""
 
 
 def log_normaliser(logits: Tensor) -> Tensor:

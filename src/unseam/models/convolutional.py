@@ -7,17 +7,38 @@ from typing import NamedTuple
 
 from torch import nn
 
+from unseam import choices
 from unseam.models.initialisation import blank
 from unseam.models.normalisation import BatchNorm
 
 __all__ = [
     "faces_decoder",
     "faces_encoder",
+    "published_networks",
     "shapes_decoder",
     "shapes_encoder",
     "study_decoder",
     "study_encoder",
 ]
+
+STUDY = choices.Architecture(
+    name="study",
+    title="convolutional, Locatello et al. 2019",
+    function="unseam.models.convolutional:published_networks",
+    fixed=(("name", "study"),),
+)
+BHOWAL_FACES = choices.Architecture(
+    name="bhowal_faces",
+    title="convolutional, bhowal2024 for 3D Faces",
+    function="unseam.models.convolutional:published_networks",
+    fixed=(("name", "bhowal_faces"),),
+)
+BHOWAL_SHAPES = choices.Architecture(
+    name="bhowal_shapes",
+    title="convolutional, bhowal2024 for 3D Shapes and MPI3D",
+    function="unseam.models.convolutional:published_networks",
+    fixed=(("name", "bhowal_shapes"),),
+)
 
 
 class _Layer(NamedTuple):
@@ -28,6 +49,33 @@ class _Layer(NamedTuple):
     stride: int = 1
     padding: int = 0
     norm: bool = False
+
+
+def published_networks(
+    shape: Sequence[int], features: int, latent: int, output: Sequence[int], *, name: str
+) -> tuple[nn.Module, nn.Module]:
+    """Encoder and decoder of a published architecture.
+
+    Args:
+        shape: data shape (channel, 64, 64).
+        features: number of encoder outputs, ``posterior.width``.
+        latent: number of latents.
+        output: output shape (channel, 64, 64).
+        name: ``study``, ``bhowal_faces`` or ``bhowal_shapes``.
+
+    >>> import torch
+    >>> with torch.device("meta"):
+    ...     encoder, decoder = published_networks((1, 64, 64), 20, 10, (1, 64, 64), name="study")
+    ...     encoder(torch.zeros(2, 1, 64, 64)).shape, decoder(torch.zeros(2, 10)).shape
+    (torch.Size([2, 20]), torch.Size([2, 1, 64, 64]))
+    """
+    makers = {
+        "study": (study_encoder, study_decoder),
+        "bhowal_faces": (faces_encoder, faces_decoder),
+        "bhowal_shapes": (shapes_encoder, shapes_decoder),
+    }
+    make_encoder, make_decoder = makers[name]
+    return make_encoder(shape, features), make_decoder(latent, output)
 
 
 def study_encoder(shape: Sequence[int], outputs: int) -> nn.Sequential:
@@ -105,11 +153,8 @@ def faces_encoder(shape: Sequence[int], outputs: int) -> nn.Sequential:
         _Layer(64, 4, 2, 1, norm=True),
         _Layer(512, 4, norm=True),
     ]
-    return nn.Sequential(
-        *_convolutions(_picture(shape, "bhowal_faces"), layers, nn.Conv2d),
-        blank(nn.Conv2d, 512, outputs, 1),
-        nn.Flatten(),
-    )
+    convolutions = _convolutions(_picture(shape, "bhowal_faces"), layers, nn.Conv2d)
+    return nn.Sequential(*convolutions, blank(nn.Conv2d, 512, outputs, 1), nn.Flatten())
 
 
 def faces_decoder(latent: int, shape: Sequence[int]) -> nn.Sequential:
@@ -163,11 +208,8 @@ def shapes_encoder(shape: Sequence[int], outputs: int) -> nn.Sequential:
         _Layer(64, 4, 2, 1, norm=True),
         _Layer(256, 4, norm=True),
     ]
-    return nn.Sequential(
-        *_convolutions(_picture(shape, "bhowal_shapes"), layers, nn.Conv2d),
-        blank(nn.Conv2d, 256, outputs, 1),
-        nn.Flatten(),
-    )
+    convolutions = _convolutions(_picture(shape, "bhowal_shapes"), layers, nn.Conv2d)
+    return nn.Sequential(*convolutions, blank(nn.Conv2d, 256, outputs, 1), nn.Flatten())
 
 
 def shapes_decoder(latent: int, shape: Sequence[int]) -> nn.Sequential:

@@ -9,9 +9,22 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from unseam import choices
 from unseam.models.initialisation import blank
 
-__all__ = ["ACTIVATIONS", "MLP", "activation"]
+__all__ = ["ACTIVATIONS", "MLP", "activation", "mlp"]
+
+FULLY_CONNECTED = choices.Architecture(
+    name="mlp",
+    title="fully connected",
+    function="unseam.models.networks:mlp",
+    options=(
+        choices.Option("encoder_widths", "hidden widths of the encoder; none: a linear map", member=False),
+        choices.Option("decoder_widths", "hidden widths of the decoder; none: a linear map", member=False),
+        choices.Option("encoder_activation", "nonlinearity of the encoder", member=False),
+        choices.Option("decoder_activation", "nonlinearity of the decoder", member=False),
+    ),
+)
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -69,6 +82,27 @@ class MLP(nn.Module):
             raise ValueError(f"x must have shape (batch, {_listed(self.inputs)}), got {tuple(x.shape)}")
         y: Tensor = self.layers(x.flatten(-len(self.inputs)))
         return y if len(self.outputs) == 1 else y.unflatten(-1, self.outputs)
+
+
+def mlp(
+    shape: Sequence[int],
+    features: int,
+    latent: int,
+    output: Sequence[int],
+    *,
+    encoder_widths: Sequence[int] = (),
+    decoder_widths: Sequence[int] = (),
+    encoder_activation: str = "relu",
+    decoder_activation: str = "tanh",
+) -> tuple[MLP, MLP]:
+    """Fully connected encoder and decoder; affine maps by default.
+
+    >>> encoder, decoder = mlp((1, 8, 8), 4, 2, (1, 8, 8), encoder_widths=(16,))
+    >>> len(encoder.layers), len(decoder.layers)
+    (3, 1)
+    """
+    encoder = MLP(shape, encoder_widths, features, activation=encoder_activation)
+    return encoder, MLP(latent, decoder_widths, output, activation=decoder_activation)
 
 
 def activation(name: str) -> nn.Module:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from unseam.models._members import over_members
 from unseam.models.affine import StackedLinear
-from unseam.models.cross_entropy import StackedBernoulli
-from unseam.models.likelihoods import Bernoulli
+from unseam.models.bernoulli import Bernoulli, StackedBernoulli
 
 __all__ = [
     "Geometry",

@@ -13,23 +13,14 @@ __all__ = ["VAE", "Encoding", "Pass"]
 
 
 class Encoding(NamedTuple):
-    """Posterior mean (batch, latent) and variance (batch, latent), or covariance (batch, latent, latent).
-
-    >>> import torch
-    >>> Encoding(torch.zeros(1, 2), torch.ones(1, 2)).variance
-    tensor([[1., 1.]])
-    """
+    """Posterior mean (batch, latent) and variance (batch, latent), or covariance (batch, latent, latent)."""
 
     mean: Tensor
     variance: Tensor
 
 
 class Pass(NamedTuple):
-    """One pass through a VAE: moments, z (batch, latent), output, log_prob (batch,) and kl (batch,), in nats.
-
-    >>> Pass._fields
-    ('moments', 'z', 'output', 'log_prob', 'kl')
-    """
+    """One pass through a VAE: moments, z (batch, latent), output, log_prob (batch,) and kl (batch,), in nats."""
 
     moments: Moments
     z: Tensor

@@ -6,19 +6,24 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from unseam import choices
 from unseam.geometry import pullback
 from unseam.models import VAE, Point
 
 __all__ = ["DeterministicTerms", "deterministic_elbo"]
 
+DETERMINISTIC_ELBO = choices.Objective(
+    name="deterministic_elbo",
+    title="deterministic β-VAE",
+    function="unseam.objectives.deterministic:deterministic_elbo",
+    weighs_kl=True,
+    jacobian=True,
+    options=(choices.Option("beta", "weight of the KL term"),),
+)
+
 
 class DeterministicTerms(NamedTuple):
-    """Terms of :func:`deterministic_elbo`: sums over data and latents, means over the batch, in nats.
-
-    >>> import torch
-    >>> DeterministicTerms(*torch.arange(4.0)).regularisation
-    tensor(3.)
-    """
+    """Terms of :func:`deterministic_elbo`: sums over data and latents, means over the batch, in nats."""
 
     loss: Tensor
     reconstruction: Tensor

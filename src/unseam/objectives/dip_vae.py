@@ -7,17 +7,39 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from unseam import choices
 from unseam.models import VAE
 
 __all__ = ["DIPTerms", "dip_vae"]
 
+DIP_VAE_I = choices.Objective(
+    name="dip_vae_i",
+    title="DIP-VAE-I",
+    function="unseam.objectives.dip_vae:dip_vae",
+    fixed=(("form", "i"),),
+    weighs_kl=True,
+    options=(
+        choices.Option("beta", "weight of the KL term"),
+        choices.Option("lambda_od", "weight of the off-diagonal covariances"),
+        choices.Option("lambda_d", "weight of the variances' distance to 1"),
+    ),
+)
+DIP_VAE_II = choices.Objective(
+    name="dip_vae_ii",
+    title="DIP-VAE-II",
+    function="unseam.objectives.dip_vae:dip_vae",
+    fixed=(("form", "ii"),),
+    weighs_kl=True,
+    options=(
+        choices.Option("beta", "weight of the KL term"),
+        choices.Option("lambda_od", "weight of the off-diagonal covariances"),
+        choices.Option("lambda_d", "weight of the variances' distance to 1"),
+    ),
+)
+
 
 class DIPTerms(NamedTuple):
-    """Terms of :func:`dip_vae`; the last two are the penalties before their weights.
-
-    >>> DIPTerms(*torch.arange(5.0)).diagonal
-    tensor(4.)
-    """
+    """Terms of :func:`dip_vae`; the last two are the penalties before their weights."""
 
     loss: Tensor
     reconstruction: Tensor

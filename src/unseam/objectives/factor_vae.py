@@ -8,19 +8,30 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from unseam import choices
 from unseam.models import MLP, VAE
 
 __all__ = ["Discriminator", "FactorVAETerms", "factor_vae"]
+
+FACTOR_VAE = choices.Objective(
+    name="factor_vae",
+    title="FactorVAE",
+    function="unseam.objectives.factor_vae:factor_vae",
+    weighs_kl=True,
+    needs=("discriminator", "keys"),
+    discriminator="unseam.objectives.factor_vae:Discriminator",
+    options=(
+        choices.Option("beta", "weight of the KL term"),
+        choices.Option("gamma", "weight of the total correlation"),
+        choices.Option("discriminator_rate", "learning rate of the discriminator", argument=None),
+    ),
+)
 
 
 class FactorVAETerms(NamedTuple):
     """Terms of :func:`factor_vae`: sums over data and latents, means over the batch, in nats.
 
     ``discriminator_loss`` is part of ``loss``, but reaches the discriminator only.
-
-    >>> import torch
-    >>> FactorVAETerms(*torch.arange(5.0)).discriminator_loss
-    tensor(4.)
     """
 
     loss: Tensor

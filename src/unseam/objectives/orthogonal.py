@@ -6,19 +6,28 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from unseam import choices
 from unseam.geometry import hadamard_gap, pullback
 from unseam.models import VAE
 
 __all__ = ["OrthogonalTerms", "orthogonal_elbo"]
 
+ORTHOGONAL_ELBO = choices.Objective(
+    name="orthogonal_elbo",
+    title="orthogonal β-VAE",
+    function="unseam.objectives.orthogonal:orthogonal_elbo",
+    weighs_kl=True,
+    variance=None,
+    jacobian=True,
+    options=(
+        choices.Option("beta", "weight of the KL term"),
+        choices.Option("orthogonality", "weight of the Hadamard gap"),
+    ),
+)
+
 
 class OrthogonalTerms(NamedTuple):
-    """Terms of :func:`orthogonal_elbo`; ``gap`` is the mean Hadamard gap before its weight, in nats.
-
-    >>> import torch
-    >>> OrthogonalTerms(*torch.arange(4.0)).gap
-    tensor(3.)
-    """
+    """Terms of :func:`orthogonal_elbo`; ``gap`` is the mean Hadamard gap before its weight, in nats."""
 
     loss: Tensor
     reconstruction: Tensor

@@ -8,9 +8,23 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from unseam import choices
 from unseam.models import VAE, Moments
 
 __all__ = ["TCVAETerms", "beta_tcvae", "stratified_weights"]
+
+BETA_TCVAE = choices.Objective(
+    name="beta_tcvae",
+    title="β-TCVAE",
+    function="unseam.objectives.tcvae:beta_tcvae",
+    needs=("size",),
+    options=(
+        choices.Option("beta", "weight of the total correlation"),
+        choices.Option("alpha", "weight of the index-code mutual information"),
+        choices.Option("gamma", "weight of the dimension-wise KL"),
+        choices.Option("sampling", "estimator of q(z)", member=False),
+    ),
+)
 
 
 class TCVAETerms(NamedTuple):
@@ -18,9 +32,6 @@ class TCVAETerms(NamedTuple):
 
     ``kl`` is the exact KL of the posterior; the last three fields are estimates at the sampled z, whose sum
     is log q(z|x) - log p(z) there.
-
-    >>> TCVAETerms(*torch.arange(6.0)).total_correlation
-    tensor(4.)
     """
 
     loss: Tensor

@@ -16,7 +16,7 @@ from unseam.report.matching import SCORES, match
 from unseam.report.measure import study
 from unseam.report.study import Match, Missing, Study
 from unseam.scoring import encode_world
-from unseam.targets import KL_OBJECTIVES, Inspected, inspect_run, run_world, unseen
+from unseam.targets import Inspected, inspect_run, run_world, unseen
 from unseam.training import Ensemble
 from unseam.training import load as load_run
 from unseam.training.files import read_table
@@ -32,18 +32,6 @@ MODELS = 6
 SEEDS = 5
 """Seeds of a model that are measured at most."""
 SCORED = 5000
-
-OBJECTIVES = {
-    "beta_elbo": "β-VAE",
-    "annealed_capacity": "annealed VAE",
-    "beta_tcvae": "β-TCVAE",
-    "factor_vae": "FactorVAE",
-    "dip_vae_i": "DIP-VAE-I",
-    "dip_vae_ii": "DIP-VAE-II",
-    "autoencoder": "autoencoder",
-    "deterministic_elbo": "deterministic β-VAE",
-    "orthogonal_elbo": "orthogonal β-VAE",
-}
 
 
 def run_studies(
@@ -135,7 +123,7 @@ class _Reader:
             encoder=model.encode,
             x=world.images(index).to(next(model.parameters()).dtype),
             likelihood=model.likelihood,
-            beta=trial.beta if trial.objective in KL_OBJECTIVES else 1.0,
+            beta=trial.beta if trial.objective_choice.weighs_kl else 1.0,
             name=name,
             found=found[shown],
         )
@@ -189,7 +177,7 @@ def _names(trials: Sequence[Trial]) -> list[str]:
         if key not in ("posterior", "objective", "seed") and any(record[key] != value for record in records)
     ]
     kinds = [
-        "full covariance" if trial.posterior == "full" else OBJECTIVES[trial.objective] for trial in trials
+        "full covariance" if trial.posterior == "full" else trial.objective_choice.title for trial in trials
     ]
     differs = [", ".join(f"{_letter(key)} {_value(record[key])}" for key in varied) for record in records]
     return [f"{kind} ({text})" if text else kind for kind, text in zip(kinds, differs, strict=True)]

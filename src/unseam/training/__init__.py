@@ -1,12 +1,14 @@
 """Training of stacked ensembles: trials, the loop, checkpoints."""
 
+from unseam.training.adagrad import AdaGrad
+from unseam.training.adam import Adam
 from unseam.training.checkpoint import load, save
 from unseam.training.ensemble import Ensemble
 from unseam.training.learner import Learner, learner
 from unseam.training.loop import Record, training_index, training_steps
-from unseam.training.optimisers import AdaGrad, Adam, Sgd
 from unseam.training.provenance import provenance
 from unseam.training.run import DivergenceWarning, train
+from unseam.training.sgd import Sgd
 from unseam.training.stack import Stack, group, stack_trials
 from unseam.training.step import make_step, precision, update
 from unseam.training.streams import minibatches, normals, uniforms

@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from unseam import objectives
+from unseam import choices
 from unseam.models import VAE, build, initialise
 from unseam.trial import Trial
 
-__all__ = ["Learner", "blank_learner", "learner", "weight_names"]
-
-WEIGHTS: Mapping[str, tuple[str, ...]] = {
-    "beta_elbo": ("beta",),
-    "annealed_capacity": ("gamma", "capacity", "capacity_steps"),
-    "beta_tcvae": ("beta", "alpha", "gamma"),
-    "factor_vae": ("beta", "gamma"),
-    "dip_vae_i": ("beta", "lambda_od", "lambda_d"),
-    "dip_vae_ii": ("beta", "lambda_od", "lambda_d"),
-    "autoencoder": (),
-    "deterministic_elbo": ("beta",),
-    "orthogonal_elbo": ("beta", "orthogonality"),
-}
-
-
-def weight_names(objective: str) -> tuple[str, ...]:
-    """The scalar weights of an objective, which are also fields of :class:`Trial`.
-
-    >>> weight_names("dip_vae_i")
-    ('beta', 'lambda_od', 'lambda_d')
-    """
-    return WEIGHTS[objective]
+__all__ = ["Learner", "blank_learner", "learner"]
 
 
 class Learner(nn.Module):
@@ -41,9 +20,9 @@ class Learner(nn.Module):
 
     Args:
         model: the VAE.
-        objective: one of ``Trial.objective``.
-        size: number of training items, for β-TCVAE's estimators.
-        sampling: β-TCVAE's estimator.
+        objective: what is minimised.
+        size: number of training items.
+        settings: of the objective, by the names of its arguments.
 
     >>> from unseam.training import Trial
     >>> member = learner(Trial(world="linear", latent=2, likelihood="gaussian"), (3,), size=100)
@@ -55,23 +34,25 @@ class Learner(nn.Module):
         self,
         model: VAE,
         *,
-        objective: str,
+        objective: str | choices.Objective,
         size: int,
-        sampling: Literal["weighted", "stratified"] = "weighted",
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.model = model
-        self.objective = objective
+        self.objective = choices.objective(objective)
+        self.function = self.objective.load()
         self.size = size
-        self.sampling = sampling
+        self.settings = dict(self.objective.fixed) | dict(settings or {})
         self.discriminator: nn.Module | None = None
-        if objective == "factor_vae":
-            self.discriminator = objectives.Discriminator(model.posterior.latent)
+        if (network := self.objective.discriminator) is not None:
+            make = choices.load_object(network) if isinstance(network, str) else network
+            self.discriminator = make(model.posterior.latent)
 
     @property
     def needs_keys(self) -> bool:
         """Whether the objective permutes latents over the batch, and so takes uniform ``keys``."""
-        return self.discriminator is not None
+        return "keys" in self.objective.needs
 
     def forward(
         self,
@@ -82,32 +63,12 @@ class Learner(nn.Module):
         weights: Mapping[str, Tensor | float],
     ) -> NamedTuple:
         """The objective's named terms for one minibatch; scalars, mean over the batch."""
-        model = self.model
-        match self.objective:
-            case "beta_elbo":
-                return objectives.beta_elbo(model, x, noise, **weights)
-            case "annealed_capacity":
-                return objectives.annealed_capacity(model, x, noise, step=step, **weights)
-            case "beta_tcvae":
-                return objectives.beta_tcvae(
-                    model, x, noise, size=self.size, sampling=self.sampling, **weights
-                )
-            case "factor_vae" if self.discriminator is not None and keys is not None:
-                return objectives.factor_vae(model, self.discriminator, x, noise, keys, **weights)
-            case "dip_vae_i":
-                return objectives.dip_vae(model, x, noise, form="i", **weights)
-            case "dip_vae_ii":
-                return objectives.dip_vae(model, x, noise, form="ii", **weights)
-            case "autoencoder":
-                return objectives.autoencoder(model, x, noise)
-            case "deterministic_elbo":
-                return objectives.deterministic_elbo(model, x, noise, **weights)
-            case "orthogonal_elbo":
-                return objectives.orthogonal_elbo(model, x, noise, **weights)
-            case other:
-                raise ValueError(
-                    f"objective must be one of {', '.join(WEIGHTS)} with all it needs, got {other!r}"
-                )
+        given = {"step": step, "size": self.size, "keys": keys, "discriminator": self.discriminator}
+        needed = {name: given[name] for name in self.objective.needs}
+        terms: NamedTuple = self.function(
+            model=self.model, x=x, noise=noise, **needed, **self.settings, **weights
+        )
+        return terms
 
 
 def learner(trial: Trial, shape: tuple[int, ...], *, size: int) -> Learner:
@@ -128,19 +89,21 @@ def blank_learner(trial: Trial, shape: tuple[int, ...], *, size: int) -> Learner
     >>> blank_learner(Trial(latent=2), (1, 8, 8), size=10).size
     10
     """
-    fixed = trial.architecture != "mlp"
+    kinds = ("architecture", "posterior", "likelihood")
+    options = {name: value for kind in kinds for name, value in trial.values(trial.choice(kind)).items()}
     model = build(
         shape,
         architecture=trial.architecture,
-        encoder_widths=() if fixed else trial.encoder_widths,
-        decoder_widths=() if fixed else trial.decoder_widths,
-        encoder_activation=trial.encoder_activation,
-        decoder_activation=trial.decoder_activation,
         latent=trial.latent,
         posterior=trial.posterior,
         likelihood=trial.likelihood,
-        likelihood_variance=trial.likelihood_variance,
-        likelihood_draws=trial.likelihood_draws,
+        **options,
     )
-    member = Learner(model, objective=trial.objective, size=size, sampling=trial.sampling)
+    objective = trial.objective_choice
+    settings = {
+        option.argument or option.name: trial.value(option)
+        for option in objective.options
+        if not option.member and option.argument is not None
+    }
+    member = Learner(model, objective=objective, size=size, settings=settings)
     return member.double() if trial.precision == "float64" else member

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from unseam import choices
 from unseam.models import stacked
-from unseam.training.learner import Learner, learner, weight_names
-from unseam.training.optimisers import AdaGrad, Adam, Optimiser, Sgd, optimiser_state
+from unseam.training.adam import Adam
+from unseam.training.learner import Learner, learner
+from unseam.training.optimisers import Optimiser
 from unseam.trial import Trial
 
 __all__ = ["Block", "Stack", "group", "stack_trials"]
@@ -22,15 +24,10 @@ __all__ = ["Block", "Stack", "group", "stack_trials"]
 DISCRIMINATOR_BETAS = (0.5, 0.9)
 # Every parameter starts at a multiple of so many numbers: products of matrices read 16 bytes at once, or crawl.
 ALIGNED = 64
-JACOBIAN_OBJECTIVES = ("deterministic_elbo", "orthogonal_elbo")
 
 
 class Block(NamedTuple):
-    """Columns of the flat parameters that one optimiser updates.
-
-    >>> Block(0, 10, Sgd(), torch.tensor([[0.1]])).stop
-    10
-    """
+    """Columns of the flat parameters that one optimiser updates."""
 
     start: int
     stop: int
@@ -168,7 +165,8 @@ def stack_trials(
         rows = list(pool.map(draw, range(len(trials))))
     flat, template = flat.to(device), template.to(device)
     if products is None:
-        products = flat.device.type == "cuda" and trials[0].objective not in JACOBIAN_OBJECTIVES
+        products = flat.device.type == "cuda" and not trials[0].objective_choice.jacobian
+    blocks = _blocks(trials, template, device, dtype)
     buffers = {name: torch.stack([row[name] for row in rows]).to(device) for name in rows[0]}
     return Stack(
         trials=tuple(trials),
@@ -180,8 +178,8 @@ def stack_trials(
             device
         ),
         buffers=buffers,
-        state=optimiser_state(trials[0].optimiser, flat, accumulator=trials[0].accumulator),
-        blocks=_blocks(trials, template, device, dtype),
+        state=blocks[0].update.state(flat),
+        blocks=blocks,
         weights=_weights(trials, device, dtype),
         seeds=torch.tensor([trial.seed for trial in trials], device=device),
         alive=torch.ones(len(trials), dtype=torch.bool, device=device),
@@ -210,9 +208,13 @@ def _views(flat: Tensor, named: Mapping[str, Tensor], starts: Mapping[str, int])
 
 
 def _weights(trials: Sequence[Trial], device: torch.device | str, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Weights of the objective (member,), by the names of its arguments."""
     return {
-        name: torch.tensor([float(getattr(trial, name)) for trial in trials], dtype=dtype, device=device)
-        for name in weight_names(trials[0].objective)
+        option.argument or option.name: torch.tensor(
+            [float(trial.value(option)) for trial in trials], dtype=dtype, device=device
+        )
+        for option in trials[0].objective_choice.options
+        if option.member and option.argument is not None
     }
 
 
@@ -226,18 +228,10 @@ def _blocks(
 
     starts, width = _starts(dict(template.named_parameters()))
     split = next((start for name, start in starts.items() if name.startswith("discriminator.")), width)
-    main = Block(0, split, _update(trials[0]), rates("learning_rate"))
+    optimiser = choices.find(choices.Optimiser, trials[0].optimiser)
+    update: Optimiser = optimiser.load()(**optimiser.arguments(trials[0].values(optimiser)))
+    main = Block(0, split, update, rates("learning_rate"))
     if template.discriminator is None:
         return (main,)
-    update = Adam(betas=DISCRIMINATOR_BETAS) if trials[0].optimiser == "adam" else _update(trials[0])
-    return (main, Block(split, width, update, rates("discriminator_rate")))
-
-
-def _update(trial: Trial) -> Optimiser:
-    match trial.optimiser:
-        case "adam":
-            return Adam(betas=trial.adam_betas, epsilon=1e-8 if trial.epsilon is None else trial.epsilon)
-        case "adagrad":
-            return AdaGrad(epsilon=1e-10 if trial.epsilon is None else trial.epsilon)
-        case _:
-            return Sgd(momentum=trial.momentum)
+    other = Adam(betas=DISCRIMINATOR_BETAS) if isinstance(update, Adam) else update
+    return (main, Block(split, width, other, rates("discriminator_rate")))

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from unseam.data import ArrayWorld, World
-from unseam.training._fused import bias_corrections, can_fuse, fused_update
+from unseam.models._fused import can_fuse, fused_update
+from unseam.training.adam import Adam
+from unseam.training.optimisers import Optimiser
 from unseam.training.stack import ALIGNED, Block, Stack
 
 __all__ = ["Step", "make_step", "precision", "update"]
@@ -62,7 +64,8 @@ def _advance(stack: Stack, rows: slice, loss: Tensor, gradients: Sequence[Tensor
     """Update some members, and stop those that would no longer be finite where they are."""
     own = [value[rows] for value in gradients]
     alive = stack.alive[rows]
-    advance = _advance_fused if can_fuse(stack.flat) else _advance_eagerly
+    fused = can_fuse(stack.flat) and all(block.update.fused() for block in stack.blocks)
+    advance = _advance_fused if fused else _advance_eagerly
     sound = advance(stack, rows, own, alive & loss[rows].isfinite())
     stopped = stack.stopped_at[rows]
     stopped.copy_(torch.where(alive & ~sound, stack.clock.long(), stopped))
@@ -109,8 +112,19 @@ def _advance_fused(stack: Stack, rows: slice, gradients: Sequence[Tensor], sound
             state = {name: value[rows, start:stop] for name, value in stack.state.items()}
             flat = stack.flat[rows, start:stop]
             flags = (still if write else seen, still, calm)
-            fused_update(apply, flat, gradient, state, rate[rows], corrections[apply], *flags, write=write)
+            constants = apply.fused()
+            assert constants is not None
+            fused_update(
+                constants, flat, gradient, state, rate[rows], corrections[apply], *flags, write=write
+            )
     return still.bool()
+
+
+def bias_corrections(optimiser: Optimiser, clock: Tensor) -> Tensor:
+    """Adam's 1 − βⁿ at the n-th update, on the device; unused by the others."""
+    if not isinstance(optimiser, Adam):
+        return clock
+    return torch.stack([1 - decay**clock for decay in optimiser.betas]).float()
 
 
 def _pieces(stack: Stack, gradients: Sequence[Tensor]) -> list[tuple[Block, Tensor]]:

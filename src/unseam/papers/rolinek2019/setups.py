@@ -90,7 +90,7 @@ class Setup:
         objective = "autoencoder" if column == "AE" else "beta_elbo"
         betas = (1.0,) if column in ("VAE", "AE") else self.betas
         return [
-            dataclasses.replace(self.base, posterior=posterior, objective=objective, beta=beta, seed=seed)  # type: ignore[arg-type]
+            dataclasses.replace(self.base, posterior=posterior, objective=objective, beta=beta, seed=seed)
             for beta in betas
             for seed in range(self.seeds)
         ]

@@ -8,29 +8,35 @@ import hashlib
 import inspect
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from unseam.trial import Trial
+from unseam import choices
+from unseam.trial import KINDS, Trial, describe_field
 
 __all__ = ["TrialFlags", "trial_command"]
 
+FIELDS = Trial.__dataclass_fields__
+WEIGHT = "weight."
 WORDS = {int: "a whole number", float: "a number", str: "text"}
+
+
+PAIRS = {"world_options": "--world-option", "weights": "--weight"}
 
 
 @dataclass(frozen=True)
 class TrialFlags:
-    """The trial that the flags of a command describe.
+    """The fields of a trial that the flags of a command give; only whole trials are checked.
 
-    >>> TrialFlags(Trial(world="linear")).trials(["seed=0,1", "beta=1,4"])[3].describe()
+    >>> TrialFlags({"world": "linear"}).trials(["seed=0,1", "beta=1,4"])[3].describe()
     "Trial(world='linear', beta=4.0, seed=1)"
     """
 
-    trial: Trial
+    fields: Mapping[str, Any]
 
     def trials(self, vary: Sequence[str]) -> list[Trial]:
         """The grid of trials that the ``field=a,b,c`` of ``vary`` ask for, the last one fastest."""
@@ -39,17 +45,22 @@ class TrialFlags:
         if len(set(names)) < len(names):
             raise ValueError(f"--vary must name a field once, got {', '.join(names)}")
         grid = itertools.product(*(values for _, values in axes))
-        return [dataclasses.replace(self.trial, **dict(zip(names, point, strict=True))) for point in grid]
+        return [self._trial(dict(zip(names, point, strict=True))) for point in grid]
+
+    def _trial(self, point: Mapping[str, Any]) -> Trial:
+        weights = {name[len(WEIGHT) :]: value for name, value in point.items() if name.startswith(WEIGHT)}
+        fields = dict(self.fields) | {name: value for name, value in point.items() if name in FIELDS}
+        return Trial(**fields | {"weights": dict(fields.get("weights", ())) | weights})
 
     def folder(self, trials: Sequence[Trial]) -> Path:
         """A folder named after what is trained, the same for the same trials."""
-        text = json.dumps([trial.to_dict() for trial in trials], sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-        return Path("runs") / f"{trials[0].world}-{trials[0].objective}-{digest}"
+        digest = hashlib.sha256(" ".join(trial.key() for trial in trials).encode()).hexdigest()[:8]
+        names = (trials[0].world, trials[0].objective)
+        return Path("runs") / "-".join((*(name.rpartition(":")[2] for name in names), digest))
 
 
 def trial_command(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameter ``flags`` becomes one flag a field of :class:`Trial`.
+    """A command whose parameter ``flags`` becomes one flag per field of :class:`Trial`.
 
     >>> def show(flags: TrialFlags) -> None: ...
     >>> "beta" in inspect.signature(trial_command(show)).parameters
@@ -61,8 +72,7 @@ def trial_command(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(**given: Any) -> None:
-        fields = {item.name: _value(item.name, given.pop(item.name)) for item in dataclasses.fields(Trial)}
-        command(TrialFlags(Trial(**fields)), **given)
+        command(TrialFlags({name: _value(name, given.pop(name)) for name in FIELDS}), **given)
 
     parameters = [*made, *own]
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -73,14 +83,17 @@ def trial_command(command: Callable[..., None]) -> Callable[..., None]:
 def _parameter(item: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
     """One flag: text for sequences, the field's own type otherwise."""
     flag = _flag(item.name)
-    text = item.metadata["help"]
+    text = describe_field(item.name)
     default: Any = item.default
-    if item.name == "world_options":
+    if item.name in PAIRS:
         annotation: Any = Annotated[list[str] | None, typer.Option(flag, help=f"{text}; repeat for more")]
         default = None
     elif get_origin(hint) is tuple:
         annotation = Annotated[str, typer.Option(flag, help=f"{text}; separated by commas", metavar="<list>")]
         default = ",".join(map(str, default))
+    elif item.name in KINDS:
+        option = typer.Option(flag, help=text, parser=_choice(KINDS[item.name]), metavar="<name>")
+        annotation = Annotated[str, option]
     elif (kind := _kind(hint)) is str:
         annotation = Annotated[hint, typer.Option(flag, help=text)]
     else:
@@ -93,8 +106,8 @@ def _parameter(item: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
 
 def _value(name: str, given: Any) -> Any:
     """The field's value from what a flag gave."""
-    if name == "world_options":
-        return _pairs(given or ())
+    if name in PAIRS:
+        return _pairs(given or (), PAIRS[name])
     hint = get_type_hints(Trial)[name]
     if get_origin(hint) is tuple and isinstance(given, str):
         kinds = get_args(hint)
@@ -111,7 +124,9 @@ def _axis(entry: str) -> tuple[str, list[Any]]:
     name, separator, text = entry.partition("=")
     name = name.strip().replace("-", "_")
     hints = get_type_hints(Trial)
-    if not separator or name not in hints or name == "world_options":
+    if separator and name.startswith(WEIGHT):
+        return name, [_number(float, part, f"--vary {name}") for part in text.split(",")]
+    if not separator or name not in hints or name in PAIRS:
         raise ValueError(f"--vary must be field=a,b,c with a field of a trial, got {entry!r}")
     hint = hints[name]
     if get_origin(hint) is tuple:
@@ -119,34 +134,32 @@ def _axis(entry: str) -> tuple[str, list[Any]]:
     return name, [_number(_kind(hint), part, f"--vary {name}") for part in text.split(",")]
 
 
-def _pairs(entries: Sequence[str]) -> tuple[tuple[str, Any], ...]:
+def _pairs(entries: Sequence[str], flag: str) -> tuple[tuple[str, Any], ...]:
     """Names and values of ``name=value``, each name once."""
-    pairs = [_pair(entry) for entry in entries]
+    pairs = [_pair(entry, flag) for entry in entries]
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
-        raise ValueError(f"--world-option must name an option once, got {', '.join(names)}")
+        raise ValueError(f"{flag} must name an option once, got {', '.join(names)}")
     return tuple(pairs)
 
 
-def _pair(entry: str) -> tuple[str, Any]:
+def _pair(entry: str, flag: str) -> tuple[str, Any]:
     """Name and JSON value of ``name=value``; what is no JSON is text."""
     name, separator, text = entry.partition("=")
     if not separator or not name:
-        raise ValueError(f"--world-option must be name=value, got {entry!r}")
+        raise ValueError(f"{flag} must be name=value, got {entry!r}")
     try:
         value = json.loads(text)
     except json.JSONDecodeError:
         return name, text
     items = value if isinstance(value, list) else [value]
     if not items or not all(isinstance(item, str | int | float) for item in items):
-        raise ValueError(
-            f"--world-option {name} must be a number, a text, true, false or a list of them, got {text}"
-        )
+        raise ValueError(f"{flag} {name} must be a number, a text, true, false or a list of them, got {text}")
     return name, value
 
 
 def _flag(name: str) -> str:
-    return "--world-option" if name == "world_options" else f"--{name.replace('_', '-')}"
+    return PAIRS.get(name, f"--{name.replace('_', '-')}")
 
 
 def _kind(hint: Any) -> type:
@@ -162,6 +175,19 @@ def _parser(kind: type) -> Callable[[str], Any]:
             return kind(text)
         except ValueError:
             raise typer.BadParameter(f"must be {WORDS[kind]}, got {text!r}") from None
+
+    return parse
+
+
+def _choice(kind: type[choices.Choice]) -> Callable[[str], str]:
+    """A reader of one flag that names a choice."""
+
+    def parse(text: str) -> str:
+        try:
+            choices.find(kind, text)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+        return text
 
     return parse
 

@@ -1,0 +1,33 @@
+"""Built-in choices: read from the files that hold them, without importing them."""
+
+import importlib
+
+import pytest
+
+from unseam import choices
+from unseam.trial import KINDS, Trial
+
+ALL = [choice for kind in (*KINDS.values(), choices.World) for choice in choices.built_in(kind).values()]
+
+
+@pytest.mark.parametrize("choice", ALL, ids=lambda choice: choice.name)
+def test_what_is_read_is_what_the_module_holds(choice):
+    module = importlib.import_module(choice.function.partition(":")[0])
+    assert [value for value in vars(module).values() if value == choice]
+    assert callable(choice.load())
+    assert choices.name_of(choice) == choice.name
+    assert choices.find(type(choice), choice) is choice
+
+
+@pytest.mark.parametrize("choice", ALL, ids=lambda choice: choice.name)
+def test_options_are_fields_or_have_defaults(choice):
+    for option in choice.options:
+        assert option.name in Trial.__dataclass_fields__ or option.default is not None
+
+
+def test_every_option_field_has_one_kind_of_choice():
+    owners = {}
+    for name, kind in KINDS.items():
+        for choice in choices.built_in(kind).values():
+            for option in choice.options:
+                assert owners.setdefault(option.name, name) == name
