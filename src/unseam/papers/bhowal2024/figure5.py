@@ -135,7 +135,7 @@ def _cells(tables: Tables) -> Iterator[Bound]:
         bounds = (1 - WITHIN) * printed, (1 + WITHIN) * printed
         note = f"exact for the {row['items']} images"
         said = f"{printed:g} (within {WITHIN:.0%})"
-        yield Bound(quantity, said, (), *bounds, estimate=(value, value, value), note=note)
+        yield Bound(quantity, said, (), *bounds, estimate=(value, value, value), n=1, note=note)
 
 
 def _pictures(world: World, index: Tensor, centre: Tensor, axes: Tensor) -> pd.DataFrame:
