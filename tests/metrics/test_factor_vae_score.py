@@ -214,7 +214,7 @@ def test_the_error_is_the_spread_over_independent_points(mixed):
 def test_rows_left_out_by_hand(codes, factors):
     """Global variances, and the codes that vary least, from the rows that stay."""
     from unseam.metrics._inputs import check_inputs
-    from unseam.metrics.factor_vae_score import _left_out, _scale, _variance_without
+    from unseam.metrics.factor_vae_score import _leave_out_votes, _scale, _variance_without
 
     given = check_inputs(codes, factors)
     source = torch.Generator().manual_seed(3)
@@ -224,7 +224,7 @@ def test_rows_left_out_by_hand(codes, factors):
     spread = _variance_without(given, points, group)
     active = torch.ones(1, 4, dtype=torch.bool)
     scale = _scale(codes[None, points].var(1), active)
-    whole, without = _left_out(given, index, scale, _scale(spread, active[:, None]), group)
+    whole, without = _leave_out_votes(given, index, scale, _scale(spread, active[:, None]), group)
     for left in range(20):
         stay = points[group[points] != left]
         torch.testing.assert_close(spread[0, left], codes[stay].var(0))

@@ -94,7 +94,7 @@ def _sweep_by_kernel(table: Tensor, data: int, tolerance: float, *, gram: bool) 
     Pair by pair, each as several calls of torch, a sweep costs latent² launches whatever the batch; here all
     sweeps are one launch.
     """
-    kernel = _compiled()
+    kernel = _compile_kernel()
     rows, latent, batch = table.shape
     if kernel is None or not table.is_cuda or batch == 0:
         return False
@@ -106,7 +106,7 @@ def _sweep_by_kernel(table: Tensor, data: int, tolerance: float, *, gram: bool) 
 
 
 @cache
-def _compiled() -> Any:
+def _compile_kernel() -> Any:
     """The kernel, or ``None`` without Triton, which torch brings along where it brings CUDA on Linux."""
     try:
         import triton

@@ -298,7 +298,7 @@ def _eigenvectors(gram: Tensor) -> tuple[Tensor, Tensor]:
     if rotated and gram.is_cuda:
         return _scaled_rotations(gram)
     eigenvalues, vectors = torch.linalg.eigh(gram)
-    graded = _graded(eigenvalues)
+    graded = _graded_matrices(eigenvalues)
     if rotated and len(graded):
         eigenvalues[graded], vectors[graded] = _scaled_rotations(gram[graded])
     return eigenvalues, vectors
@@ -313,13 +313,13 @@ def _singular_vectors(triangle: Tensor) -> tuple[Tensor, Tensor]:
     _, singular_values, transposed = torch.linalg.svd(triangle)
     singular_values = F.pad(singular_values, (0, latent - singular_values.shape[-1]))
     vectors = transposed.mT.contiguous()
-    graded = _graded(singular_values)
+    graded = _graded_matrices(singular_values)
     if rotated and len(graded):
         singular_values[graded], vectors[graded] = one_sided(triangle[graded])
     return singular_values, vectors
 
 
-def _graded(values: Tensor) -> Tensor:
+def _graded_matrices(values: Tensor) -> Tensor:
     """Indices of matrices whose smallest value, known up to rounding of the largest, has lost half its digits."""
     smallest, largest = values.amin(-1), values.amax(-1)
     return (smallest < torch.finfo(values.dtype).eps ** 0.5 * largest).nonzero().squeeze(1)

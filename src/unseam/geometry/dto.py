@@ -80,7 +80,7 @@ def haar_dto(latent: int, *, samples: int = 10_000, generator: torch.Generator) 
         orthogonal, triangle = torch.linalg.qr(normal)
         return orthogonal * triangle.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
 
-    return _summary(_in_parts(samples, latent**2, lambda count: distance_to_orthogonality(draw(count))))
+    return _summary(_map_samples(samples, latent**2, lambda count: distance_to_orthogonality(draw(count))))
 
 
 def uniform_dto(data: int, latent: int, *, samples: int = 1_000, generator: torch.Generator) -> RandomDto:
@@ -111,7 +111,7 @@ def uniform_dto(data: int, latent: int, *, samples: int = 1_000, generator: torc
         drawn = torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device)
         return distance_to_orthogonality(right_basis(drawn.mT @ drawn).right_vectors)
 
-    return _summary(_in_parts(samples, data * latent, measure))
+    return _summary(_map_samples(samples, data * latent, measure))
 
 
 def random_decoder_dto(
@@ -186,7 +186,7 @@ def _check_counts(*, samples: int, **sizes: int) -> None:
         raise ValueError(f"samples must be at least 2 for a standard deviation, got {samples}")
 
 
-def _in_parts(samples: int, numbers: int, measure: Callable[[int], Tensor]) -> Tensor:
+def _map_samples(samples: int, numbers: int, measure: Callable[[int], Tensor]) -> Tensor:
     """Distances of all samples, each of so many numbers, a part of them at a time."""
     most = max(1, _DRAWN_AT_ONCE // numbers)
     return torch.cat([measure(min(most, samples - done)) for done in range(0, samples, most)])

@@ -82,7 +82,9 @@ def jacobian(decoder: Decoder, z: Tensor | NDArray[Any], *, chunk_size: int | No
     with _differentiable():
         passes = _Passes(decoder, z, chunk_size)
         parts = []
-        for pushed in passes:  # no comprehension, which is a frame of its own to a warning in some versions of Python
+        for (
+            pushed
+        ) in passes:  # no comprehension, which is a frame of its own to a warning in some versions of Python
             parts.append(pushed.tangents.flatten(2).expand(len(pushed), -1, -1))
         rows = torch.cat(parts)
         passes.check(rows, "decoder")
@@ -174,10 +176,10 @@ class _Passes:
         """Output and tangents of any decoder, by ``torch.func``."""
         if self.vectorised:
             try:
-                return _together(self.decoder, z)
+                return _push_vmapped(self.decoder, z)
             except RuntimeError as error:
                 failure = error
-        pushed = _one_by_one(self.decoder, z)
+        pushed = _push_one_by_one(self.decoder, z)
         if self.vectorised:
             message = f"decoder fails under torch.func.vmap, so its latents go one by one: {failure}"
             warnings.warn(message, stacklevel=4)
@@ -247,7 +249,7 @@ def _sound(pushed: Pushed) -> Tensor:
     return sound if bias is None else sound & bias.detach().isfinite().all()
 
 
-def _together(decoder: Decoder, z: Tensor) -> Pushed:
+def _push_vmapped(decoder: Decoder, z: Tensor) -> Pushed:
     """Output and tangents of any decoder, all latents vectorised."""
 
     def along(direction: Tensor) -> tuple[Tensor, Tensor]:
@@ -260,7 +262,7 @@ def _together(decoder: Decoder, z: Tensor) -> Pushed:
     return Pushed(outputs[0], tangents)
 
 
-def _one_by_one(decoder: Decoder, z: Tensor) -> Pushed:
+def _push_one_by_one(decoder: Decoder, z: Tensor) -> Pushed:
     """Output and tangents of any decoder, latent by latent."""
     pairs = [directional(decoder, z, direction.expand_as(z)) for direction in _directions(z)]
     return Pushed(pairs[0][0], torch.stack([tangent for _, tangent in pairs], 1))

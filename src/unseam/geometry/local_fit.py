@@ -172,7 +172,7 @@ def local_fits(
         part = Gaussians(*(value[chosen] for value in posterior))
         train, held = (_design(decoder, part, own[:, chosen]) for own in (noise[:noises], noise[noises:]))
         found: Iterable[Tensor] = [_least_squares(train)] if exact else _descend(train, form, budget)
-        parts.append([_predicting(weights, part, train, held, form) for weights in found])
+        parts.append([_evaluate_fit(weights, part, train, held, form) for weights in found])
     return tuple(
         _summarise(*(torch.cat(values) for values in zip(*one, strict=True)))
         for one in zip(*parts, strict=True)
@@ -247,16 +247,16 @@ def _squared_errors(weights: Tensor, design: _Design, form: Form) -> tuple[Tenso
     return output.sub_(design.targets).square_().sum(2), signal, predicted
 
 
-def _predicting(
+def _evaluate_fit(
     weights: Tensor, posterior: Gaussians, train: _Design, held: _Design, form: Form
 ) -> tuple[Tensor, ...]:
     """What :func:`_summarise` takes, of some points."""
     train_error = _squared_errors(weights, train, form)[0].mean(1)
-    matrix, bias = _in_units_of_z(weights[:, :-1], posterior), weights[:, -1].clone()
+    matrix, bias = _unwhiten(weights[:, :-1], posterior), weights[:, -1].clone()
     return matrix, bias, train_error, *_squared_errors(weights, held, form)
 
 
-def _in_units_of_z(whitened: Tensor, posterior: Gaussians) -> Tensor:
+def _unwhiten(whitened: Tensor, posterior: Gaussians) -> Tensor:
     """M (point, data, latent) from M times the posterior's factor, given transposed (point, latent, data)."""
     if posterior.factor.ndim == 2:
         return (whitened / posterior.factor.unsqueeze(-1)).mT

@@ -63,7 +63,7 @@ def od_score(matrices: Tensor | NDArray[Any], *, form: Literal["paper", "invaria
     """
     if form == "invariant":
         given = check_matrices("matrices", matrices, "(..., data, latent)")
-        return _saving(given.double()).to(given.dtype)
+        return _saved_share(given.double()).to(given.dtype)
     if form != "paper":
         raise ValueError(f"form must be 'paper' or 'invariant', got {form!r}")
     given = check_matrices("matrices", matrices, "(model, point, data, latent)")
@@ -119,7 +119,7 @@ def od_distances(matrices: Tensor | NDArray[Any]) -> OdDistances:
     return OdDistances(rotated, stretched, rotated.clone())
 
 
-def _saving(columns: Tensor) -> Tensor:
+def _saved_share(columns: Tensor) -> Tensor:
     """1 − (det of the columns' correlations)^(1/d) over the d columns that are not zero."""
     peak = columns.abs().amax(-2, keepdim=True)
     nonzero = peak > 0

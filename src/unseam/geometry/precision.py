@@ -77,7 +77,7 @@ def precision_error(
     >>> precision_error(torch.tensor([[1 / 4, 1 / 9]]), pullback).relative
     tensor([0.])
     """
-    variance, metric = _checked(variance, pullback)
+    variance, metric = _check(variance, pullback)
     if not beta > 0:
         raise ValueError(f"beta must be positive, got {beta}")
     eye = torch.eye(metric.shape[1], dtype=metric.dtype, device=metric.device)
@@ -115,7 +115,7 @@ def variance_norm_law(
     >>> variance_norm_law(torch.tensor([[0.8, 0.2, 0.05]]), pullback).pooled_slope
     tensor(-1.)
     """
-    variance, metric = _checked(variance, pullback)
+    variance, metric = _check(variance, pullback)
     squares = marginal(metric)
     used = squares > 0
     if active is not None:
@@ -152,7 +152,7 @@ def _norm(matrix: Tensor) -> Tensor:
     return torch.linalg.matrix_norm(matrix)
 
 
-def _checked(variance: Tensor | NDArray[Any], pullback: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
+def _check(variance: Tensor | NDArray[Any], pullback: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
     metric = torch.as_tensor(pullback)
     if metric.ndim != 3 or metric.shape[1] != metric.shape[2] or metric.numel() == 0:
         raise ValueError(f"pullback must have shape (batch, latent, latent), got shape {tuple(metric.shape)}")

@@ -130,7 +130,7 @@ def probe(
     >>> found.overlapping_cosine.item(), found.separate_cosine.item()
     (1.0, 0.0)
     """
-    points = _checked(z, latents, partners, footprint_threshold, chunk_size)
+    points = _check(z, latents, partners, footprint_threshold, chunk_size)
     positions = _positions(active, points)
     latents = min(latents, len(positions))
     plan = _Plan(partners, footprint_threshold)
@@ -344,7 +344,7 @@ def _positions(active: Tensor | NDArray[Any] | None, points: Tensor) -> Tensor:
     return mask.nonzero().squeeze(1)
 
 
-def _checked(
+def _check(
     z: Tensor | NDArray[Any], latents: int, partners: int, threshold: float, chunk_size: int | None
 ) -> Tensor:
     points = torch.as_tensor(z)

@@ -95,7 +95,7 @@ def reconstruction_split(
     >>> split.deterministic.item(), abs(split.cross.item()), split.linearised.item()
     (4.0, 0.0, 9.0)
     """
-    posterior, data, shifts = _checked(x, mean, variance, noise)
+    posterior, data, shifts = _check(x, mean, variance, noise)
     metric = pullback(decoder, posterior.mean, chunk_size=chunk_size)
     centre = decode_samples(decoder, posterior.mean)
     if centre.shape != data.shape:
@@ -162,7 +162,7 @@ def elbo_gap(
     >>> f"{found.deterministic.item():.2f} {found.gap.abs().item():.4f}"
     '-5.42 0.0000'
     """
-    posterior, data, shifts = _checked(x, mean, variance, noise)
+    posterior, data, shifts = _check(x, mean, variance, noise)
     if not beta >= 0:
         raise ValueError(f"beta must be zero or more, got {beta}")
     metric = pullback(decoder, posterior.mean, likelihood=likelihood, chunk_size=chunk_size)
@@ -219,7 +219,7 @@ def stochastic_minimum(
     return StochasticMinimum(columns.shape[-1] * share, share.unsqueeze(-1) / columns)
 
 
-def _checked(
+def _check(
     x: Tensor | NDArray[Any],
     mean: Tensor | NDArray[Any],
     variance: Tensor | NDArray[Any],

@@ -155,7 +155,7 @@ def _elementwise(func: Any, x: Pushed, *args: Any, inplace: bool = False, **opti
     if any(isinstance(value, Tensor | Pushed) for value in (*args, *options.values())):
         raise NotImplementedError("parameters of an elementwise function may need a shape")
     y, slope, *_ = jvp(lambda value: func(value, *args, **options), (x.primal,), (torch.ones_like(x.primal),))
-    return _replaced(x, y, x.tangents * slope.unsqueeze(1), inplace)
+    return _with_values(x, y, x.tangents * slope.unsqueeze(1), inplace)
 
 
 def _convolution(
@@ -224,7 +224,7 @@ def _reshape(func: Any, x: Pushed, *args: Any, **options: Any) -> Pushed:
     return reshaped
 
 
-def _replaced(x: Pushed, primal: Tensor, tangents: Tensor, inplace: bool) -> Pushed:
+def _with_values(x: Pushed, primal: Tensor, tangents: Tensor, inplace: bool) -> Pushed:
     """A new result, or the old one changed where the decoder asked for that."""
     if not inplace:
         return Pushed(primal, tangents)

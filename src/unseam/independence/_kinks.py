@@ -77,8 +77,8 @@ def jumps(measured: Measured, ways: Segments, floor: float) -> bool:
         middle = ends.mean(0)
         found = measured(start + middle[:, None] * direction, direction)
         here, rate = (part[rows, which] for part in found)
-        first = _missing(ends[0], middle, value[0], here, slope[0], rate).nan_to_num()
-        second = _missing(middle, ends[1], here, value[1], rate, slope[1]).nan_to_num()
+        first = _unexplained(ends[0], middle, value[0], here, slope[0], rate).nan_to_num()
+        second = _unexplained(middle, ends[1], here, value[1], rate, slope[1]).nan_to_num()
         left = first >= second
         ends = torch.stack([torch.where(left, ends[0], middle), torch.where(left, middle, ends[1])])
         value = torch.stack([torch.where(left, value[0], here), torch.where(left, here, value[1])])
@@ -87,7 +87,7 @@ def jumps(measured: Measured, ways: Segments, floor: float) -> bool:
     return _size(torch.where(jumped[:, None], lost, 0.0)) > bound
 
 
-def _missing(
+def _unexplained(
     begin: Tensor, end: Tensor, before: Tensor, after: Tensor, first: Tensor, second: Tensor
 ) -> Tensor:
     """How far the change over a piece is from the mean of the slopes at its ends."""

@@ -70,11 +70,11 @@ def centred(values: Tensor) -> Tensor:
     that the scale of a component leaves as they are. What is constant is exactly 0.
     """
     constant = values.amax(-1, keepdim=True) == values.amin(-1, keepdim=True)
-    values = _sized(values)
-    return _sized(torch.where(constant, 0.0, values - values.mean(-1, keepdim=True)))
+    values = _scale_to_unit(values)
+    return _scale_to_unit(torch.where(constant, 0.0, values - values.mean(-1, keepdim=True)))
 
 
-def _sized(values: Tensor) -> Tensor:
+def _scale_to_unit(values: Tensor) -> Tensor:
     low, high = values.aminmax(dim=-1, keepdim=True)
     exponent = torch.frexp(torch.maximum(-low, high)).exponent
     # 2¹⁰⁰⁰ is a number, the inverse of the smallest is none.

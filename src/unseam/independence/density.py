@@ -213,7 +213,7 @@ def _along(
     squares = pullback(curve, fine[::2, None], chunk_size=chunk_size)
     log_density = log_prior[:, 0] - squares[:, 0, 0].log() / 2
     arc_length = _arc_length(x.double())
-    moving = torch.where(_ended(x) & log_density.isposinf(), -torch.inf, log_density)
+    moving = torch.where(_has_ended(x) & log_density.isposinf(), -torch.inf, log_density)
     if bool(moving.isposinf().any()):
         integral = error = torch.full_like(arc_length[0], torch.inf)
     else:
@@ -222,7 +222,7 @@ def _along(
     return arc_length.to(fine), log_density, integral.to(fine), error.to(fine)
 
 
-def _ended(x: Tensor) -> Tensor:
+def _has_ended(x: Tensor) -> Tensor:
     """Every second point of a curve (node, data) from which it grows no longer on one side; none of a single point."""
     still = (x[1:] - x[:-1]).norm(dim=1) <= torch.finfo(x.dtype).eps * x[1:].norm(dim=1)
     before = still.cumprod(0).bool()

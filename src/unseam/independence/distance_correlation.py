@@ -235,12 +235,12 @@ def _sums(position: Tensor, x: Tensor, x_rows: Tensor, y: Tensor, y_rows: Tensor
     paired = x.gather(-1, position)
     # Pairs of points contribute (x_i − x_j)(y_i − y_j), with sign: all of them, and those that x and y order alike.
     every = n * (paired * y).sum(-1) - x.sum(-1) * y.sum(-1)
-    alike = _alike(position, x, y)
+    alike = _concordant_sum(position, x, y)
     rows = (x_rows.gather(-1, position) * y_rows).sum(-1)
     return Sums(2 * (2 * alike - every), rows, x_rows.sum(-1) * y_rows.sum(-1), n)
 
 
-def _alike(position: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def _concordant_sum(position: Tensor, x: Tensor, y: Tensor) -> Tensor:
     r"""Σ (x_i − x_j)(y_i − y_j) over pairs of points (..., batch) that x and y order alike.
 
     Points stand in the order of y; ``position`` is their place in the order of x. On each level of a binary tree over

@@ -45,7 +45,7 @@ def hsic(samples: Tensor | NDArray[Any], *, rank: int = 32) -> Tensor:
     True
     """
     given = as_stack(samples)
-    features = _centred_features(_scaled(given.values), rank)
+    features = _centred_features(_scale(given.values), rank)
     component, batch, width = features.shape[1:]
     side_by_side = features.transpose(1, 2).flatten(-2)
     blocks = (side_by_side.mT @ side_by_side).view(-1, component, width, component, width)
@@ -104,7 +104,7 @@ class Hsic:
 
     def prepare(self, samples: Samples, generator: torch.Generator) -> HsicState:
         """What does not depend on the order of the points: features, scaled samples, frequencies."""
-        scaled = _scaled(samples.values)
+        scaled = _scale(samples.values)
         shape = (scaled.shape[1], self.frequencies)
         drawn = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
         frequencies = drawn.to(scaled.device)
@@ -170,7 +170,7 @@ def _centred_features(scaled: Tensor, rank: int) -> Tensor:
         # Each component stops by itself, so that its factor is the same alone as among others.
         done = left.mean(-1, keepdim=True) <= ENOUGH
         if bool(done.all()):
-            return _centred(factor[..., :step])
+            return _centre(factor[..., :step])
         pivot = left.argmax(-1, keepdim=True)
         size = torch.where(done, 1.0, left.gather(-1, pivot))
         kernel = (-(scaled - scaled.gather(-1, pivot)).square() / 2).exp()
@@ -179,14 +179,14 @@ def _centred_features(scaled: Tensor, rank: int) -> Tensor:
         column = torch.where(done, 0.0, column)
         factor[..., step] = column
         left = (left - column.square()).clamp(min=0.0)
-    return _centred(factor)
+    return _centre(factor)
 
 
-def _centred(factor: Tensor) -> Tensor:
+def _centre(factor: Tensor) -> Tensor:
     return factor - factor.mean(-2, keepdim=True)
 
 
-def _scaled(values: Tensor) -> Tensor:
+def _scale(values: Tensor) -> Tensor:
     return values / _median_distance(values)[..., None]
 
 

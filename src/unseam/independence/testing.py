@@ -126,7 +126,7 @@ def independence_test(
     device = given.values.device
     budget = AT_ONCE.get(device.type, AT_ONCE["cpu"]) // max(1, statistic.numbers(component, batch))
     parts = [
-        _measured(statistic, given._replace(values=values), permutations, max(1, budget // len(values)), seed)
+        _measure(statistic, given._replace(values=values), permutations, max(1, budget // len(values)), seed)
         for values in given.values.split(max(1, min(budget, sets)))
     ]
     found = Measured(torch.cat([part.joint for part in parts]), torch.cat([part.pairs for part in parts]))
@@ -137,12 +137,12 @@ def independence_test(
 
 def _result(found: Measured, given: Samples, settings: TestSettings) -> IndependenceTest:
     component = given.values.shape[1]
-    standard = _standardised(found.pairs)
+    standard = _standardise(found.pairs)
     greatest = standard.amax(-1)
     joint = _p_values(found.joint)
     return IndependenceTest(
         statistic=given.back(found.joint[:, 0]),
-        p_value=given.back(_together(joint, _p_values(greatest))),
+        p_value=given.back(_combined_p_value(joint, _p_values(greatest))),
         joint_p_value=given.back(joint[:, 0]),
         pairwise=given.back(from_pairs(found.pairs[:, 0], component, 0.0)),
         pairwise_p_value=given.back(from_pairs(_p_value(found.pairs), component, 1.0)),
@@ -170,7 +170,7 @@ def _drawn(given: Samples, points: int | None, seed: int) -> Samples:
     return given._replace(values=given.values[..., index.to(given.values.device)])
 
 
-def _measured(statistic: Statistic, given: Samples, permutations: int, at_once: int, seed: int) -> Measured:
+def _measure(statistic: Statistic, given: Samples, permutations: int, at_once: int, seed: int) -> Measured:
     """The statistic of the points as they came, and in every random order: (set, 1 + B)."""
     state = statistic.prepare(given, _stream(seed, 1))
     found = [
@@ -234,7 +234,7 @@ def _p_values(found: Tensor) -> Tensor:
     return (found.shape[1] - below).double() / found.shape[1]
 
 
-def _together(first: Tensor, second: Tensor) -> Tensor:
+def _combined_p_value(first: Tensor, second: Tensor) -> Tensor:
     """p (set,) of the smaller of two p-values (set, 1 + B) of every order; of equal ones, by their sum."""
     count = first.shape[1]
     # p-values are multiples of 1/(1 + B), and the sum adds less than half of that.
@@ -242,7 +242,7 @@ def _together(first: Tensor, second: Tensor) -> Tensor:
     return _p_value(-smaller)
 
 
-def _standardised(found: Tensor) -> Tensor:
+def _standardise(found: Tensor) -> Tensor:
     """Statistics (set, 1 + B, ...) less their mean and over their deviation; 0 where they differ by rounding alone."""
     centred = found - found.mean(1, keepdim=True)
     deviation = centred.square().mean(1, keepdim=True).sqrt()

@@ -554,7 +554,7 @@ def _best(
         starts = [part.flatten(2, 3).mT.gather(3, cells) for part in (before, fewer)]
         wholes = [part[:, :, 0, 0, :, None, None] for part in (mean, number)]
         found = [
-            _inside(
+            _search_bins(
                 cells[:, node],
                 [part[:, node] for part in starts],
                 [part[:, node] for part in wholes],
@@ -571,7 +571,7 @@ def _best(
     return _Split(code, rank.to(codes.ranks.dtype))
 
 
-def _inside(
+def _search_bins(
     cells: Tensor,
     starts: Sequence[Tensor],
     wholes: Sequence[Tensor],

@@ -95,7 +95,7 @@ def check_inputs(
 
     Booleans and unsigned integers count as integers; words and categories as discrete, by their order.
     """
-    given = _floating("codes", codes)
+    given = _as_floating("codes", codes)
     if given.ndim not in (2, 3) or 0 in given.shape:
         empty = "no points, in " if given.ndim in (2, 3) and given.shape[-2] == 0 else ""
         raise ValueError(
@@ -121,7 +121,7 @@ def check_inputs(
 
 def _spread(variance: Tensor | NDArray[Any], codes: Tensor) -> Tensor:
     """Posterior variances that fit codes."""
-    spread = _floating("variance", variance)
+    spread = _as_floating("variance", variance)
     if spread.shape != codes.shape:
         raise ValueError(
             f"variance must have the shape of codes {tuple(codes.shape)}, got shape {tuple(spread.shape)}"
@@ -305,7 +305,7 @@ def tensor(name: str, value: object) -> Tensor:
     return given
 
 
-def _floating(name: str, value: Tensor | NDArray[Any] | pd.DataFrame) -> Tensor:
+def _as_floating(name: str, value: Tensor | NDArray[Any] | pd.DataFrame) -> Tensor:
     """A real, finite tensor; integers and booleans as float64."""
     given = tensor(name, value)
     if given.is_complex():

@@ -151,7 +151,7 @@ def dci(
     given = given.rescaled(small=settings.splits == "binned")
     train, test = split_sizes(settings.train, settings.test, given.codes.shape[1])
     split = halves(train, test, given, generator)
-    boosted = _boosted(given, split, settings)
+    boosted = _boost(given, split, settings)
     importance = boosted.importance
     # A constant factor, which no code can be used for, must not raise the disentanglement of codes.
     by_code, by_factor = _purity(importance[..., varying_factors(given)]), _purity(importance.mT)
@@ -172,7 +172,7 @@ def dci(
     return given.unstack(Dci(*parts, importance[0], by_code[0], by_factor[0], settings))
 
 
-def _boosted(given: Checked, split: Halves, settings: DciSettings) -> Boosted:
+def _boost(given: Checked, split: Halves, settings: DciSettings) -> Boosted:
     order = torch.cat([split.train, split.test])
     codes, targets = centre_distant(given.codes[:, order]), given.factors[order].double()
     options: dict[str, Any] = {"rounds": settings.rounds, "depth": settings.depth, "rate": settings.rate}

@@ -152,7 +152,7 @@ def _sensitivities(given: Checked, split: Halves, settings: DisentanglementSetti
         if is_discrete:
             column = torch.unique(column, return_inverse=True)[1]
             found = _most_common(column[split.train][near])
-            columns.append(_classified(found, column[split.test], split.test_groups, settings.form))
+            columns.append(_accuracy_gain(found, column[split.test], split.test_groups, settings.form))
         else:
             found = column[split.train][near].mean(-1)
             error = leave_out_unexplained(found, column[split.test], split.test_groups)
@@ -162,7 +162,7 @@ def _sensitivities(given: Checked, split: Halves, settings: DisentanglementSetti
     return torch.stack(columns, -1)
 
 
-def _classified(found: Tensor, truth: Tensor, group: Tensor, form: str) -> Tensor:
+def _accuracy_gain(found: Tensor, truth: Tensor, group: Tensor, form: str) -> Tensor:
     accuracy = leave_out_means(found == truth, group)
     hot = torch.nn.functional.one_hot(truth).T
     constant = leave_out_means(hot, group).amax(1)[:, None, None]

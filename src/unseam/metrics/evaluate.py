@@ -102,7 +102,7 @@ def evaluate(
     [['mig', 1.0], ['modularity', 1.0]]
     """
     given = check_inputs(codes, factors, discrete=discrete, variance=variance)
-    asked = dict(_named(METRICS if metrics is None else metrics))
+    asked = dict(_by_name(METRICS if metrics is None else metrics))
     presets = _presets(preset, asked)
     seed = 0 if generator is None else draw_seed(default_generator(generator))
     rows: list[dict[str, Any]] = []
@@ -124,7 +124,7 @@ def draw_seed(generator: torch.Generator) -> int:
     return int(torch.randint(2**62, (), generator=generator, device=generator.device))
 
 
-def _named(metrics: Sequence[str | Metric]) -> Iterator[tuple[str, Metric]]:
+def _by_name(metrics: Sequence[str | Metric]) -> Iterator[tuple[str, Metric]]:
     """Every metric with its name, which it must share with no other."""
     if isinstance(metrics, str):
         raise ValueError(f"metrics must be a sequence of names or functions, got {metrics!r}")

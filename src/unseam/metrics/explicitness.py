@@ -140,8 +140,10 @@ def _area_without(scores: Tensor, positive: Tensor, group: Tensor) -> tuple[Tens
     """
     positive = positive.expand_as(scores)
     hot = one_hot(group, min(GROUPS, len(group))).double()
-    won = torch.where(positive, _beaten(scores, ~positive, None), _beaten(-scores, positive, None))
-    within = torch.where(positive, _beaten(scores, ~positive, group), 0.0)
+    won = torch.where(
+        positive, _count_exceeded(scores, ~positive, None), _count_exceeded(-scores, positive, None)
+    )
+    within = torch.where(positive, _count_exceeded(scores, ~positive, group), 0.0)
     total = torch.where(positive, won, 0.0).sum(-1, keepdim=True)
     pairs = torch.cat([total, total - (won - within) @ hot], -1)
     counts = torch.stack([positive.double(), (~positive).double()]) @ hot
@@ -151,7 +153,7 @@ def _area_without(scores: Tensor, positive: Tensor, group: Tensor) -> tuple[Tens
     return areas.movedim(-1, 0), valid.movedim(-1, 0)
 
 
-def _beaten(scores: Tensor, rivals: Tensor, group: Tensor | None) -> Tensor:
+def _count_exceeded(scores: Tensor, rivals: Tensor, group: Tensor | None) -> Tensor:
     """How many rivals each point exceeds (..., point), ties half, of its own group only where groups are given."""
     order = scores.argsort(dim=-1, stable=True)
     if group is not None:

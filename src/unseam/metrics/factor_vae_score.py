@@ -130,7 +130,7 @@ def factor_vae_score(
     scale = _scale(spread, active)
     seen = _least(given, index[:train], scale)
     scales = _scale(_variance_without(given, points, of_rows), active[:, None])
-    tested, without = _left_out(given, index[train:], scale, scales, of_rows)
+    tested, without = _leave_out_votes(given, index[train:], scale, scales, of_rows)
     table = _table(factor[:train], seen, given.codes.shape[2], given.factors.shape[1])
     majority, any_active = table.argmax(-1), active.any(-1, keepdim=True)
     right = (majority.gather(1, torch.cat([seen, tested], 1)) == factor) & any_active
@@ -159,7 +159,7 @@ def _variance_without(given: Checked, points: Tensor, group: Tensor) -> Tensor:
     return torch.where(enough, found, rows.var(1)[:, None])
 
 
-def _moved(given: Checked, index: Tensor) -> Tensor:
+def _shift_to_first(given: Checked, index: Tensor) -> Tensor:
     """Codes (member, vote, batch, latent) from the first point of the batch: exactly 0 where none varies."""
     rows = given.codes[:, index.flatten()].unflatten(1, index.shape)
     return rows - rows[:, :, :1]
@@ -175,13 +175,13 @@ def _least(given: Checked, index: Tensor, scale: Tensor) -> Tensor:
     for part in vote_slices(
         len(index), len(given.codes) * index.shape[1] * given.codes.shape[2], index.device
     ):
-        moved = _moved(given, index[part])
+        moved = _shift_to_first(given, index[part])
         spread = moved.square().sum(2) - moved.sum(2).square() / index.shape[1]
         found.append(_lowest(spread, scale[:, None]))
     return torch.cat(found, 1)
 
 
-def _left_out(
+def _leave_out_votes(
     given: Checked, index: Tensor, scale: Tensor, scales: Tensor, group: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Code (member, vote) that varies least, and that (member, vote, group) without each group of rows.
@@ -193,7 +193,7 @@ def _left_out(
     size, eps = index.shape[1], torch.finfo(given.codes.dtype).eps
     whole, without = [], []
     for part in vote_slices(len(index), members * latent * (2 * size + 4 * GROUPS), index.device):
-        moved = _moved(given, index[part])
+        moved = _shift_to_first(given, index[part])
         first, second = moved.sum(2), moved.square().sum(2)
         code = _lowest(second - first.square() / size, scale[:, None])
         inside = group_masks(group, index[part]).to(moved.dtype)

@@ -111,7 +111,7 @@ def irs(
     deviation = _largest(rows, group)
     binned = given if settings.bins is None else given._replace(discrete=(False,) * len(given.discrete))
     columns = classes(binned, settings.bins or 20).T
-    held = [_held(rows, column, group, settings.quantile) for column in columns]
+    held = [_mean_deviation(rows, column, group, settings.quantile) for column in columns]
     robustness = torch.where(deviation > 0, 1 - ratio(torch.stack(held), deviation), 0.0)
     robustness = robustness.movedim(0, -1).unflatten(0, (members, latent)).movedim(2, 0)
     weight = deviation.T.unflatten(1, (members, latent))
@@ -132,7 +132,7 @@ def _largest(rows: Tensor, group: Tensor) -> Tensor:
     return found
 
 
-def _held(rows: Tensor, column: Tensor, group: Tensor, quantile: float) -> Tensor:
+def _mean_deviation(rows: Tensor, column: Tensor, group: Tensor, quantile: float) -> Tensor:
     """Mean over a factor's values of the deviations' quantile (row, 1 + group), all points and without each."""
     subsets = _subsets(group)
     total = rows.new_zeros(len(rows), len(subsets))

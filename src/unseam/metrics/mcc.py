@@ -99,10 +99,10 @@ def mcc(
     pearson_found = _pearson(given, grouped if not spearman else grouping(None, batch, group.device))
     spearman_found = _spearman(given, group, left_out=spearman)
     used = spearman_found if spearman else pearson_found
-    match = _matched(used)
+    match = _match_codes(used)
     score = _mean(used, match, varies)
     pearson_mean, spearman_mean = (
-        _mean(found[:1], _matched(found[:1]), varies)[0] for found in (pearson_found, spearman_found)
+        _mean(found[:1], _match_codes(found[:1]), varies)[0] for found in (pearson_found, spearman_found)
     )
     settings = replace(settings, points=batch)
     result = Mcc(*with_interval(score), pearson_mean, spearman_mean, match[0], used[0], settings)
@@ -141,7 +141,7 @@ def _unit(values: Tensor, keep: Tensor) -> Tensor:
     return torch.where(length > 0.25, away / torch.where(length > 0.25, length, 1.0), 0.0)
 
 
-def _matched(correlations: Tensor) -> Tensor:
+def _match_codes(correlations: Tensor) -> Tensor:
     """Code (..., factor) of the best matching for correlations (..., latent, factor); −1 for none."""
     flat = correlations.abs().flatten(0, -3).cpu().numpy()
     match = torch.full((len(flat), flat.shape[2]), -1)

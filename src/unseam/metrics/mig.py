@@ -141,7 +141,7 @@ def mig(
     settings = resolve_preset(preset, MIG_PRESETS)
     given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled()
     given, group = sample_points(given, settings.points, generator)
-    information, normalised, varies = _normalised(given, settings, group)
+    information, normalised, varies = _normalise(given, settings, group)
     gaps = gap(normalised.mT) * varies[:, None]
     score = gaps.sum(-1) / varies.sum(-1, keepdim=True).clamp(min=1)
     settings = replace(settings, points=given.codes.shape[1])
@@ -206,7 +206,7 @@ def mig_sup(
     return given.unstack(result)
 
 
-def _normalised(given: Checked, settings: MigSettings, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _normalise(given: Checked, settings: MigSettings, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Information, the same normalised (1 + group, member, latent, factor), and which factors vary."""
     if settings.information == "binned":
         found = binned_estimates(given, settings.bins, group)

@@ -114,7 +114,7 @@ def mig_entropy(
     given = draw_points(
         check_inputs(codes, factors, discrete=discrete, variance=variance), settings.mixture, source
     )
-    counts = _counting(given, settings)
+    counts = _counted_factors(given, settings)
     members, batch, latent = given.codes.shape
     check_points(batch)
     samples = batch if settings.samples is None else min(batch, settings.samples)
@@ -135,7 +135,7 @@ def mig_entropy(
     return given.unstack(found)
 
 
-def _counting(given: Checked, settings: MigEntropySettings) -> Tensor:
+def _counted_factors(given: Checked, settings: MigEntropySettings) -> Tensor:
     """Which factors count (factor,)."""
     if given.variance is not None and not bool((given.variance > 0).all()):
         raise ValueError("variance must be positive for the entropy form, got zeros")

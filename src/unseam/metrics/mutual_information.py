@@ -241,7 +241,10 @@ def _distance_terms(rows: Tensor, factor: Tensor, neighbours: int) -> _Terms:
         x, order = rows[part].sort(-1)
         y = factor[order]
         radius = _joint_distance(x, y, k)
-        near = psi[_within(x, x, radius)] + psi[_within(by_value.expand_as(y).contiguous(), y, radius)]
+        near = (
+            psi[_count_within(x, x, radius)]
+            + psi[_count_within(by_value.expand_as(y).contiguous(), y, radius)]
+        )
         found.append(torch.empty_like(x).scatter_(1, order, psi[batch] + psi[k] - near))
     return _Terms(torch.cat(found), points)
 
@@ -267,7 +270,7 @@ def _class_terms(rows: Tensor, label: Tensor, neighbours: int) -> _Terms:
         y = x.gather(1, place)
         distance = (y[:, near] - y[..., None]).abs_().masked_fill_(apart, torch.inf).sort(-1).values
         radius = distance.gather(-1, (nth - 1).expand_as(y)[..., None])[..., 0]
-        value = constant - psi[_within(x, y, radius)]
+        value = constant - psi[_count_within(x, y, radius)]
         found.append(torch.empty_like(x).scatter_(1, order.gather(1, place), value))
     return _Terms(torch.cat(found), points)
 
@@ -288,25 +291,25 @@ def _joint_distance(x: Tensor, y: Tensor, k: int) -> Tensor:
     return torch.from_numpy(np.stack(found)).to(x.device)
 
 
-def _within(ordered: Tensor, centre: Tensor, radius: Tensor) -> Tensor:
+def _count_within(ordered: Tensor, centre: Tensor, radius: Tensor) -> Tensor:
     """Number (row, batch) of values of sorted rows nearer than the radius, or equal where it is zero.
 
     A sum of centre and radius rounds across the neighbour that lies just at the radius, so the ends are
     corrected by the differences themselves.
     """
-    high = torch.where(radius > 0, centre + radius, _next(centre, torch.inf))
-    low = torch.where(radius > 0, centre - radius, _next(centre, -torch.inf))
-    above = _corrected(ordered, torch.searchsorted(ordered, high), centre, radius, upper=True)
-    below = _corrected(ordered, torch.searchsorted(ordered, low, right=True), centre, radius, upper=False)
+    high = torch.where(radius > 0, centre + radius, _next_float(centre, torch.inf))
+    low = torch.where(radius > 0, centre - radius, _next_float(centre, -torch.inf))
+    above = _correct_ends(ordered, torch.searchsorted(ordered, high), centre, radius, upper=True)
+    below = _correct_ends(ordered, torch.searchsorted(ordered, low, right=True), centre, radius, upper=False)
     return above - below
 
 
-def _corrected(ordered: Tensor, end: Tensor, centre: Tensor, radius: Tensor, *, upper: bool) -> Tensor:
+def _correct_ends(ordered: Tensor, end: Tensor, centre: Tensor, radius: Tensor, *, upper: bool) -> Tensor:
     """Ends of the counted ranges, moved by whole runs of equal values until each is exact."""
     last = ordered.shape[1] - 1
     while True:
         after, before = ordered.gather(1, end.clamp(max=last)), ordered.gather(1, (end - 1).clamp(min=0))
-        near_after, near_before = _near(after, centre, radius), _near(before, centre, radius)
+        near_after, near_before = _is_near(after, centre, radius), _is_near(before, centre, radius)
         if upper:
             forward, back = near_after, ~near_before & (before > centre)
         else:
@@ -319,11 +322,11 @@ def _corrected(ordered: Tensor, end: Tensor, centre: Tensor, radius: Tensor, *, 
         end = torch.where(forward, further, torch.where(back, nearer, end))
 
 
-def _near(value: Tensor, centre: Tensor, radius: Tensor) -> Tensor:
+def _is_near(value: Tensor, centre: Tensor, radius: Tensor) -> Tensor:
     return ((value - centre).abs() < radius) | (value == centre)
 
 
-def _next(value: Tensor, towards: float) -> Tensor:
+def _next_float(value: Tensor, towards: float) -> Tensor:
     return torch.nextafter(value, torch.full_like(value, towards))
 
 

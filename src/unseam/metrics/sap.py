@@ -260,13 +260,13 @@ def _by_class(labels: Tensor, order: Tensor) -> Tensor:
 def _newton(table: _Table) -> Tensor:
     """Weights and intercepts (problem, class, 2) that solve all problems."""
     point = table.values.new_zeros((len(table.values), len(table.own), 2))
-    state = _evaluated(table, point)
+    state = _evaluate(table, point)
     for _ in range(_STEPS):
-        step = -_solved(state.hessian, state.gradient)
+        step = -_solve(state.hessian, state.gradient)
         slope = (step * state.gradient).sum(-1)
         size = torch.ones_like(slope)
         for _ in range(_HALVINGS):
-            trial = _evaluated(table, point + size[..., None] * step)
+            trial = _evaluate(table, point + size[..., None] * step)
             # Beyond rounding of the objective no decrease can be seen.
             enough = trial.objective <= state.objective * (1 + 1e-14) + 1e-4 * size * slope
             if enough.all():
@@ -280,7 +280,7 @@ def _newton(table: _Table) -> Tensor:
     return point
 
 
-def _solved(hessian: Tensor, gradient: Tensor) -> Tensor:
+def _solve(hessian: Tensor, gradient: Tensor) -> Tensor:
     """Two equations in two unknowns, by Cramer's rule: hessian as its entries (xx, x1, 11)."""
     xx, x, one = hessian.unbind(-1)
     first, second = gradient.unbind(-1)
@@ -296,7 +296,7 @@ class _State(NamedTuple):
     places: Tensor
 
 
-def _evaluated(table: _Table, point: Tensor) -> _State:
+def _evaluate(table: _Table, point: Tensor) -> _State:
     """Objective (problem, class), its derivatives, and where the margins cut the sorted values."""
     weight, intercept = (point + 0.0).unbind(-1)  # + 0 turns −0 into 0, whose sign a quotient would carry on
     # Sums over points of the class with w x + b < 1, then over all points and those of the class with w x + b > −1.
@@ -308,7 +308,7 @@ def _evaluated(table: _Table, point: Tensor) -> _State:
     place = _search(table, threshold, low, high)
     below = (weight >= 0) == (side > 0)
     first, last = torch.where(below, low, place), torch.where(below, place, high)
-    inside = _between(table.sums, first, last)
+    inside = _range_sums(table.sums, first, last)
     objective = point.square().sum(-1) / 2
     gradient, hessian = point, torch.tensor([1.0, 0.0, 1.0], dtype=weight.dtype, device=weight.device)
     for cost, sign, (one, x, xx) in ((table.own, 1.0, inside[0]), (table.other, -1.0, inside[1] - inside[2])):
@@ -334,7 +334,7 @@ def _search(table: _Table, threshold: Tensor, low: Tensor, high: Tensor) -> Tens
     return low
 
 
-def _between(sums: Tensor, first: Tensor, last: Tensor) -> Tensor:
+def _range_sums(sums: Tensor, first: Tensor, last: Tensor) -> Tensor:
     """Sums (search, 3, problem, class) of 1, x and x² between two places."""
     shape = (len(first), *sums.shape)
     low, high = (place[:, None].expand(-1, 2, -1, -1) for place in (first, last))

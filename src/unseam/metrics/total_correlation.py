@@ -147,7 +147,7 @@ def total_correlation(
     tensor(0.3466, dtype=torch.float64)
     """
     settings = resolve_preset(preset, COVARIANCE_PRESETS)
-    given, grouped = _prepared(check_codes(codes).rescaled(), settings.points, generator)
+    given, grouped = _prepare(check_codes(codes).rescaled(), settings.points, generator)
     found = correlation(_covariance(given, grouped))
     eye = torch.eye(found.shape[-1], dtype=torch.float64, device=found.device)
     # Ones for the codes without variance, which are uncorrelated with all.
@@ -194,7 +194,7 @@ def wasserstein_correlation(
     """
     settings = resolve_preset(preset, COVARIANCE_PRESETS)
     given, exponent = check_codes(codes).rescale(common=True)
-    given, grouped = _prepared(given, settings.points, generator)
+    given, grouped = _prepare(given, settings.points, generator)
     sizes = grouped.sizes[:, None, None, None]
     found = _covariance(given, grouped) * (sizes / (sizes - 1).clamp(min=1))
     spread = found.diagonal(dim1=-2, dim2=-1)
@@ -243,7 +243,7 @@ def mean_pairwise_information(
     tensor(0.6931, dtype=torch.float64)
     """
     settings = resolve_preset(preset, PAIRWISE_PRESETS)
-    given, grouped = _prepared(check_codes(codes).rescaled(), settings.points, generator)
+    given, grouped = _prepare(check_codes(codes).rescaled(), settings.points, generator)
     latent = given.codes.shape[2]
     left, right = torch.triu_indices(latent, latent, device=given.codes.device)
     found = _pairwise(given, grouped, settings.bins, left, right)
@@ -255,7 +255,7 @@ def mean_pairwise_information(
     return given.unstack(PairwiseInformation(*with_interval(score), matrix, settings))
 
 
-def _prepared(
+def _prepare(
     given: Checked, points: int | None, generator: torch.Generator | None
 ) -> tuple[Checked, Grouping]:
     """Codes as drawn, and their groups."""

@@ -195,26 +195,26 @@ def _lasso(gram: Tensor, cross: Tensor, *, alpha: float, start: Tensor | None = 
     flat = cross.mT.reshape(-1, features)
     weight = torch.zeros_like(flat) if start is None else start.mT.reshape(-1, features).clone()
     for part in row_slices(len(flat), 8 * features**2, gram.device):
-        weight[part] = _solved(gram, member[part], flat[part], weight[part], alpha)
+        weight[part] = _solve(gram, member[part], flat[part], weight[part], alpha)
     return weight.view(len(gram), targets, features).mT
 
 
-def _solved(gram: Tensor, member: Tensor, cross: Tensor, weight: Tensor, alpha: float) -> Tensor:
+def _solve(gram: Tensor, member: Tensor, cross: Tensor, weight: Tensor, alpha: float) -> Tensor:
     """Weights (problem, feature) of problems with Gram matrices of their members."""
     weight = torch.where(gram.diagonal(dim1=-2, dim2=-1)[member] > 0, weight, 0.0)
     still = torch.arange(len(cross), device=cross.device)
     for _ in range(_MOST_ROUNDS):
         matrix = gram[member[still]]
-        weight[still], done = _polished(matrix, cross[still], weight[still], alpha)
+        weight[still], done = _polish(matrix, cross[still], weight[still], alpha)
         still, matrix = still[~done], matrix[~done]
         if len(still) == 0:
             break
-        weight[still], change = _descended(matrix, cross[still], weight[still], alpha)
+        weight[still], change = _descend(matrix, cross[still], weight[still], alpha)
         still = still[change > _TOLERANCE]
     return weight
 
 
-def _descended(gram: Tensor, cross: Tensor, weight: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+def _descend(gram: Tensor, cross: Tensor, weight: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """Weights after some sweeps of coordinate descent, and the largest change (problem,) in the last."""
     weight = weight.clone()
     explained = (gram @ weight[..., None])[..., 0]
@@ -234,7 +234,7 @@ def _descended(gram: Tensor, cross: Tensor, weight: Tensor, alpha: float) -> tup
     return weight, largest
 
 
-def _polished(gram: Tensor, cross: Tensor, weight: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+def _polish(gram: Tensor, cross: Tensor, weight: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """Weights moved to the exact ones for their signs, and for which problems (problem,) these are optimal.
 
     Where a weight would change its sign on the way, all stop there (Lee et al. 2007): the loss has only fallen.

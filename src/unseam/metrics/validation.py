@@ -144,7 +144,7 @@ def validation_grid(
             parts.append(
                 table.assign(world=world.name, encoder=[names[member] for member in table["member"]])
             )
-    return _sorted(pd.concat(parts, ignore_index=True))
+    return _sort_table(pd.concat(parts, ignore_index=True))
 
 
 def _seeded(seed: int) -> torch.Generator:
@@ -159,7 +159,7 @@ def _stacks(factors: Tensor, seed: int) -> Iterator[tuple[list[str], Tensor]]:
         yield list(stack), torch.stack(list(stack.values()))
 
 
-def _sorted(table: pd.DataFrame) -> pd.DataFrame:
+def _sort_table(table: pd.DataFrame) -> pd.DataFrame:
     """Columns and rows in the order in which a reader meets them; what was left out is left out."""
     scored = table[table["note"] == ""]
     order = {
