@@ -271,9 +271,9 @@ def reproduce(
         artefact: which.
         scale: ``smoke``, ``laptop`` or ``full``, one that it has.
         device: where; CUDA when there is one.
-        folder: where trainings keep checkpoints and from where they go on; none for none.
-        progress: whether trainings tell how they go.
-        shared: where artefacts of one paper keep what they measured of trainings that they share; none for none.
+        folder: where trainings write checkpoints and resume from; none for no checkpoints.
+        progress: whether trainings report their progress.
+        shared: where artefacts of one paper store what they measured of shared trainings; none for nowhere.
         world: a published data set in the place of its twin (see :func:`on_world`).
 
     >>> from unseam.papers import artefacts

@@ -18,7 +18,7 @@ from unseam.papers.claims import Bound, Bounds, Correlation, Correlations, Order
 from unseam.papers.measures import ACTIVE, SCORE, Unseen
 from unseam.papers.rolinek2019 import runs, setups
 from unseam.papers.rolinek2019._plots import finish, plot_missing
-from unseam.papers.rolinek2019.runs import POLARISED, Trainings, gather, run_column
+from unseam.papers.rolinek2019.runs import POLARISED, Training, Trainings, gather, run_column
 from unseam.papers.rolinek2019.setups import BETA, COLUMNS, LINEAR, NAMES, NONLINEAR, Setup, quick, smoke
 from unseam.papers.rolinek2019.tables import DISENT, DTO, PERCENTAGES
 from unseam.papers.trainings import follow
@@ -337,14 +337,7 @@ EPOCHS = 500
 """Of Table 1's training."""
 
 
-@dataclass(frozen=True)
-class PartitionSettings:
-    """The training."""
-
-    setup: Setup
-
-
-def measure_partition(settings: PartitionSettings, where: Workplace) -> Tables:
+def measure_partition(settings: Training, where: Workplace) -> Tables:
     """Train, and measure Δ_KL under both partitions along the way."""
     setup = settings.setup
     unseen = functools.cache(lambda: runs.held_out(setup, place(setup.load(), where.device)))
@@ -439,10 +432,8 @@ PARTITION = Artefact(
         ),
     ),
     presets={
-        "smoke": PartitionSettings(smoke(setups.FASHION, latent=4)),
-        "full": PartitionSettings(
-            setups.FASHION.replace(latent=10, steps=11_200, seeds=4, precision="float32")
-        ),
+        "smoke": Training(smoke(setups.FASHION, latent=4)),
+        "full": Training(setups.FASHION.replace(latent=10, steps=11_200, seeds=4, precision="float32")),
     },
     measure=measure_partition,
     plot=plot_partition,

@@ -10,22 +10,10 @@ from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Scale, Workplace
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations, Curve, Trends
 from unseam.papers.measures import SCORE
+from unseam.papers.rolinek2019 import setups
 from unseam.papers.rolinek2019._plots import finish
 from unseam.papers.rolinek2019.runs import Trainings, gather, last, printed, run_column
-from unseam.papers.rolinek2019.setups import (
-    BETA,
-    LINEAR,
-    LINEAR_FAMILY,
-    NAMES,
-    NONLINEAR,
-    NONLINEAR_FAMILY,
-    RESTARTS,
-    SPRITES,
-    SPRITES_FAMILY,
-    Setup,
-    quick,
-    smoke,
-)
+from unseam.papers.rolinek2019.setups import BETA, LINEAR, NAMES, NONLINEAR, SPRITES, Setup, quick, smoke
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,7 +145,7 @@ FIGURE3 = Artefact(
     ),
     presets={
         "smoke": Restarts((smoke(SPRITES).replace(columns=("β-VAE",), epochs=(2, 4)),), (2, 4)),
-        "full": Restarts((RESTARTS,), (10, 30, 50)),
+        "full": Restarts((setups.RESTARTS,), (10, 30, 50)),
     },
     measure=measure_restarts,
     plot=plot_restarts,
@@ -177,7 +165,7 @@ PREDICTED = Artefact(
     presets={
         "smoke": Restarts((_at(smoke(LINEAR), 5), _at(smoke(SPRITES), 5))),
         "laptop": Restarts((_at(quick(LINEAR, steps=12_000), 30), _at(quick(NONLINEAR, steps=2_400), 30))),
-        "full": Restarts((RESTARTS, LINEAR_FAMILY, NONLINEAR_FAMILY)),
+        "full": Restarts((setups.RESTARTS, setups.LINEAR_FAMILY, setups.NONLINEAR_FAMILY)),
     },
     measure=measure_predicted,
     plot=plot_predicted,
@@ -266,14 +254,14 @@ FIGURE_S4 = (
         {
             "smoke": Trainings((_at(smoke(LINEAR), 3, FEW), _at(smoke(NONLINEAR), 3, FEW))),
             "laptop": Trainings((_at(quick(LINEAR), 5, FEW), _at(quick(NONLINEAR), 5, FEW))),
-            "full": Trainings((LINEAR_FAMILY, NONLINEAR_FAMILY)),
+            "full": Trainings((setups.LINEAR_FAMILY, setups.NONLINEAR_FAMILY)),
         },
     ),
     _figure_s4(
         "sprites",
         {
             "smoke": Trainings((_at(smoke(SPRITES), 3, (0.1, 4.0, 100.0)),)),
-            "full": Trainings((SPRITES.replace(columns=("VAE",)), SPRITES_FAMILY)),
+            "full": Trainings((SPRITES.replace(columns=("VAE",)), setups.SPRITES_FAMILY)),
         },
     ),
 )

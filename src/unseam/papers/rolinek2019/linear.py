@@ -21,6 +21,7 @@ from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Ord
 from unseam.papers.rolinek2019._descent import Descent, descend
 from unseam.papers.rolinek2019._draws import cayley, largest_cosine, orthogonal, plane_rotations
 from unseam.papers.rolinek2019._plots import finish
+from unseam.papers.rolinek2019.runs import Training
 from unseam.papers.rolinek2019.setups import LINEAR, Column, Setup, smoke
 from unseam.papers.trainings import follow
 from unseam.training import Ensemble, training_index
@@ -74,8 +75,8 @@ def decoders(models: pd.DataFrame) -> Floats:
 def axis_angle(images: Floats) -> Floats:
     """Angle (...) in degrees between two directions, the columns of (..., 2, 2), and an axis for each: the larger one.
 
-    >>> turn = np.sqrt(0.5) * np.array([[1.0, -1.0], [1.0, 1.0]])
-    >>> axis_angle(np.stack([np.diag([2.0, -3.0]), turn])).round(6).tolist()
+    >>> rotation = np.sqrt(0.5) * np.array([[1.0, -1.0], [1.0, 1.0]])
+    >>> axis_angle(np.stack([np.diag([2.0, -3.0]), rotation])).round(6).tolist()
     [0.0, 45.0]
     """
     along_first = np.degrees(np.arctan2(np.abs(images[..., 1, :]), np.abs(images[..., 0, :])))
@@ -133,14 +134,7 @@ BEYOND = (
 WORDS = {"β-VAE": "β-VAE", "β-VAE_Σ": "full covariance", "AE": "autoencoder"}
 
 
-@dataclass(frozen=True)
-class ModelSettings:
-    """Linear models of three kinds on Synth. Lin."""
-
-    setup: Setup
-
-
-def trained(settings: ModelSettings, place: Workplace) -> dict[str, pd.DataFrame]:
+def trained(settings: Training, place: Workplace) -> dict[str, pd.DataFrame]:
     """The matrices of all models, how they were trained, and the covariance of their data."""
     import pandas as pd
 
@@ -250,10 +244,10 @@ def plot_steps(tables: Tables) -> Figure:
     return figure
 
 
-LINEAR_PRESETS: dict[Scale, ModelSettings] = {
-    "smoke": ModelSettings(smoke(CONVERGED)),
-    "laptop": ModelSettings(CONVERGED.replace(seeds=10)),
-    "full": ModelSettings(CONVERGED),
+LINEAR_PRESETS: dict[Scale, Training] = {
+    "smoke": Training(smoke(CONVERGED)),
+    "laptop": Training(CONVERGED.replace(seeds=10)),
+    "full": Training(CONVERGED),
 }
 """Of Figures 1 and 2, which look at the same models."""
 
@@ -299,7 +293,7 @@ DISTINCT, EQUAL = "distinct", "equal"
 class MatrixSettings:
     """Random matrices with distinct and with equal singular values, rotated; and the trained models of Figure 1."""
 
-    models: ModelSettings
+    models: Training
     latents: tuple[int, ...] = (2, 3, 4, 5, 6)
     matrices: int = 50
     rotations: int = 20

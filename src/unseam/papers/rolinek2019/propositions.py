@@ -103,37 +103,26 @@ def summary(cases: Mapping[str, Tensor]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _exact(*rows: tuple[str, str, float]) -> Callable[[Tables], Iterator[Identity]]:
-    """Largest deviations over random cases: a row of ``cases``, the quantity, and the tolerance."""
-
-    def cases(tables: Tables) -> Iterator[Identity]:
-        table = tables["cases"].set_index("quantity").to_dict("index")
-        for name, words, tolerance in rows:
-            own = table[name]
-            yield Identity(words, "0", float(own["largest"]), tolerance, n=int(own["cases"]))
-
-    return cases
+def _exact(tables: Tables, rows: Mapping[str, tuple[str, float]]) -> Iterator[Identity]:
+    """Largest deviations over random cases."""
+    table = tables["cases"].set_index("quantity").to_dict("index")
+    for name, (words, tolerance) in rows.items():
+        own = table[name]
+        yield Identity(words, "0", float(own["largest"]), tolerance, n=int(own["cases"]))
 
 
-def _positive(*rows: tuple[str, str, str, str]) -> Callable[[Tables], Iterator[Bound]]:
-    """Means over random cases that are clearly above zero, with t intervals; where the condition is met they are not.
+def _positive(tables: Tables, rows: Mapping[str, tuple[str, str]]) -> Iterator[Bound]:
+    """Means over random cases that are clearly above zero, with t intervals, unless the condition is met."""
+    from scipy import stats
 
-    Each row: a row of ``cases``, the quantity, a note, and the row in which the condition is met.
-    """
-
-    def cases(tables: Tables) -> Iterator[Bound]:
-        from scipy import stats
-
-        table = tables["cases"].set_index("quantity").to_dict("index")
-        for name, words, note, met in rows:
-            own, wrong = table[name], {"condition met": [table[met]["mean"]]}
-            mean, count = float(own["mean"]), int(own["cases"])
-            reach = float(stats.t.ppf(0.975, count - 1) * own["std"]) / math.sqrt(count)
-            estimate = (mean, mean - reach, mean + reach)
-            said = f"above 0: at least {CLEAR:g}"
-            yield Bound(words, said, estimate=estimate, least=CLEAR, n=count, note=note, wrong=wrong)
-
-    return cases
+    table = tables["cases"].set_index("quantity").to_dict("index")
+    for name, (words, met) in rows.items():
+        own, wrong = table[name], {"condition met": [table[met]["mean"]]}
+        mean, count = float(own["mean"]), int(own["cases"])
+        reach = float(stats.t.ppf(0.975, count - 1) * own["std"]) / math.sqrt(count)
+        estimate, said = (mean, mean - reach, mean + reach), f"above 0: at least {CLEAR:g}"
+        note = NOTES.get(name, "")
+        yield Bound(words, said, estimate=estimate, least=CLEAR, n=count, note=note, wrong=wrong)
 
 
 def plot(tables: Tables) -> Figure:
@@ -556,61 +545,55 @@ def _draw_biases(panel: Any, biases: pd.DataFrame) -> None:
     finish(panel, "σ of the posterior", y, xscale="log", yscale="log")
 
 
-# Row of the table, quantity and tolerance of an identity; or row, quantity, note and the row with the condition met
-AXES = (
-    ("DtO, orthogonal columns", "(a) ⇒ (b): largest DtO of V where columns are orthogonal", ROUNDING),
-    ("cosine, |V| a permutation", "(b) ⇒ (a): largest cosine where |V| is a permutation", ROUNDING),
-)
-EVIDENCE = (
-    ("log p(x), linear", "largest change of log p(x), linear models, nats", ROUNDING),
-    ("log p(x), tanh", "largest change of log p(x), tanh decoders, by quadrature, nats", QUADRATURE),
-)
-ELBO = (
-    ("ELBO, linear", "largest change of the ELBO, linear models, nats", ROUNDING),
-    ("ELBO, tanh", "largest change of the ELBO, tanh decoders, by quadrature, nats", QUADRATURE),
-)
-LINEAR_SPLIT = ("split, linear", "largest relative error of the split, linear decoders", ROUNDING)
-BIAS = ("split less bias, tanh", "largest relative error once the bias is added, tanh decoders", ROUNDING)
-DIAGONAL = (
-    (
-        "ELBO lost, linear, diagonal posterior",
+# Quantities by their row of the table, with the tolerance of an identity or the row in which a condition is met.
+AXES = {
+    "DtO, orthogonal columns": ("(a) ⇒ (b): largest DtO of V where columns are orthogonal", ROUNDING),
+    "cosine, |V| a permutation": ("(b) ⇒ (a): largest cosine where |V| is a permutation", ROUNDING),
+}
+EVIDENCE = {
+    "log p(x), linear": ("largest change of log p(x), linear models, nats", ROUNDING),
+    "log p(x), tanh": ("largest change of log p(x), tanh decoders, by quadrature, nats", QUADRATURE),
+}
+ELBO = {
+    "ELBO, linear": ("largest change of the ELBO, linear models, nats", ROUNDING),
+    "ELBO, tanh": ("largest change of the ELBO, tanh decoders, by quadrature, nats", QUADRATURE),
+}
+SPLIT = {"split, linear": ("largest relative error of the split, linear decoders", ROUNDING)}
+BIAS = {"split less bias, tanh": ("largest relative error once the bias is added, tanh decoders", ROUNDING)}
+DIAGONAL = {
+    "ELBO lost, linear, diagonal posterior": (
         "ELBO lost at a random rotation, linear models, nats",
-        "",
         "ELBO, linear",
     ),
-    (
-        "ELBO between angles, tanh, diagonal posterior",
+    "ELBO between angles, tanh, diagonal posterior": (
         "ELBO between best and worst angle, tanh decoders, nats",
-        "",
         "ELBO between angles, tanh, full posterior",
     ),
-)
-BROKEN = (
-    (
-        "DtO over cosine, rotated",
+}
+BROKEN = {
+    "DtO over cosine, rotated": (
         "Prop. 1, columns not orthogonal: DtO over largest cosine",
-        "",
         "DtO, orthogonal columns",
     ),
-    (
-        "DtO, repeated singular value",
+    "DtO, repeated singular value": (
         "Prop. 1, two singular values equal: DtO of a V of orthogonal columns",
-        "singular values must be distinct",
         "DtO, orthogonal columns",
     ),
-    (
-        "log p(x), linear, unequal prior",
+    "log p(x), linear, unequal prior": (
         "Prop. 2, prior of unequal variances: change of log p(x), nats",
-        "the prior must be symmetric",
         "log p(x), linear",
     ),
-    (
-        "split over stochastic loss, tanh, miss 0.1",
+    "split over stochastic loss, tanh, miss 0.1": (
         "Prop. 4, tanh decoders: error of the split over the stochastic loss",
-        "of order σ², as the stochastic loss is: better reconstruction, not less noise, makes it small",
         "split, linear",
     ),
-)
+}
+NOTES = {
+    "DtO, repeated singular value": "singular values must be distinct",
+    "log p(x), linear, unequal prior": "the prior must be symmetric",
+    "split over stochastic loss, tanh, miss 0.1": "of order σ², as the stochastic loss is: better reconstruction, "
+    "not less noise, makes it small",
+}
 
 PROPOSITIONS = Artefact(
     key="rolinek2019.propositions",
@@ -618,25 +601,30 @@ PROPOSITIONS = Artefact(
     claims=(
         Identities(
             "Prop. 1: with distinct singular values, columns are orthogonal exactly if |V| is a permutation",
-            _exact(*AXES),
+            partial(_exact, rows=AXES),
         ),
         Identities(
             "Prop. 2: under a symmetric prior the log-likelihood is invariant to rotations of the latents",
-            _exact(*EVIDENCE),
+            partial(_exact, rows=EVIDENCE),
         ),
-        Identities("Prop. 3: so is the ELBO, if the posterior rotates along", _exact(*ELBO)),
+        Identities("Prop. 3: so is the ELBO, if the posterior rotates along", partial(_exact, rows=ELBO)),
         Bounds(
-            "§3.1: with a diagonal posterior the ELBO is not invariant to rotations", _positive(*DIAGONAL)
+            "§3.1: with a diagonal posterior the ELBO is not invariant to rotations",
+            partial(_positive, rows=DIAGONAL),
         ),
         Identities(
             "Prop. 4: if the estimate is unbiased, the reconstruction loss is its deterministic plus its stochastic "
             "part",
-            _exact(LINEAR_SPLIT),
+            partial(_exact, rows=SPLIT),
         ),
-        Bounds("Controls: without its condition each proposition fails", _positive(*BROKEN), ours=True),
+        Bounds(
+            "Controls: without its condition each proposition fails",
+            partial(_positive, rows=BROKEN),
+            ours=True,
+        ),
         Identities(
             "Prop. 4 for any decoder: the split misses exactly the bias 2⟨Dec(μ) − x, E Dec(Enc) − Dec(μ)⟩",
-            _exact(BIAS),
+            partial(_exact, rows=BIAS),
             ours=True,
         ),
     ),

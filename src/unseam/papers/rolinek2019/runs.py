@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "POLARISED",
     "Runs",
+    "Training",
     "Trainings",
     "at_beta",
     "epochs",
@@ -49,8 +50,15 @@ SHOWN = 120
 
 
 @dataclass(frozen=True)
+class Training:
+    """Settings of artefacts that look at one training and need nothing else."""
+
+    setup: Setup
+
+
+@dataclass(frozen=True)
 class Trainings:
-    """Settings of artefacts that look at trainings and need nothing else."""
+    """Settings of artefacts that look at several."""
 
     setups: tuple[Setup, ...]
 
@@ -216,7 +224,7 @@ def _marks(setup: Setup, steps: int, per_step: float) -> set[int]:
         wanted = [epoch / per_step for epoch in setup.epochs]
     else:
         ratio = min(1.0, 2 * setup.checked / steps)
-        wanted = [steps * ratio ** (1 - turn / setup.records) for turn in range(1, setup.records)]
+        wanted = [steps * ratio ** (1 - record / setup.records) for record in range(1, setup.records)]
     marks = {setup.checked * max(1, round(step / setup.checked)) for step in wanted}
     return {mark for mark in marks if mark < steps - setup.checked / 2} | {steps}
 

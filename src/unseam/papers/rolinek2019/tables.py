@@ -20,18 +20,8 @@ from unseam.papers.measures import SCORE
 from unseam.papers.rolinek2019 import setups
 from unseam.papers.rolinek2019._draws import orthogonal
 from unseam.papers.rolinek2019._plots import finish, plot_missing
-from unseam.papers.rolinek2019.runs import POLARISED, at_beta, gather, run_column
-from unseam.papers.rolinek2019.setups import (
-    BETA,
-    LINEAR,
-    NAMES,
-    NONLINEAR,
-    Column,
-    Setup,
-    add_family,
-    quick,
-    smoke,
-)
+from unseam.papers.rolinek2019.runs import POLARISED, Training, at_beta, gather, run_column
+from unseam.papers.rolinek2019.setups import BETA, LINEAR, NAMES, NONLINEAR, Setup, quick, smoke
 from unseam.training import learner
 
 if TYPE_CHECKING:
@@ -73,7 +63,7 @@ def measure_regime(settings: RegimeSettings, place: Workplace) -> Tables:
     world, parts = settings.low.base.world, []
     try:
         for setup in (settings.low, settings.high):
-            column: Column = "VAE" if setup.betas == (1.0,) else "β-VAE"
+            column: setups.Column = "VAE" if setup.betas == (1.0,) else "β-VAE"
             parts.append(({"latents": setup.base.latent}, run_column(setup, column, place)))
     except MissingFileError as error:
         return missing_table({NAMES[world]: error})
@@ -262,7 +252,7 @@ def plot_models(tables: Tables) -> Figure:
 
 def _plot_cell(panel: Any, position: float, runs: Any, published: Cell) -> None:
     """Runs as dots, the published mean ± SD left of them."""
-    spread = [0.12 * (turn % 5 - 2) / 2 for turn in range(len(runs))]
+    spread = [0.12 * (run % 5 - 2) / 2 for run in range(len(runs))]
     panel.plot([position + 0.15 + s for s in spread], runs, "o", color=COLOURS[0], markersize=3, alpha=0.7)
     style = {"fmt": "s", "color": COLOURS[1], "markersize": 4, "capsize": 3}
     panel.errorbar(position - 0.2, published.mean, published.sd, **style)
@@ -291,13 +281,16 @@ def _table2(given: Mapping[Scale, tuple[Setup, ...]], note: str = "") -> Artefac
 
 TABLE2 = (
     _table2(
-        {"smoke": (smoke(setups.SPRITES, latent=3),), "full": add_family(setups.RESTARTS, setups.SPRITES)}
+        {
+            "smoke": (smoke(setups.SPRITES, latent=3),),
+            "full": setups.add_family(setups.RESTARTS, setups.SPRITES),
+        }
     ),
     _table2(
         {
             "smoke": (smoke(LINEAR),),
             "laptop": (quick(LINEAR),),
-            "full": add_family(setups.LINEAR_FAMILY, LINEAR),
+            "full": setups.add_family(setups.LINEAR_FAMILY, LINEAR),
         },
         note="β as printed, with the square loss of Eq. 11; artefact `convention_linear` has other scales of the loss.",
     ),
@@ -305,7 +298,7 @@ TABLE2 = (
         {
             "smoke": (smoke(NONLINEAR),),
             "laptop": (quick(NONLINEAR),),
-            "full": add_family(setups.NONLINEAR_FAMILY, NONLINEAR),
+            "full": setups.add_family(setups.NONLINEAR_FAMILY, NONLINEAR),
         },
         note=ONE_MAP,
     ),
@@ -324,15 +317,8 @@ STRAIGHT = 5.0
 MAP = ["t11", "t12", "t21", "t22"]
 
 
-@dataclass(frozen=True)
-class RatioSettings:
-    """The linear β-VAE, trained anew for each ratio of the factors' scales."""
-
-    setup: Setup
-
-
-def measure_ratios(settings: RatioSettings, place: Workplace) -> Tables:
-    """Runs at every ratio, at the end of training."""
+def measure_ratios(settings: Training, place: Workplace) -> Tables:
+    """The linear β-VAE trained at every ratio of the factors' scales, at the end of training."""
     options = settings.setup.base.world_options
     each = (
         ({"ratio": ratio}, settings.setup.replace(world_options=(("ratio", ratio), *options)))
@@ -415,7 +401,7 @@ def plot_squares(tables: Tables) -> Figure:
     """The square, and its representation by four restarts at equal scales."""
     runs = _runs(tables)[1.0].sort_values("seed")[:4]
     grid = np.stack(np.meshgrid(np.linspace(-0.5, 0.5, 18), np.linspace(-0.5, 0.5, 18)), -1).reshape(-1, 2)
-    titles = ["generating factors", *(f"restart {turn + 1}" for turn in range(len(runs)))]
+    titles = ["generating factors", *(f"restart {restart + 1}" for restart in range(len(runs)))]
     figure, axes = panels(titles, width=1.9, height=2.0)
     maps = [np.eye(2), *runs[MAP].to_numpy().reshape(-1, 2, 2)]
     for panel, matrix in zip(axes, maps, strict=True):
@@ -425,10 +411,10 @@ def plot_squares(tables: Tables) -> Figure:
     return figure
 
 
-RATIO_PRESETS: dict[Scale, RatioSettings] = {
-    "smoke": RatioSettings(smoke(LINEAR)),
-    "laptop": RatioSettings(quick(LINEAR)),
-    "full": RatioSettings(LINEAR.replace(seeds=30)),
+RATIO_PRESETS: dict[Scale, Training] = {
+    "smoke": Training(smoke(LINEAR)),
+    "laptop": Training(quick(LINEAR)),
+    "full": Training(LINEAR.replace(seeds=30)),
 }
 """Both artefacts look at the same trainings."""
 

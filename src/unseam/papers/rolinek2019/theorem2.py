@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["THEOREM2"]
 
 # Nats above the closed form, cosine between columns, and norm of the gradient up to which each counts as zero.
-EXCESS, COSINE, AT_REST = 1e-8, 1e-4, 1e-6
+EXCESS, COSINE, STATIONARY = 1e-8, 1e-4, 1e-6
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def _descents(
     elsewhere = excess.abs() > EXCESS
     columns = {
         "elsewhere": elsewhere.view(each).sum(1),
-        "still falling": (elsewhere & (done.slope > AT_REST)).view(each).sum(1),
+        "still falling": (elsewhere & (done.slope > STATIONARY)).view(each).sum(1),
         "excess": excess.abs().view(each).amax(1),
         "cosine": many.cosines(done.place).view(each).amax(1),
         "gradient": done.slope.view(each).amax(1),
