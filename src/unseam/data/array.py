@@ -16,11 +16,7 @@ __all__ = ["ArrayWorld", "Posterior"]
 
 
 class Posterior(NamedTuple):
-    """Mean and covariance of the factors given data, exact.
-
-    >>> Posterior(torch.zeros(5, 2), torch.eye(2)).mean.shape
-    torch.Size([5, 2])
-    """
+    """Mean and covariance of the factors given data, exact."""
 
     mean: Tensor
     covariance: Tensor
@@ -34,14 +30,16 @@ class ArrayWorld(World):
     and copied (streamed) to ``device``.
 
     Args:
-        table: items (item, *shape), uint8 or float32, as a tensor or a NumPy array / memory map. factors:
-            factors (item, factor): integers are grid positions; floats where any factor is continuous.
-            name: the name the world is loaded by. factor_names: one name per factor. factor_sizes: number
-            of values of each factor, 0 for a continuous one. twin_of: the published data set that this one
-            imitates, or ``None``. options: the parameters it was made with, as JSON values. device: where
-            items come out; by default where the table is. generator: the true generator factors (batch,
-            factor) -> x (batch, *shape) without its noise, where one
-            is known: differentiable, and float64 in gives float64 out.
+        table: items (item, *shape), uint8 or float32, as a tensor or a NumPy array / memory map.
+        factors: (item, factor): integers are grid positions; floats where any factor is continuous.
+        name: the name the world is loaded by.
+        factor_names: one name per factor.
+        factor_sizes: number of values of each factor, 0 for a continuous one.
+        twin_of: the published data set that this one imitates, or ``None``.
+        options: the parameters it was made with, as JSON values.
+        device: where items come out; by default where the table is.
+        generator: the true generator, factors (batch, factor) -> x (batch, *shape) without its noise, where one is
+            known: differentiable, and float64 in gives float64 out.
         posterior: x (batch, *shape) -> :class:`Posterior` of the factors, exact, where it is known.
         mixing: the matrix A (data, factor) of a world that is linear in its factors, or ``None``.
 

@@ -26,13 +26,11 @@ class FileState(NamedTuple):
     """What became of one file.
 
     Attributes:
-        filename: its published name. path: where it is, or would be. state: ``verified`` (checksum or
-            content as published), ``recorded`` (as when it was first fetched; none
+        filename: its published name.
+        path: where it is, or would be.
+        state: ``verified`` (checksum or content as published), ``recorded`` (as when it was first fetched; no checksum
             is published), ``unchecked`` (there is nothing to compare with), ``differs`` or ``missing``.
         detail: the same in words.
-
-    >>> FileState("a.gz", Path("a.gz"), "verified", "checksum as published").good
-    True
     """
 
     filename: str
@@ -56,9 +54,6 @@ class Listing(NamedTuple):
         size: bytes to fetch, where known.
         checksum: ``published``, or ``recorded on first fetch`` where none is published, or ``none``.
         note: what else to know, such as why it cannot be fetched.
-
-    >>> [line.name for line in listing()][:2]
-    ['dsprites', 'shapes3d']
     """
 
     name: str

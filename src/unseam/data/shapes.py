@@ -18,7 +18,7 @@ from unseam.data.world import World, check_index
 
 __all__ = ["Shapes", "render_shapes"]
 
-SHAPES_WORLD = choices.World(name="shapes", title="shapes", function="unseam.data.shapes:Shapes")
+SHAPES_WORLD = choices.World("shapes", "shapes", "unseam.data.shapes:Shapes")
 
 SOLIDS: Final = ("cube", "cylinder", "sphere", "capsule")
 

@@ -22,11 +22,7 @@ from unseam.models.likelihoods import (
 
 __all__ = ["Bernoulli", "StackedBernoulli"]
 
-BERNOULLI = choices.Likelihood(
-    name="bernoulli",
-    title="Bernoulli",
-    function="unseam.models.bernoulli:Bernoulli",
-)
+BERNOULLI = choices.Likelihood("bernoulli", "Bernoulli", "unseam.models.bernoulli:Bernoulli")
 
 
 class Bernoulli(AbstractLikelihood):

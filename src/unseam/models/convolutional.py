@@ -22,21 +22,21 @@ __all__ = [
 ]
 
 STUDY = choices.Architecture(
-    name="study",
-    title="convolutional, Locatello et al. 2019",
-    function="unseam.models.convolutional:published_networks",
+    "study",
+    "convolutional, Locatello et al. 2019",
+    "unseam.models.convolutional:published_networks",
     fixed=(("name", "study"),),
 )
 BHOWAL_FACES = choices.Architecture(
-    name="bhowal_faces",
-    title="convolutional, bhowal2024 for 3D Faces",
-    function="unseam.models.convolutional:published_networks",
+    "bhowal_faces",
+    "convolutional, bhowal2024 for 3D Faces",
+    "unseam.models.convolutional:published_networks",
     fixed=(("name", "bhowal_faces"),),
 )
 BHOWAL_SHAPES = choices.Architecture(
-    name="bhowal_shapes",
-    title="convolutional, bhowal2024 for 3D Shapes and MPI3D",
-    function="unseam.models.convolutional:published_networks",
+    "bhowal_shapes",
+    "convolutional, bhowal2024 for 3D Shapes and MPI3D",
+    "unseam.models.convolutional:published_networks",
     fixed=(("name", "bhowal_shapes"),),
 )
 
@@ -146,13 +146,8 @@ def faces_encoder(shape: Sequence[int], outputs: int) -> nn.Sequential:
     ...     faces_encoder((1, 64, 64), 20)(torch.zeros(2, 1, 64, 64)).shape
     torch.Size([2, 20])
     """
-    layers = [
-        _Layer(32, 4, 2, 1, norm=True),
-        _Layer(32, 4, 2, 1, norm=True),
-        _Layer(64, 4, 2, 1, norm=True),
-        _Layer(64, 4, 2, 1, norm=True),
-        _Layer(512, 4, norm=True),
-    ]
+    narrow, wide = _Layer(32, 4, 2, 1, norm=True), _Layer(64, 4, 2, 1, norm=True)
+    layers = [narrow, narrow, wide, wide, _Layer(512, 4, norm=True)]
     convolutions = _convolutions(_picture(shape, "bhowal_faces"), layers, nn.Conv2d)
     return nn.Sequential(*convolutions, blank(nn.Conv2d, 512, outputs, 1), nn.Flatten())
 
@@ -173,13 +168,8 @@ def faces_decoder(latent: int, shape: Sequence[int]) -> nn.Sequential:
     torch.Size([2, 1, 64, 64])
     """
     channels = _picture(shape, "bhowal_faces")
-    layers = [
-        _Layer(512, 1, norm=True),
-        _Layer(64, 4, norm=True),
-        _Layer(64, 4, 2, 1, norm=True),
-        _Layer(64, 4, 2, 1, norm=True),
-        _Layer(32, 4, 2, 1, norm=True),
-    ]
+    narrow, wide = _Layer(32, 4, 2, 1, norm=True), _Layer(64, 4, 2, 1, norm=True)
+    layers = [_Layer(512, 1, norm=True), _Layer(64, 4, norm=True), wide, wide, narrow]
     return nn.Sequential(
         nn.Unflatten(1, (latent, 1, 1)),
         *_convolutions(latent, layers, nn.ConvTranspose2d),
@@ -201,13 +191,8 @@ def shapes_encoder(shape: Sequence[int], outputs: int) -> nn.Sequential:
     ...     shapes_encoder((3, 64, 64), 20)(torch.zeros(2, 3, 64, 64)).shape
     torch.Size([2, 20])
     """
-    layers = [
-        _Layer(32, 4, 2, 1),
-        _Layer(32, 4, 2, 1),
-        _Layer(64, 4, 2, 1),
-        _Layer(64, 4, 2, 1, norm=True),
-        _Layer(256, 4, norm=True),
-    ]
+    narrow, wide = _Layer(32, 4, 2, 1), _Layer(64, 4, 2, 1)
+    layers = [narrow, narrow, wide, wide._replace(norm=True), _Layer(256, 4, norm=True)]
     convolutions = _convolutions(_picture(shape, "bhowal_shapes"), layers, nn.Conv2d)
     return nn.Sequential(*convolutions, blank(nn.Conv2d, 256, outputs, 1), nn.Flatten())
 

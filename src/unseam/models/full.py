@@ -19,11 +19,7 @@ from unseam.models.posteriors import (
 
 __all__ = ["Full"]
 
-FULL = choices.Posterior(
-    name="full",
-    title="Gaussian of full covariance",
-    function="unseam.models.full:Full",
-)
+FULL = choices.Posterior("full", "Gaussian of full covariance", "unseam.models.full:Full")
 
 
 class Full(AbstractPosterior):

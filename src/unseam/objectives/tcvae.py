@@ -14,9 +14,9 @@ from unseam.models import VAE, Moments
 __all__ = ["TCVAETerms", "beta_tcvae", "stratified_weights"]
 
 BETA_TCVAE = choices.Objective(
-    name="beta_tcvae",
-    title="β-TCVAE",
-    function="unseam.objectives.tcvae:beta_tcvae",
+    "beta_tcvae",
+    "β-TCVAE",
+    "unseam.objectives.tcvae:beta_tcvae",
     needs=("size",),
     options=(
         choices.Option("beta", "weight of the total correlation"),

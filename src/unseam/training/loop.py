@@ -22,11 +22,7 @@ DRAW = {"cpu": 1 << 20, "cuda": 1 << 25}
 
 
 class Record(NamedTuple):
-    """Where a stack stands: the step reached, and each term's mean since the last record, (member,) each.
-
-    >>> Record(10, {"loss": torch.zeros(2)}, torch.ones(2, dtype=torch.bool)).step
-    10
-    """
+    """Where a stack stands: the step reached, and each term's mean since the last record, (member,) each."""
 
     step: int
     terms: dict[str, Tensor]

@@ -35,11 +35,7 @@ CHECKED = 256
 
 
 class DivergenceWarning(UserWarning):
-    """A member's loss or gradient was no longer finite, so it stopped.
-
-    >>> issubclass(DivergenceWarning, UserWarning)
-    True
-    """
+    """A member's loss or gradient was no longer finite, so it stopped."""
 
 
 def train(

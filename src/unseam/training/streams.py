@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -36,7 +38,7 @@ def normals(seeds: Tensor, steps: Tensor, shape: tuple[int, ...]) -> Tensor:
     >>> together.shape, bool((together[2, 1] == alone[0, 0]).all())
     (torch.Size([5, 2, 4, 2]), True)
     """
-    count = _numel(shape)
+    count = math.prod(shape)
     half = (count + 1) // 2
     bits = _bits(seeds, steps, NOISE, half)
     radius = torch.sqrt(-2.0 * torch.log(_unit(_shift(bits, 32))))
@@ -52,7 +54,7 @@ def uniforms(seeds: Tensor, steps: Tensor, shape: tuple[int, ...]) -> Tensor:
     >>> u.shape, bool((u > 0).all() and (u <= 1).all())
     (torch.Size([2, 1, 1000]), True)
     """
-    bits = _bits(seeds, steps, KEYS, _numel(shape))
+    bits = _bits(seeds, steps, KEYS, math.prod(shape))
     return _unit(_shift(bits, 32)).unflatten(-1, shape)
 
 
@@ -133,10 +135,3 @@ def _shift(value: Tensor, by: int) -> Tensor:
 def _unit(word: Tensor) -> Tensor:
     """32-bit words as float32 in (0, 1]."""
     return (word.float() + 0.5) * 2.0**-32
-
-
-def _numel(shape: tuple[int, ...]) -> int:
-    count = 1
-    for side in shape:
-        count *= side
-    return count
