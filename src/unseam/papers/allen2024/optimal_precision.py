@@ -80,13 +80,14 @@ def _trials(settings: Settings) -> list[Trial]:
     base = dataclasses.replace(
         base,
         beta=settings.beta,
-        likelihood_variance=settings.variance,
         steps=settings.steps,
         batch_size=settings.batch_size,
         learning_rate=settings.learning_rate,
     )
+    gaussian = dataclasses.replace(base, likelihood="gaussian", likelihood_variance=settings.variance)
+    first = {"gaussian": gaussian, "bernoulli": base}
     return [
-        dataclasses.replace(base, likelihood=likelihood, posterior=posterior, seed=seed)
+        dataclasses.replace(first[likelihood], posterior=posterior, seed=seed)
         for likelihood in LIKELIHOODS
         for posterior in POSTERIORS
         for seed in range(settings.seeds)
