@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self
@@ -72,9 +73,7 @@ class ArrayWorld(World):
         self.generator, self.posterior, self.mixing = generator, posterior, mixing
         home = table.device if isinstance(table, Tensor) else "cpu"
         checked = _factors(factors, len(table), self.factor_names, self.factor_sizes)
-        self._factors = checked.to(device if device is not None else home)
-        self.device = self._factors.device
-        self._unit = torch.tensor(255.0, device=self.device)
+        self._put(checked, device if device is not None else home)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -128,19 +127,16 @@ class ArrayWorld(World):
                 f"table must have shape {(len(self), *self.shape)} and type {self.dtype}, "
                 f"got {tuple(table.shape)} and {table.dtype}"
             )
-        return type(self)(
-            table,
-            self._factors,
-            name=self.name,
-            factor_names=self.factor_names,
-            factor_sizes=self.factor_sizes,
-            twin_of=self.twin_of,
-            options=self.options,
-            device=device,
-            generator=self.generator,
-            posterior=self.posterior,
-            mixing=self.mixing,
-        )
+        twin = copy.copy(self)
+        twin.table = table
+        twin._put(self._factors, device)
+        return twin
+
+    def _put(self, factors: Tensor, device: torch.device | str) -> None:
+        """Factors and what else goes with the items, on the device where items come out."""
+        self._factors = factors.to(device)
+        self.device = self._factors.device
+        self._unit = torch.tensor(255.0, device=self.device)
 
 
 def _dtype(table: Tensor | np.ndarray) -> torch.dtype:

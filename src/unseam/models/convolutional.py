@@ -54,21 +54,7 @@ class _Layer(NamedTuple):
 def published_networks(
     shape: Sequence[int], features: int, latent: int, output: Sequence[int], *, name: str
 ) -> tuple[nn.Module, nn.Module]:
-    """Encoder and decoder of a published architecture.
-
-    Args:
-        shape: data shape (channel, 64, 64).
-        features: number of encoder outputs, ``posterior.width``.
-        latent: number of latents.
-        output: output shape (channel, 64, 64).
-        name: ``study``, ``bhowal_faces`` or ``bhowal_shapes``.
-
-    >>> import torch
-    >>> with torch.device("meta"):
-    ...     encoder, decoder = published_networks((1, 64, 64), 20, 10, (1, 64, 64), name="study")
-    ...     encoder(torch.zeros(2, 1, 64, 64)).shape, decoder(torch.zeros(2, 10)).shape
-    (torch.Size([2, 20]), torch.Size([2, 1, 64, 64]))
-    """
+    """Encoder and decoder of a published architecture, by its name in a trial."""
     makers = {
         "study": (study_encoder, study_decoder),
         "bhowal_faces": (faces_encoder, faces_decoder),
@@ -137,9 +123,7 @@ def faces_encoder(shape: Sequence[int], outputs: int) -> nn.Sequential:
     The printed batch normalisation and ReLU on the latents are left out: a posterior mean must be free in sign
     and in scale.
 
-    Args:
-        shape: data shape (channel, 64, 64).
-        outputs: number of features, ``posterior.width``.
+    Arguments are those of :func:`study_encoder`.
 
     >>> import torch
     >>> with torch.device("meta"):
@@ -158,9 +142,7 @@ def faces_decoder(latent: int, shape: Sequence[int]) -> nn.Sequential:
     The printed layers make 16x16 pictures; [64, 4, 1, 0] after the first of them, the mirror of the encoder's
     fifth layer, makes 64x64. The printed batch normalisation and ReLU on the output are left out.
 
-    Args:
-        latent: number of latents.
-        shape: output shape (channel, 64, 64).
+    Arguments are those of :func:`study_decoder`.
 
     >>> import torch
     >>> with torch.device("meta"):
@@ -182,9 +164,7 @@ def shapes_encoder(shape: Sequence[int], outputs: int) -> nn.Sequential:
 
     The printed ReLU on the latents is left out.
 
-    Args:
-        shape: data shape (channel, 64, 64).
-        outputs: number of features, ``posterior.width``.
+    Arguments are those of :func:`study_encoder`.
 
     >>> import torch
     >>> with torch.device("meta"):
@@ -203,9 +183,7 @@ def shapes_decoder(latent: int, shape: Sequence[int]) -> nn.Sequential:
     The printed layers make 128x128 pictures; one of the two equal [64, 4, 2, 1] is left out, which makes the
     decoder the mirror of the encoder and its pictures 64x64.
 
-    Args:
-        latent: number of latents.
-        shape: output shape (channel, 64, 64).
+    Arguments are those of :func:`study_decoder`.
 
     >>> import torch
     >>> with torch.device("meta"):

@@ -21,7 +21,7 @@ from unseam.training.checkpoint import restore, write_checkpoint
 from unseam.training.ensemble import Ensemble
 from unseam.training.files import clear_parts
 from unseam.training.loop import Record, training_index, training_steps
-from unseam.training.progress import choose
+from unseam.training.progress import report_progress
 from unseam.training.provenance import provenance
 from unseam.training.stack import Stack, group, stack_trials
 from unseam.trial import Trial
@@ -113,7 +113,7 @@ def train(
         return now
 
     total, last = sum(stack.trials[0].steps for stack in stacks), time.monotonic()
-    with choose(progress) as telling, _interruptible(folder is not None) as interrupted:
+    with report_progress(progress) as report, _interruptible(folder is not None) as interrupted:
         checkpoint()
         for members, stack, its in zip(positions, stacks, worlds, strict=True):
             for record in training_steps(stack, its, every=every):
@@ -121,7 +121,7 @@ def train(
                 if observe is not None:
                     for name, table in _observe(observe, live, record.step).items():
                         observed.setdefault(name, []).append(table)
-                telling.record(stack, record, sum(one.step for one in stacks), total)
+                report(stack, record, sum(one.step for one in stacks), total)
                 if interrupted() or time.monotonic() - last >= checkpoint_seconds:
                     checkpoint()
                     last = time.monotonic()
