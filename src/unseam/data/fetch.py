@@ -79,7 +79,7 @@ def fetch(
 
     Args:
         name: name of the data set.
-        root: folder to keep the files in; by default a folder of that name in the cache.
+        root: folder for the files; by default a folder of that name in the cache.
         variant: which files, where there are several; by default the first.
         progress: a progress bar as pooch takes it, or ``False``.
         catalogue: data sets by key.
@@ -93,7 +93,7 @@ def fetch(
         raise ValueError(f"world {name!r} cannot be fetched: {entry.note}")
     folder = home() / name if root is None else Path(root).expanduser()
     if folder.is_file():
-        raise ValueError(f"root must be a folder to keep the files in, got the file {folder}")
+        raise ValueError(f"root must be a folder for the files, got the file {folder}")
     states = []
     for file in entry.files:
         state = _state(file, folder / file.filename)
@@ -184,7 +184,7 @@ def _state(file: RemoteFile, path: Path) -> FileState:
         if _digest(path, file.checksum.partition(":")[0]) == file.checksum:
             return FileState(file.filename, path, "verified", "checksum as published")
         if file.content and _content(path) == file.content:
-            return FileState(file.filename, path, "verified", "content as published, packed anew")
+            return FileState(file.filename, path, "verified", "content as published, compressed again")
         return FileState(file.filename, path, "differs", f"{path} differs from the published {file.checksum}")
     record = _record(path)
     if not record.is_file():

@@ -1,4 +1,4 @@
-"""Train any number of trials: group them into stacks, run the loop, keep checkpoints."""
+"""Train any number of trials: group them into stacks, run the loop, write checkpoints."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def train(
         resume: go on with the run in ``out`` where it stopped (or start it, when there is none).
         every: steps between two rows of the history; checkpoints fall on such steps.
         checkpoint_seconds: least time between two checkpoints.
-        progress: ``True`` to tell how it goes, ``False`` not to; by default only on a terminal.
+        progress: whether to report progress; by default only on a terminal.
         observe: measures the members along the way: a function of the ensemble as it is and the step, called at every
             record, whose tables are collected in ``ensemble.observed`` with a column ``step``. They are part of every
             checkpoint, so that a resumed run has all of them. The trials must share their shapes.
 
     Returns:
-        The members in the order of their trials. A member that diverged keeps its last finite weights, is named
+        The members in the order of their trials. A member that diverged has its last finite weights, is named
         in a :class:`DivergenceWarning` and listed in ``ensemble.stopped``.
 
     >>> import unseam
@@ -272,7 +272,7 @@ def _joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 @contextmanager
 def _interruptible(resumable: bool) -> Iterator[Any]:
-    """Make the first Ctrl-C wait for the next record, so that the run can be kept; the second stops at once."""
+    """Make the first Ctrl-C wait for the next record, so that the run can be saved; the second stops at once."""
     pressed = threading.Event()
     if not resumable or threading.current_thread() is not threading.main_thread():
         yield pressed.is_set
@@ -280,7 +280,7 @@ def _interruptible(resumable: bool) -> Iterator[Any]:
 
     def press(number: int, frame: Any) -> None:
         if pressed.is_set():
-            raise KeyboardInterrupt("stopped at once; the last checkpoint is kept")
+            raise KeyboardInterrupt("stopped at once; the last checkpoint is saved")
         pressed.set()
 
     before = signal.signal(signal.SIGINT, press)

@@ -59,7 +59,7 @@ def uniforms(seeds: Tensor, steps: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def minibatches(seeds: Tensor, steps: Tensor, batch_size: int, size: int) -> Tensor:
-    """Indices of each member's minibatch at each step: every item once an epoch, in an order of its own.
+    """Indices of each member's minibatch at each step: every item once per epoch, in an order of its own.
 
     Position p of a member's endless stream of items belongs to epoch p // size and is item π(p mod size), with π
     a keyed permutation (an alternating Feistel network with cycle walking), so that no permutation is ever
@@ -68,7 +68,7 @@ def minibatches(seeds: Tensor, steps: Tensor, batch_size: int, size: int) -> Ten
     Args:
         seeds: (member,) int64.
         steps: (step,) int64.
-        batch_size: items a step.
+        batch_size: items per step.
         size: number of items to draw from.
 
     Returns:
@@ -105,11 +105,11 @@ def _feistel(item: Tensor, keys: Tensor, bits: int) -> Tensor:
     low = bits // 2
     rounds = ROUNDS if bits >= 7 else ROUNDS_BELOW_7_BITS
     right, left = item & ((1 << low) - 1), item >> low
-    for turn in range(rounds):
-        if turn % 2:
-            left = left ^ (_mix(keys + (right * rounds + turn) * GAMMA) & ((1 << (bits - low)) - 1))
+    for number in range(rounds):
+        if number % 2:
+            left = left ^ (_mix(keys + (right * rounds + number) * GAMMA) & ((1 << (bits - low)) - 1))
         else:
-            right = right ^ (_mix(keys + (left * rounds + turn) * GAMMA) & ((1 << low) - 1))
+            right = right ^ (_mix(keys + (left * rounds + number) * GAMMA) & ((1 << low) - 1))
     return (left << low) | right
 
 
