@@ -24,8 +24,8 @@ def bent(shape, features, latent, output, *, width=16):
 
 
 BENT = choices.Architecture(
-    name="bent",
-    title="affine with a bend",
-    function=bent,
+    "bent",
+    "affine with a bend",
+    bent,
     options=(choices.Option("width", "hidden units", default=16, member=False),),  # decides shapes
 )

@@ -36,4 +36,4 @@ class Laplace(AbstractLikelihood):
 
 
 OPTION = choices.Option("scale", "scale b", default=1.0)
-LAPLACE = choices.Likelihood(name="laplace", title="Laplace", function=Laplace, options=(OPTION,))
+LAPLACE = choices.Likelihood("laplace", "Laplace", Laplace, options=(OPTION,))

@@ -26,9 +26,9 @@ def sparse_elbo(model: VAE, x: Tensor, noise: Tensor, *, beta: Tensor, delta: Te
 
 
 SPARSE = choices.Objective(
-    name="sparse_elbo",
-    title="sparse β-VAE",
-    function=sparse_elbo,
+    "sparse_elbo",
+    "sparse β-VAE",
+    sparse_elbo,
     weighs_kl=True,
     options=(
         choices.Option("beta", "weight of the KL term"),  # a field of Trial

@@ -21,4 +21,4 @@ def ring(*, size: int = 1000, radius: float = 1.0, seed: int = 0) -> ArrayWorld:
     )
 
 
-RING = choices.World(name="ring", title="ring", function=ring)
+RING = choices.World("ring", "ring", ring)

@@ -54,7 +54,7 @@ class Option:
     argument: str | None = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Choice:
     """What can stand in a field of a trial: a name, a title, options, and the function or class behind it.
 
@@ -86,7 +86,7 @@ class Choice:
         return dict(self.fixed) | {name: value for name, value in named.items() if value is not None}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Objective(Choice):
     """An objective: ``function(model, x, noise, ...)`` returns a NamedTuple of scalar terms, ``loss`` first.
 
@@ -108,24 +108,24 @@ class Objective(Choice):
     jacobian: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Likelihood(Choice):
     """A likelihood: a subclass of :class:`unseam.models.AbstractLikelihood`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Posterior(Choice):
     """A posterior: a subclass of :class:`unseam.models.AbstractPosterior`, made with the number of latents."""
 
     variance: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Optimiser(Choice):
     """An optimiser: a class like :class:`unseam.training.Sgd`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Architecture(Choice):
     """An architecture: ``function(shape, features, latent, output)`` returns encoder and decoder.
 
@@ -134,7 +134,7 @@ class Architecture(Choice):
     """
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class World(Choice):
     """A data set: a function of its options that returns an :class:`unseam.data.World`."""
 

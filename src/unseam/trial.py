@@ -145,6 +145,13 @@ class Trial:
         """The values of all options of a choice, by name."""
         return {option.name: self.value(option) for option in choice.options}
 
+    def uses(self, name: str) -> bool:
+        """Whether a field decides anything: one of the choices uses it, or all do."""
+        held = [self.choice(kind) for kind in KINDS]
+        return name not in _users() or any(
+            option.name == name for choice in held for option in choice.options
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The trial as JSON values, every field included."""
         record = {item.name: getattr(self, item.name) for item in fields(self)}

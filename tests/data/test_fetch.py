@@ -131,7 +131,7 @@ def test_verify_tells_each_state(tmp_path):
     (tmp_path / "s.gz").write_bytes(gzip.compress(b"two sprites", 1, mtime=7))
     assert verify("sprites2", tmp_path, catalogue=known)[0][2:] == (
         "verified",
-        "content as published, packed anew",
+        "content as published, compressed again",
     )
     (tmp_path / "s.gz").write_bytes(gzip.compress(b"two spirits"))
     state = verify("sprites2", tmp_path, catalogue=known)[0]
@@ -187,7 +187,7 @@ def test_bad_names_are_told(name, variant, message):
 
 def test_root_of_a_fetch_must_be_a_folder(tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(ValueError, match="root must be a folder to keep the files in"):
+    with pytest.raises(ValueError, match="root must be a folder for the files"):
         fetch("mnist", tmp_path / "file")
 
 

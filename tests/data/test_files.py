@@ -242,7 +242,7 @@ def test_truncated_npz(tmp_path, keep):
     write_dsprites(path)
     content = path.read_bytes()
     path.write_bytes(content[: int(keep * len(content))])
-    with pytest.raises(DamagedFileError, match=r"dsprites.npz is damaged or cut short \(.*\); fetch it anew"):
+    with pytest.raises(DamagedFileError, match=r"dsprites.npz is damaged or cut short \(.*\); fetch it again"):
         dsprites(root=path, layout=SPRITES)
 
 
@@ -279,7 +279,7 @@ def test_truncated_idx(tmp_path, suffix):
     write_mnist(tmp_path, suffix=suffix)
     path = tmp_path / f"train-images-idx3-ubyte{suffix}"
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(DamagedFileError, match=r"is damaged or cut short.*fetch it anew"):
+    with pytest.raises(DamagedFileError, match=r"is damaged or cut short.*fetch it again"):
         mnist(root=tmp_path)
 
 

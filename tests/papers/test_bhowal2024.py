@@ -482,8 +482,8 @@ def test_losses_weigh_pixels_alike(likelihood, setup, generator):
     """−log p(x|z), less what does not depend on the output, is the weight times squared error or cross entropy."""
     weight = 0.5 / setup.base.likelihood_variance
     trial = (setup if likelihood == "gaussian" else _with_cross_entropy(setup)).base
-    options = ("likelihood", "likelihood_variance", "likelihood_draws")
-    model = unseam.models.build((7,), latent=2, **{name: getattr(trial, name) for name in options})
+    options = trial.values(trial.choice("likelihood"))
+    model = unseam.models.build((7,), latent=2, likelihood=trial.likelihood, **options)
     x, output = torch.rand(2, 1, 7, generator=generator, dtype=torch.float64)
     costs = {
         "gaussian": lambda at: (x - at).square().sum(1),

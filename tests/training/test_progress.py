@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unseam.training.loop import Record
-from unseam.training.progress import Bar, Lines, Silent, choose
+from unseam.training.progress import lines, report_progress
 from unseam.training.stack import stack_trials
 from unseam.trial import Trial
 
@@ -22,9 +22,9 @@ def record(alive=(True, True)):
 
 
 def test_lines_tell_steps_rate_time_and_terms(stack, capsys):
-    with Lines(seconds=0.0) as lines:
-        lines.record(stack, record(), 50, 100)
-        lines.record(stack, record((True, False)), 100, 100)
+    with lines(seconds=0.0) as report:
+        report(stack, record(), 50, 100)
+        report(stack, record((True, False)), 100, 100)
     first, last = capsys.readouterr().err.splitlines()
     assert first.startswith("step 50 of 100, ")
     assert "loss 2 kl 0.5" in first
@@ -32,14 +32,14 @@ def test_lines_tell_steps_rate_time_and_terms(stack, capsys):
 
 
 def test_lines_are_seldom(stack, capsys):
-    with Lines(seconds=3600.0) as lines:
-        lines.record(stack, record(), 50, 100)
+    with lines(seconds=3600.0) as report:
+        report(stack, record(), 50, 100)
     assert capsys.readouterr().err == ""
 
 
 def test_when_all_have_stopped(stack, capsys):
-    with Lines(seconds=0.0) as lines:
-        lines.record(stack, record((False, False)), 100, 100)
+    with lines(seconds=0.0) as report:
+        report(stack, record((False, False)), 100, 100)
     assert "every member has stopped" in capsys.readouterr().err
 
 
@@ -48,16 +48,17 @@ def test_bar_on_a_terminal(stack, monkeypatch):
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "160")
-    chosen = choose(None)
-    assert isinstance(chosen, Bar)
-    with chosen as bar:
-        bar.record(stack, record(), 50, 100)
-        bar.record(stack, record(), 100, 100)
+    with report_progress(None) as report:
+        report(stack, record(), 50, 100)
+        report(stack, record(), 100, 100)
     assert "100/100" in terminal.getvalue()
     assert "loss 2" in terminal.getvalue()
 
 
-@pytest.mark.parametrize(("wanted", "kind"), [(None, Silent), (False, Silent), (True, Lines)])
-def test_choice_away_from_a_terminal(wanted, kind, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert isinstance(choose(wanted), kind)
+@pytest.mark.parametrize(
+    ("wanted", "expected"), [(None, ""), (False, ""), (True, "step 100 of 100, loss 2 kl 0.5")]
+)
+def test_away_from_a_terminal_lines_are_printed_where_wanted(wanted, expected, stack, capsys):
+    with report_progress(wanted) as report:
+        report(stack, record(), 100, 100)
+    assert capsys.readouterr().err.strip() == expected

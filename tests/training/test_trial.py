@@ -162,3 +162,13 @@ def test_a_new_field_with_a_default_changes_no_key():
 def test_keys_are_those_of_before():
     """A key may change with KEY_SCHEMA only."""
     assert Trial().key() == "343598c4d2ba85b0"
+
+
+def test_what_a_trial_uses():
+    trial = Trial(objective="autoencoder", posterior="point")
+    assert [trial.uses(name) for name in ("beta", "adam_betas", "momentum", "latent")] == [
+        False,
+        True,
+        False,
+        True,
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self
@@ -16,11 +17,7 @@ __all__ = ["ArrayWorld", "Posterior"]
 
 
 class Posterior(NamedTuple):
-    """Mean and covariance of the factors given data, exact.
-
-    >>> Posterior(torch.zeros(5, 2), torch.eye(2)).mean.shape
-    torch.Size([5, 2])
-    """
+    """Mean and covariance of the factors given data, exact."""
 
     mean: Tensor
     covariance: Tensor
@@ -34,14 +31,16 @@ class ArrayWorld(World):
     and copied (streamed) to ``device``.
 
     Args:
-        table: items (item, *shape), uint8 or float32, as a tensor or a NumPy array / memory map. factors:
-            factors (item, factor): integers are grid positions; floats where any factor is continuous.
-            name: the name the world is loaded by. factor_names: one name per factor. factor_sizes: number
-            of values of each factor, 0 for a continuous one. twin_of: the published data set that this one
-            imitates, or ``None``. options: the parameters it was made with, as JSON values. device: where
-            items come out; by default where the table is. generator: the true generator factors (batch,
-            factor) -> x (batch, *shape) without its noise, where one
-            is known: differentiable, and float64 in gives float64 out.
+        table: items (item, *shape), uint8 or float32, as a tensor or a NumPy array / memory map.
+        factors: (item, factor): integers are grid positions; floats where any factor is continuous.
+        name: the name the world is loaded by.
+        factor_names: one name per factor.
+        factor_sizes: number of values of each factor, 0 for a continuous one.
+        twin_of: the published data set that this one imitates, or ``None``.
+        options: the parameters it was made with, as JSON values.
+        device: where items come out; by default where the table is.
+        generator: the true generator, factors (batch, factor) -> x (batch, *shape) without its noise, where one is
+            known: differentiable, and float64 in gives float64 out.
         posterior: x (batch, *shape) -> :class:`Posterior` of the factors, exact, where it is known.
         mixing: the matrix A (data, factor) of a world that is linear in its factors, or ``None``.
 
@@ -74,9 +73,7 @@ class ArrayWorld(World):
         self.generator, self.posterior, self.mixing = generator, posterior, mixing
         home = table.device if isinstance(table, Tensor) else "cpu"
         checked = _factors(factors, len(table), self.factor_names, self.factor_sizes)
-        self._factors = checked.to(device if device is not None else home)
-        self.device = self._factors.device
-        self._unit = torch.tensor(255.0, device=self.device)
+        self._put(checked, device if device is not None else home)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -130,19 +127,16 @@ class ArrayWorld(World):
                 f"table must have shape {(len(self), *self.shape)} and type {self.dtype}, "
                 f"got {tuple(table.shape)} and {table.dtype}"
             )
-        return type(self)(
-            table,
-            self._factors,
-            name=self.name,
-            factor_names=self.factor_names,
-            factor_sizes=self.factor_sizes,
-            twin_of=self.twin_of,
-            options=self.options,
-            device=device,
-            generator=self.generator,
-            posterior=self.posterior,
-            mixing=self.mixing,
-        )
+        twin = copy.copy(self)
+        twin.table = table
+        twin._put(self._factors, device)
+        return twin
+
+    def _put(self, factors: Tensor, device: torch.device | str) -> None:
+        """Factors and what else goes with the items, on the device where items come out."""
+        self._factors = factors.to(device)
+        self.device = self._factors.device
+        self._unit = torch.tensor(255.0, device=self.device)
 
 
 def _dtype(table: Tensor | np.ndarray) -> torch.dtype:

@@ -142,4 +142,4 @@ def _names(path: Path, name: str, found: list[str]) -> str:
 
 def _broken(path: Path, error: Exception) -> str:
     reason = (str(error) or type(error).__name__).splitlines()[0]
-    return f"{path} is damaged or cut short ({reason}); fetch it anew"
+    return f"{path} is damaged or cut short ({reason}); fetch it again"

@@ -13,7 +13,7 @@ from unseam.data.array import ArrayWorld
 
 __all__ = ["circles"]
 
-CIRCLES = choices.World(name="circles", title="circles", function="unseam.data.circles:circles")
+CIRCLES = choices.World("circles", "circles", "unseam.data.circles:circles")
 
 
 def circles(

@@ -26,13 +26,11 @@ class FileState(NamedTuple):
     """What became of one file.
 
     Attributes:
-        filename: its published name. path: where it is, or would be. state: ``verified`` (checksum or
-            content as published), ``recorded`` (as when it was first fetched; none
+        filename: its published name.
+        path: where it is, or would be.
+        state: ``verified`` (checksum or content as published), ``recorded`` (as when it was first fetched; no checksum
             is published), ``unchecked`` (there is nothing to compare with), ``differs`` or ``missing``.
         detail: the same in words.
-
-    >>> FileState("a.gz", Path("a.gz"), "verified", "checksum as published").good
-    True
     """
 
     filename: str
@@ -56,9 +54,6 @@ class Listing(NamedTuple):
         size: bytes to fetch, where known.
         checksum: ``published``, or ``recorded on first fetch`` where none is published, or ``none``.
         note: what else to know, such as why it cannot be fetched.
-
-    >>> [line.name for line in listing()][:2]
-    ['dsprites', 'shapes3d']
     """
 
     name: str
@@ -84,7 +79,7 @@ def fetch(
 
     Args:
         name: name of the data set.
-        root: folder to keep the files in; by default a folder of that name in the cache.
+        root: folder for the files; by default a folder of that name in the cache.
         variant: which files, where there are several; by default the first.
         progress: a progress bar as pooch takes it, or ``False``.
         catalogue: data sets by key.
@@ -98,7 +93,7 @@ def fetch(
         raise ValueError(f"world {name!r} cannot be fetched: {entry.note}")
     folder = home() / name if root is None else Path(root).expanduser()
     if folder.is_file():
-        raise ValueError(f"root must be a folder to keep the files in, got the file {folder}")
+        raise ValueError(f"root must be a folder for the files, got the file {folder}")
     states = []
     for file in entry.files:
         state = _state(file, folder / file.filename)
@@ -189,7 +184,7 @@ def _state(file: RemoteFile, path: Path) -> FileState:
         if _digest(path, file.checksum.partition(":")[0]) == file.checksum:
             return FileState(file.filename, path, "verified", "checksum as published")
         if file.content and _content(path) == file.content:
-            return FileState(file.filename, path, "verified", "content as published, packed anew")
+            return FileState(file.filename, path, "verified", "content as published, compressed again")
         return FileState(file.filename, path, "differs", f"{path} differs from the published {file.checksum}")
     record = _record(path)
     if not record.is_file():

@@ -45,7 +45,7 @@ class DiskFullError(OSError):
 
 
 def home() -> Path:
-    """Folder where fetched files and conversions are kept: ``unseam`` in the user's cache folder.
+    """Folder where fetched files and conversions are stored: ``unseam`` in the user's cache folder.
 
     >>> home().name
     'unseam'
@@ -112,7 +112,7 @@ def as_memory_map(source: Path, shape: tuple[int, ...], blocks: Iterable[np.ndar
             file.write(np.ascontiguousarray(block, dtype=np.uint8).data)
     result = _open(target, shape)
     if result is None:
-        raise DamagedFileError(f"{source} does not hold items of shape {shape}; fetch it anew")
+        raise DamagedFileError(f"{source} does not hold items of shape {shape}; fetch it again")
     return result
 
 

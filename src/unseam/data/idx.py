@@ -57,7 +57,7 @@ def read_idx(path: Path) -> np.ndarray:
     if len(content) != head + int(np.prod(shape)) or 0 in shape:
         raise DamagedFileError(
             f"{path} is damaged or cut short: shape {shape} needs {int(np.prod(shape))} bytes, "
-            f"got {len(content) - head}; fetch it anew"
+            f"got {len(content) - head}; fetch it again"
         )
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape).copy()
 
@@ -70,7 +70,7 @@ def unpack(path: Path) -> bytes:
     try:
         return gzip.decompress(content)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DamagedFileError(f"{path} is damaged or cut short ({error}); fetch it anew") from error
+        raise DamagedFileError(f"{path} is damaged or cut short ({error}); fetch it again") from error
 
 
 def idx_names(part: str, kind: str, axes: int) -> tuple[str, ...]:

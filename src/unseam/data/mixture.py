@@ -16,7 +16,7 @@ from unseam.data.digits import digit_images
 
 __all__ = ["mixture", "source_posterior"]
 
-MIXTURE = choices.World(name="mixture", title="digit mixture", function="unseam.data.mixture:mixture")
+MIXTURE = choices.World("mixture", "digit mixture", "unseam.data.mixture:mixture")
 
 
 def mixture(

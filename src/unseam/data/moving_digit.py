@@ -15,9 +15,7 @@ from unseam.data.mixture import source_posterior
 
 __all__ = ["moving_digit"]
 
-MOVING_DIGIT = choices.World(
-    name="moving_digit", title="moving digit", function="unseam.data.moving_digit:moving_digit"
-)
+MOVING_DIGIT = choices.World("moving_digit", "moving digit", "unseam.data.moving_digit:moving_digit")
 
 MIXING = ((2.73, 0.73), (0.73, 2.73))
 """A_ij = 2 δ_ij + 0.73 (sikka2019 Fig. 3)."""

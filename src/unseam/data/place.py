@@ -29,7 +29,7 @@ def place(world: World, device: torch.device | str, *, budget: int | None = None
 
     Args:
         world: any world.
-        device: where items shall come out.
+        device: where items come out.
         budget: bytes that the table may take; by default half of the free memory of a CUDA device, and on a
             host half of the free memory but at most 4 GiB.
 

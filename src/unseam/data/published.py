@@ -20,36 +20,19 @@ from unseam.data.sources import PUBLISHED
 
 __all__ = ["Layout", "dsprites", "faces3d", "fashion_mnist", "mnist", "mpi3d", "shapes3d"]
 
-DSPRITES_WORLD = choices.World(
-    name="dsprites", title="dSprites", function="unseam.data.published:dsprites", from_file=True
-)
-SHAPES3D_WORLD = choices.World(
-    name="shapes3d", title="3D Shapes", function="unseam.data.published:shapes3d", from_file=True
-)
-MPI3D_WORLD = choices.World(
-    name="mpi3d", title="MPI3D", function="unseam.data.published:mpi3d", from_file=True
-)
-FACES3D_WORLD = choices.World(
-    name="faces3d", title="3D Faces", function="unseam.data.published:faces3d", from_file=True
-)
-MNIST_WORLD = choices.World(
-    name="mnist", title="MNIST", function="unseam.data.published:mnist", from_file=True
-)
+DSPRITES_WORLD = choices.World("dsprites", "dSprites", "unseam.data.published:dsprites", from_file=True)
+SHAPES3D_WORLD = choices.World("shapes3d", "3D Shapes", "unseam.data.published:shapes3d", from_file=True)
+MPI3D_WORLD = choices.World("mpi3d", "MPI3D", "unseam.data.published:mpi3d", from_file=True)
+FACES3D_WORLD = choices.World("faces3d", "3D Faces", "unseam.data.published:faces3d", from_file=True)
+MNIST_WORLD = choices.World("mnist", "MNIST", "unseam.data.published:mnist", from_file=True)
 FASHION_MNIST_WORLD = choices.World(
-    name="fashion_mnist",
-    title="Fashion-MNIST",
-    function="unseam.data.published:fashion_mnist",
-    from_file=True,
+    "fashion_mnist", "Fashion-MNIST", "unseam.data.published:fashion_mnist", from_file=True
 )
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Grid of factors, last one fastest, and shape (channel, height, width) of the images of a published file.
-
-    >>> len(Layout(("shape", "x"), (3, 32), (1, 64, 64)))
-    96
-    """
+    """Grid of factors, last one fastest, and shape (channel, height, width) of the images of a published file."""
 
     factor_names: tuple[str, ...]
     factor_sizes: tuple[int, ...]
@@ -94,10 +77,6 @@ def dsprites(*, root: str | Path | None = None, layout: Layout = DSPRITES) -> Ar
     Args:
         root: the file or its folder; by default the cache folder.
         layout: grid and image shape, the published ones by default.
-
-    >>> dsprites(root="/nowhere")
-    Traceback (most recent call last):
-    unseam.data.files.MissingFileError: world 'dsprites' needs the file ...
     """
     path = locate("dsprites", (PUBLISHED["dsprites"].files[0].filename,), root)
     return _world("dsprites", path, layout, _dsprites_blocks(path, layout), {})
@@ -112,10 +91,6 @@ def shapes3d(*, root: str | Path | None = None, layout: Layout = SHAPES3D) -> Ar
     Args:
         root: the file or its folder; by default the cache folder.
         layout: grid and image shape, the published ones by default.
-
-    >>> shapes3d(root="/nowhere")
-    Traceback (most recent call last):
-    unseam.data.files.MissingFileError: world 'shapes3d' needs the file ...
     """
     path = locate("shapes3d", (PUBLISHED["shapes3d"].files[0].filename,), root)
     return _world("shapes3d", path, layout, _shapes3d_blocks(path, layout), {})
@@ -133,10 +108,6 @@ def mpi3d(
         root: the file or its folder; by default the cache folder.
         variant: ``complex``, ``real``, ``realistic`` or ``toy``.
         layout: grid and image shape, the published ones by default.
-
-    >>> mpi3d(root="/nowhere")
-    Traceback (most recent call last):
-    unseam.data.files.MissingFileError: world 'mpi3d' needs the file ...
     """
     variants = [entry.variant for entry in PUBLISHED.values() if entry.name == "mpi3d"]
     if variant not in variants:
@@ -157,10 +128,6 @@ def faces3d(*, root: str | Path | None = None, layout: Layout = FACES3D) -> Arra
     Args:
         root: the file or its folder; by default the cache folder. Its licence does not let anyone pass it on.
         layout: grid and image shape, the published ones by default.
-
-    >>> faces3d(root="/nowhere")
-    Traceback (most recent call last):
-    unseam.data.files.MissingFileError: world 'faces3d' needs the file ...
     """
     names = ("basel_face_renders.pth", "basel_face_renders.npy")
     path = locate("faces3d", names, root, hint=PUBLISHED["faces3d"].note)
@@ -173,10 +140,6 @@ def mnist(*, root: str | Path | None = None, part: str = "train") -> ArrayWorld:
     Args:
         root: the files' folder; by default the cache folder.
         part: ``train`` (60 000), ``test`` (10 000), or ``all``, train first.
-
-    >>> mnist(root="/nowhere")
-    Traceback (most recent call last):
-    unseam.data.files.MissingFileError: world 'mnist' needs the file ...
     """
     return _digits("mnist", root, part)
 
@@ -187,10 +150,6 @@ def fashion_mnist(*, root: str | Path | None = None, part: str = "train") -> Arr
     Args:
         root: the files' folder; by default the cache folder.
         part: ``train`` (60 000), ``test`` (10 000), or ``all``, train first.
-
-    >>> fashion_mnist(root="/nowhere")
-    Traceback (most recent call last):
-    unseam.data.files.MissingFileError: world 'fashion_mnist' needs the file ...
     """
     return _digits("fashion_mnist", root, part)
 

@@ -18,7 +18,7 @@ from unseam.data.world import World, check_index
 
 __all__ = ["Shapes", "render_shapes"]
 
-SHAPES_WORLD = choices.World(name="shapes", title="shapes", function="unseam.data.shapes:Shapes")
+SHAPES_WORLD = choices.World("shapes", "shapes", "unseam.data.shapes:Shapes")
 
 SOLIDS: Final = ("cube", "cylinder", "sphere", "capsule")
 
@@ -114,7 +114,7 @@ class Shapes(World):
         return images.mul_(255).round_().div_(255)
 
     def _layers(self, pose: Tensor, poses: int) -> Tensor:
-        """Layers of the given poses; hues only weigh them, so those of every pose are kept when they fit."""
+        """Layers of the given poses; hues only weigh them, so those of every pose are cached when they fit."""
         if 4 * 4 * poses * self.shape[1] * self.shape[2] > TABLE_BYTES:
             return self._cast(pose)
         if self._table is None:

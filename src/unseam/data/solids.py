@@ -19,7 +19,7 @@ class View(NamedTuple):
     """Where the eye is and what its screen spans.
 
     A ray leaves the eye o along d = forward + x right + y up, so that the inverse distance along it to any
-    plane is an affine function of the screen's (x, y): a "line", kept as its three coefficients (batch, 3).
+    plane is an affine function of the screen's (x, y): a "line", stored as its three coefficients (batch, 3).
     A solid is seen where lines and conics are positive; each, over its gradient, is a distance in pixels.
 
     Attributes:

@@ -13,12 +13,13 @@ class RemoteFile:
     """One published file.
 
     Attributes:
-        filename: its published name. urls: addresses to try in turn. checksum: ``algorithm:digest`` of the
-            file, or ``None`` where none is published; the digest of the first
-            download is then recorded beside the file and compared from then on.
-        content: SHA-256 of what a gzip file unpacks to, where known: it also fits files that were packed
-            anew. size: bytes, where known. magic: first bytes, by which a web page in its place is told
-            apart.
+        filename: its published name.
+        urls: addresses to try in turn.
+        checksum: ``algorithm:digest`` of the file, or ``None`` where none is published; the first download's digest
+            is then recorded beside the file and compared from then on.
+        content: SHA-256 of what a gzip file unpacks to, where known: it also fits files that were compressed again.
+        size: bytes, where known.
+        magic: first bytes, which tell the file from a web page in its place.
     """
 
     filename: str
@@ -31,11 +32,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Published:
-    """A published data set: its files, and the reason where they cannot be fetched.
-
-    >>> PUBLISHED["mpi3d:toy"].files[0].filename
-    'mpi3d_toy.npz'
-    """
+    """A published data set: its files, and the reason where they cannot be fetched."""
 
     name: str
     files: tuple[RemoteFile, ...]
@@ -61,12 +58,15 @@ FASHION_URLS = (
 DSPRITES_FILE = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
 
 
-def _idx(
-    urls: tuple[str, ...], filename: str, checksum: str, size: int, content: str | None = None
-) -> RemoteFile:
-    return RemoteFile(
-        filename, tuple(url + filename for url in urls), f"sha256:{checksum}", content, size, GZIP
-    )
+def _idx(name: str, urls: tuple[str, ...], *files: tuple[str, int, str | None]) -> Published:
+    """The four idx files of a data set, from the checksum, size and content of each."""
+    stems = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    found = []
+    for stem, (checksum, size, content) in zip(stems, files, strict=True):
+        filename = f"{stem}-ubyte.gz"
+        mirrors = tuple(url + filename for url in urls)
+        found.append(RemoteFile(filename, mirrors, f"sha256:{checksum}", content, size, GZIP))
+    return Published(name, tuple(found))
 
 
 def _mpi3d(variant: str, checksum: str) -> Published:
@@ -129,67 +129,37 @@ _ALL = (
         note="its licence (Basel Face Model) forbids passing it on: ask the authors of beta-TCVAE "
         "(Chen et al. 2018) for basel_face_renders.pth and pass root= with the file",
     ),
-    Published(
+    _idx(
         "mnist",
+        MNIST_URLS,
         (
-            _idx(
-                MNIST_URLS,
-                "train-images-idx3-ubyte.gz",
-                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                9_912_422,
-                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-            ),
-            _idx(
-                MNIST_URLS,
-                "train-labels-idx1-ubyte.gz",
-                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-                28_881,
-                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-            ),
-            _idx(
-                MNIST_URLS,
-                "t10k-images-idx3-ubyte.gz",
-                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-                1_648_877,
-                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-            ),
-            _idx(
-                MNIST_URLS,
-                "t10k-labels-idx1-ubyte.gz",
-                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-                4_542,
-                "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-            ),
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            9_912_422,
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        ),
+        (
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            28_881,
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        ),
+        (
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            1_648_877,
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        ),
+        (
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            4_542,
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
         ),
     ),
-    Published(
+    _idx(
         "fashion_mnist",
-        (
-            _idx(
-                FASHION_URLS,
-                "train-images-idx3-ubyte.gz",
-                "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-                26_421_880,
-            ),
-            _idx(
-                FASHION_URLS,
-                "train-labels-idx1-ubyte.gz",
-                "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-                29_515,
-            ),
-            _idx(
-                FASHION_URLS,
-                "t10k-images-idx3-ubyte.gz",
-                "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-                4_422_102,
-            ),
-            _idx(
-                FASHION_URLS,
-                "t10k-labels-idx1-ubyte.gz",
-                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-                5_148,
-            ),
-        ),
+        FASHION_URLS,
+        ("3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", 26_421_880, None),
+        ("a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845", 29_515, None),
+        ("346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073", 4_422_102, None),
+        ("67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5", 5_148, None),
     ),
 )
 

@@ -18,7 +18,7 @@ from unseam.data.world import World, check_index
 
 __all__ = ["Sprites", "render_sprites"]
 
-SPRITES_WORLD = choices.World(name="sprites", title="sprites", function="unseam.data.sprites:Sprites")
+SPRITES_WORLD = choices.World("sprites", "sprites", "unseam.data.sprites:Sprites")
 
 SHAPES: Final = ("square", "ellipse", "heart")
 

@@ -13,8 +13,8 @@ from unseam.data.array import ArrayWorld
 
 __all__ = ["linear", "nonlinear"]
 
-LINEAR = choices.World(name="linear", title="linear square", function="unseam.data.square:linear")
-NONLINEAR = choices.World(name="nonlinear", title="nonlinear square", function="unseam.data.square:nonlinear")
+LINEAR = choices.World("linear", "linear square", "unseam.data.square:linear")
+NONLINEAR = choices.World("nonlinear", "nonlinear square", "unseam.data.square:nonlinear")
 
 AXIS = (1.0, -1.0, 1.0)
 """Line about which the linear embedding is rotated (rolinek2019 Suppl. 8.5, step 3)."""

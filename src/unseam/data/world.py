@@ -13,11 +13,7 @@ __all__ = ["Sample", "World", "check_index"]
 
 
 class Sample(NamedTuple):
-    """Items drawn from a world with the factors that made them.
-
-    >>> Sample(torch.zeros(2, 3), torch.zeros(2, 1)).x.shape
-    torch.Size([2, 3])
-    """
+    """Items drawn from a world with the factors that made them."""
 
     x: Tensor
     factors: Tensor

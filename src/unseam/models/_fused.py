@@ -32,7 +32,7 @@ _TINY = 1e-12
 
 
 def can_fuse(x: Tensor) -> bool:
-    """Whether kernels of our own can work on this: single or narrow floats on CUDA, and a compiler for kernels."""
+    """Whether the kernels can work on this: single or narrow floats on CUDA, and a compiler for kernels."""
     return x.is_cuda and x.dtype in (torch.float32, torch.bfloat16) and _compiled() is not None
 
 
@@ -109,7 +109,7 @@ def fused_update(
     *,
     write: bool,
 ) -> None:
-    """One update of rows (member, parameter): look whether it stays finite, or carry it out.
+    """One update of rows (member, parameter): check whether it stays finite, or carry it out.
 
     Operation by operation in torch an update with its checks passes about twenty times over tensors of the size of the
     parameters; each of these two passes reads parameters, gradient and state once, and the first of them the gradient
@@ -122,7 +122,7 @@ def fused_update(
         state: the optimiser's, of the same shape each.
         rate: (member, 1).
         corrections: of this update, Adam's 1 − βⁿ for both β at the n-th update; unused by AdaGrad and SGD.
-        sound: (member,) int32, 1 for members to look at or update.
+        sound: (member,) int32, 1 for members to check or update.
         verdict: (member,) int32, which becomes 0 without ``write`` where anything would not be finite, when nothing
             else changes. Not the same memory as ``sound``, which all of a member's programs read.
         calm: (member,) int32, 1 for members whose parameters and state are so small that a moderate gradient cannot
@@ -234,12 +234,12 @@ def _sum_kernel(triton: Any, tl: Any) -> Any:
         row, column = tl.arange(0, high)[:, None], tl.program_id(0) * wide + tl.arange(0, wide)
         inside = column < columns
         total = tl.zeros((high, wide), dtype=tl.float32)
-        turn = 0
-        while turn < rows:
-            mask = (turn + row < rows) & inside[None, :]
-            place = (member * rows + turn + row) * columns + column[None, :]
+        start = 0
+        while start < rows:
+            mask = (start + row < rows) & inside[None, :]
+            place = (member * rows + start + row) * columns + column[None, :]
             total += tl.load(y + place, mask, 0.0).to(tl.float32)
-            turn += high
+            start += high
         tl.store(sums + member * columns + column, tl.sum(total, axis=0), inside)
 
     return add_up

@@ -22,11 +22,7 @@ from unseam.models.likelihoods import (
 
 __all__ = ["Bernoulli", "StackedBernoulli"]
 
-BERNOULLI = choices.Likelihood(
-    name="bernoulli",
-    title="Bernoulli",
-    function="unseam.models.bernoulli:Bernoulli",
-)
+BERNOULLI = choices.Likelihood("bernoulli", "Bernoulli", "unseam.models.bernoulli:Bernoulli")
 
 
 class Bernoulli(AbstractLikelihood):
@@ -70,7 +66,7 @@ class StackedBernoulli(Bernoulli):
     """Bernoulli whose logits the decoder outputs, of every member at once.
 
     Operation by operation, the sum over pixels and its gradient are a dozen passes over outputs; on a GPU here it is
-    one, which keeps the derivative instead of both terms.
+    one, which stores the derivative instead of both terms.
 
     >>> torch.vmap(StackedBernoulli().log_prob)(torch.ones(3, 5, 2), torch.zeros(3, 5, 2)).shape
     torch.Size([3, 5])

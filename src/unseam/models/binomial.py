@@ -20,9 +20,9 @@ from unseam.models.likelihoods import (
 __all__ = ["Binomial"]
 
 BINOMIAL = choices.Likelihood(
-    name="binomial",
-    title="binomial",
-    function="unseam.models.binomial:Binomial",
+    "binomial",
+    "binomial",
+    "unseam.models.binomial:Binomial",
     options=(choices.Option("likelihood_draws", "draws per pixel", member=False, argument="draws"),),
 )
 

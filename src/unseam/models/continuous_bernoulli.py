@@ -11,9 +11,7 @@ from unseam.models.likelihoods import AbstractLikelihood, check_range, check_sha
 __all__ = ["ContinuousBernoulli", "log_normaliser", "mean", "variance"]
 
 CONTINUOUS_BERNOULLI = choices.Likelihood(
-    name="continuous_bernoulli",
-    title="continuous Bernoulli",
-    function="unseam.models.continuous_bernoulli:ContinuousBernoulli",
+    "continuous_bernoulli", "continuous Bernoulli", "unseam.models.continuous_bernoulli:ContinuousBernoulli"
 )
 
 _SWITCH = 1.0

@@ -22,21 +22,21 @@ __all__ = [
 ]
 
 STUDY = choices.Architecture(
-    name="study",
-    title="convolutional, Locatello et al. 2019",
-    function="unseam.models.convolutional:published_networks",
+    "study",
+    "convolutional, Locatello et al. 2019",
+    "unseam.models.convolutional:published_networks",
     fixed=(("name", "study"),),
 )
 BHOWAL_FACES = choices.Architecture(
-    name="bhowal_faces",
-    title="convolutional, bhowal2024 for 3D Faces",
-    function="unseam.models.convolutional:published_networks",
+    "bhowal_faces",
+    "convolutional, bhowal2024 for 3D Faces",
+    "unseam.models.convolutional:published_networks",
     fixed=(("name", "bhowal_faces"),),
 )
 BHOWAL_SHAPES = choices.Architecture(
-    name="bhowal_shapes",
-    title="convolutional, bhowal2024 for 3D Shapes and MPI3D",
-    function="unseam.models.convolutional:published_networks",
+    "bhowal_shapes",
+    "convolutional, bhowal2024 for 3D Shapes and MPI3D",
+    "unseam.models.convolutional:published_networks",
     fixed=(("name", "bhowal_shapes"),),
 )
 
@@ -54,21 +54,7 @@ class _Layer(NamedTuple):
 def published_networks(
     shape: Sequence[int], features: int, latent: int, output: Sequence[int], *, name: str
 ) -> tuple[nn.Module, nn.Module]:
-    """Encoder and decoder of a published architecture.
-
-    Args:
-        shape: data shape (channel, 64, 64).
-        features: number of encoder outputs, ``posterior.width``.
-        latent: number of latents.
-        output: output shape (channel, 64, 64).
-        name: ``study``, ``bhowal_faces`` or ``bhowal_shapes``.
-
-    >>> import torch
-    >>> with torch.device("meta"):
-    ...     encoder, decoder = published_networks((1, 64, 64), 20, 10, (1, 64, 64), name="study")
-    ...     encoder(torch.zeros(2, 1, 64, 64)).shape, decoder(torch.zeros(2, 10)).shape
-    (torch.Size([2, 20]), torch.Size([2, 1, 64, 64]))
-    """
+    """Encoder and decoder of a published architecture, by its name in a trial."""
     makers = {
         "study": (study_encoder, study_decoder),
         "bhowal_faces": (faces_encoder, faces_decoder),
@@ -137,22 +123,15 @@ def faces_encoder(shape: Sequence[int], outputs: int) -> nn.Sequential:
     The printed batch normalisation and ReLU on the latents are left out: a posterior mean must be free in sign
     and in scale.
 
-    Args:
-        shape: data shape (channel, 64, 64).
-        outputs: number of features, ``posterior.width``.
+    Arguments are those of :func:`study_encoder`.
 
     >>> import torch
     >>> with torch.device("meta"):
     ...     faces_encoder((1, 64, 64), 20)(torch.zeros(2, 1, 64, 64)).shape
     torch.Size([2, 20])
     """
-    layers = [
-        _Layer(32, 4, 2, 1, norm=True),
-        _Layer(32, 4, 2, 1, norm=True),
-        _Layer(64, 4, 2, 1, norm=True),
-        _Layer(64, 4, 2, 1, norm=True),
-        _Layer(512, 4, norm=True),
-    ]
+    narrow, wide = _Layer(32, 4, 2, 1, norm=True), _Layer(64, 4, 2, 1, norm=True)
+    layers = [narrow, narrow, wide, wide, _Layer(512, 4, norm=True)]
     convolutions = _convolutions(_picture(shape, "bhowal_faces"), layers, nn.Conv2d)
     return nn.Sequential(*convolutions, blank(nn.Conv2d, 512, outputs, 1), nn.Flatten())
 
@@ -163,9 +142,7 @@ def faces_decoder(latent: int, shape: Sequence[int]) -> nn.Sequential:
     The printed layers make 16x16 pictures; [64, 4, 1, 0] after the first of them, the mirror of the encoder's
     fifth layer, makes 64x64. The printed batch normalisation and ReLU on the output are left out.
 
-    Args:
-        latent: number of latents.
-        shape: output shape (channel, 64, 64).
+    Arguments are those of :func:`study_decoder`.
 
     >>> import torch
     >>> with torch.device("meta"):
@@ -173,13 +150,8 @@ def faces_decoder(latent: int, shape: Sequence[int]) -> nn.Sequential:
     torch.Size([2, 1, 64, 64])
     """
     channels = _picture(shape, "bhowal_faces")
-    layers = [
-        _Layer(512, 1, norm=True),
-        _Layer(64, 4, norm=True),
-        _Layer(64, 4, 2, 1, norm=True),
-        _Layer(64, 4, 2, 1, norm=True),
-        _Layer(32, 4, 2, 1, norm=True),
-    ]
+    narrow, wide = _Layer(32, 4, 2, 1, norm=True), _Layer(64, 4, 2, 1, norm=True)
+    layers = [_Layer(512, 1, norm=True), _Layer(64, 4, norm=True), wide, wide, narrow]
     return nn.Sequential(
         nn.Unflatten(1, (latent, 1, 1)),
         *_convolutions(latent, layers, nn.ConvTranspose2d),
@@ -192,22 +164,15 @@ def shapes_encoder(shape: Sequence[int], outputs: int) -> nn.Sequential:
 
     The printed ReLU on the latents is left out.
 
-    Args:
-        shape: data shape (channel, 64, 64).
-        outputs: number of features, ``posterior.width``.
+    Arguments are those of :func:`study_encoder`.
 
     >>> import torch
     >>> with torch.device("meta"):
     ...     shapes_encoder((3, 64, 64), 20)(torch.zeros(2, 3, 64, 64)).shape
     torch.Size([2, 20])
     """
-    layers = [
-        _Layer(32, 4, 2, 1),
-        _Layer(32, 4, 2, 1),
-        _Layer(64, 4, 2, 1),
-        _Layer(64, 4, 2, 1, norm=True),
-        _Layer(256, 4, norm=True),
-    ]
+    narrow, wide = _Layer(32, 4, 2, 1), _Layer(64, 4, 2, 1)
+    layers = [narrow, narrow, wide, wide._replace(norm=True), _Layer(256, 4, norm=True)]
     convolutions = _convolutions(_picture(shape, "bhowal_shapes"), layers, nn.Conv2d)
     return nn.Sequential(*convolutions, blank(nn.Conv2d, 256, outputs, 1), nn.Flatten())
 
@@ -218,9 +183,7 @@ def shapes_decoder(latent: int, shape: Sequence[int]) -> nn.Sequential:
     The printed layers make 128x128 pictures; one of the two equal [64, 4, 2, 1] is left out, which makes the
     decoder the mirror of the encoder and its pictures 64x64.
 
-    Args:
-        latent: number of latents.
-        shape: output shape (channel, 64, 64).
+    Arguments are those of :func:`study_decoder`.
 
     >>> import torch
     >>> with torch.device("meta"):

@@ -17,11 +17,7 @@ from unseam.models.posteriors import (
 
 __all__ = ["Diagonal"]
 
-DIAGONAL = choices.Posterior(
-    name="diagonal",
-    title="diagonal Gaussian",
-    function="unseam.models.diagonal:Diagonal",
-)
+DIAGONAL = choices.Posterior("diagonal", "diagonal Gaussian", "unseam.models.diagonal:Diagonal")
 
 
 class Diagonal(AbstractPosterior):

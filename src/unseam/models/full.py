@@ -19,11 +19,7 @@ from unseam.models.posteriors import (
 
 __all__ = ["Full"]
 
-FULL = choices.Posterior(
-    name="full",
-    title="Gaussian of full covariance",
-    function="unseam.models.full:Full",
-)
+FULL = choices.Posterior("full", "Gaussian of full covariance", "unseam.models.full:Full")
 
 
 class Full(AbstractPosterior):
@@ -75,7 +71,7 @@ def _strict_lower(entries: Tensor, latent: int) -> Tensor:
     """Entries (..., n(n+1)/2), n = latent - 1, placed below the diagonal of a zero (..., latent, latent).
 
     The entries after the n-th, then all of them reversed, fill an (n, n) square whose lower triangle holds each
-    entry once: no index tensor has to be kept or stacked.
+    entry once: no index tensor has to be stored or stacked.
     """
     n = latent - 1
     square = torch.cat([entries[..., n:], entries.flip(-1)], dim=-1).unflatten(-1, (n, n))

@@ -13,22 +13,20 @@ from unseam.models.likelihoods import AbstractLikelihood, check_range, check_sha
 __all__ = ["Gaussian", "PixelGaussian"]
 
 GAUSSIAN = choices.Likelihood(
-    name="gaussian",
-    title="Gaussian",
-    function="unseam.models.gaussian:Gaussian",
+    "gaussian",
+    "Gaussian",
+    "unseam.models.gaussian:Gaussian",
     options=(choices.Option("likelihood_variance", "variance", argument="variance"),),
 )
 GAUSSIAN_LEARNED = choices.Likelihood(
-    name="gaussian_learned",
-    title="Gaussian of learned variance",
-    function="unseam.models.gaussian:Gaussian",
+    "gaussian_learned",
+    "Gaussian of learned variance",
+    "unseam.models.gaussian:Gaussian",
     fixed=(("learned", True),),
     options=(choices.Option("likelihood_variance", "initial variance", argument="variance"),),
 )
 GAUSSIAN_PIXEL = choices.Likelihood(
-    name="gaussian_pixel",
-    title="Gaussian of one variance per pixel",
-    function="unseam.models.gaussian:PixelGaussian",
+    "gaussian_pixel", "Gaussian of one variance per pixel", "unseam.models.gaussian:PixelGaussian"
 )
 _LOG_2PI = math.log(2 * math.pi)
 

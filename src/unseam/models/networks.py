@@ -15,9 +15,9 @@ from unseam.models.initialisation import blank
 __all__ = ["ACTIVATIONS", "MLP", "activation", "mlp"]
 
 FULLY_CONNECTED = choices.Architecture(
-    name="mlp",
-    title="fully connected",
-    function="unseam.models.networks:mlp",
+    "mlp",
+    "fully connected",
+    "unseam.models.networks:mlp",
     options=(
         choices.Option("encoder_widths", "hidden widths of the encoder; none: a linear map", member=False),
         choices.Option("decoder_widths", "hidden widths of the decoder; none: a linear map", member=False),

@@ -10,12 +10,7 @@ from unseam.models.posteriors import AbstractPosterior, Moments, split_features
 
 __all__ = ["Point"]
 
-POINT = choices.Posterior(
-    name="point",
-    title="point",
-    function="unseam.models.point:Point",
-    variance=False,
-)
+POINT = choices.Posterior("point", "point", "unseam.models.point:Point", variance=False)
 
 
 class Point(AbstractPosterior):

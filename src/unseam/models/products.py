@@ -23,11 +23,7 @@ __all__ = [
 
 
 class Geometry(NamedTuple):
-    """Kernel side k, stride s and padding p of a square convolution; s must divide k.
-
-    >>> Geometry(4, 2, 1).reach
-    2
-    """
+    """Kernel side k, stride s and padding p of a square convolution; s must divide k."""
 
     kernel: int
     stride: int

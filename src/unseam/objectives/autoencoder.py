@@ -12,10 +12,7 @@ from unseam.objectives.elbo import ElboTerms
 __all__ = ["autoencoder"]
 
 AUTOENCODER = choices.Objective(
-    name="autoencoder",
-    title="autoencoder",
-    function="unseam.objectives.autoencoder:autoencoder",
-    variance=False,
+    "autoencoder", "autoencoder", "unseam.objectives.autoencoder:autoencoder", variance=False
 )
 
 

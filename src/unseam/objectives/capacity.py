@@ -13,9 +13,9 @@ from unseam.models import VAE
 __all__ = ["CapacityTerms", "annealed_capacity"]
 
 ANNEALED_CAPACITY = choices.Objective(
-    name="annealed_capacity",
-    title="annealed VAE",
-    function="unseam.objectives.capacity:annealed_capacity",
+    "annealed_capacity",
+    "annealed VAE",
+    "unseam.objectives.capacity:annealed_capacity",
     needs=("step",),
     options=(
         choices.Option("gamma", "weight of |KL − C|"),

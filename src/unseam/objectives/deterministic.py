@@ -13,9 +13,9 @@ from unseam.models import VAE, Point
 __all__ = ["DeterministicTerms", "deterministic_elbo"]
 
 DETERMINISTIC_ELBO = choices.Objective(
-    name="deterministic_elbo",
-    title="deterministic β-VAE",
-    function="unseam.objectives.deterministic:deterministic_elbo",
+    "deterministic_elbo",
+    "deterministic β-VAE",
+    "unseam.objectives.deterministic:deterministic_elbo",
     weighs_kl=True,
     jacobian=True,
     options=(choices.Option("beta", "weight of the KL term"),),

@@ -13,9 +13,9 @@ from unseam.models import VAE
 __all__ = ["DIPTerms", "dip_vae"]
 
 DIP_VAE_I = choices.Objective(
-    name="dip_vae_i",
-    title="DIP-VAE-I",
-    function="unseam.objectives.dip_vae:dip_vae",
+    "dip_vae_i",
+    "DIP-VAE-I",
+    "unseam.objectives.dip_vae:dip_vae",
     fixed=(("form", "i"),),
     weighs_kl=True,
     options=(
@@ -25,9 +25,9 @@ DIP_VAE_I = choices.Objective(
     ),
 )
 DIP_VAE_II = choices.Objective(
-    name="dip_vae_ii",
-    title="DIP-VAE-II",
-    function="unseam.objectives.dip_vae:dip_vae",
+    "dip_vae_ii",
+    "DIP-VAE-II",
+    "unseam.objectives.dip_vae:dip_vae",
     fixed=(("form", "ii"),),
     weighs_kl=True,
     options=(

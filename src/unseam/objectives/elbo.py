@@ -12,9 +12,9 @@ from unseam.models import VAE
 __all__ = ["ElboTerms", "beta_elbo"]
 
 BETA_ELBO = choices.Objective(
-    name="beta_elbo",
-    title="β-VAE",
-    function="unseam.objectives.elbo:beta_elbo",
+    "beta_elbo",
+    "β-VAE",
+    "unseam.objectives.elbo:beta_elbo",
     weighs_kl=True,
     variance=None,
     options=(choices.Option("beta", "weight of the KL term"),),

@@ -14,9 +14,9 @@ from unseam.models import MLP, VAE
 __all__ = ["Discriminator", "FactorVAETerms", "factor_vae"]
 
 FACTOR_VAE = choices.Objective(
-    name="factor_vae",
-    title="FactorVAE",
-    function="unseam.objectives.factor_vae:factor_vae",
+    "factor_vae",
+    "FactorVAE",
+    "unseam.objectives.factor_vae:factor_vae",
     weighs_kl=True,
     needs=("discriminator", "keys"),
     discriminator="unseam.objectives.factor_vae:Discriminator",

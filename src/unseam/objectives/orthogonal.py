@@ -13,9 +13,9 @@ from unseam.models import VAE
 __all__ = ["OrthogonalTerms", "orthogonal_elbo"]
 
 ORTHOGONAL_ELBO = choices.Objective(
-    name="orthogonal_elbo",
-    title="orthogonal β-VAE",
-    function="unseam.objectives.orthogonal:orthogonal_elbo",
+    "orthogonal_elbo",
+    "orthogonal β-VAE",
+    "unseam.objectives.orthogonal:orthogonal_elbo",
     weighs_kl=True,
     variance=None,
     jacobian=True,

@@ -14,9 +14,9 @@ from unseam.models import VAE, Moments
 __all__ = ["TCVAETerms", "beta_tcvae", "stratified_weights"]
 
 BETA_TCVAE = choices.Objective(
-    name="beta_tcvae",
-    title="β-TCVAE",
-    function="unseam.objectives.tcvae:beta_tcvae",
+    "beta_tcvae",
+    "β-TCVAE",
+    "unseam.objectives.tcvae:beta_tcvae",
     needs=("size",),
     options=(
         choices.Option("beta", "weight of the total correlation"),
@@ -84,7 +84,7 @@ def beta_tcvae(
     >>> initialise(model, generator=torch.Generator().manual_seed(0))
     >>> x, noise = torch.zeros(5, 3), torch.zeros(5, 2)
     >>> terms = beta_tcvae(model, x, noise, beta=6.0, size=5, sampling="stratified")
-    >>> round(terms.index_code_mi.item(), 5)  # the items are alike, so z says nothing about which it was
+    >>> round(terms.index_code_mi.item(), 5)  # the items are equal, so z has no information on which it was
     0.0
     """
     result = model(x, noise)
@@ -112,7 +112,7 @@ def stratified_weights(
 
     .. math:: W_{ii} = \frac1N, \qquad W_{ij} = \frac{N - 1}{N (M - 1)} \quad (j \ne i)
 
-    The sample z of item i is fixed by i, which is therefore surely in the batch although its share of q(z) is
+    The sample z of item i is fixed by i, which is therefore always in the batch although its share of q(z) is
     1/N; the M - 1 others stand for the N - 1 items that are left. Chen et al. 2018 App. C.2 gives one of
     those others the smaller weight (N - M + 1) / (N (M - 1)) and the rest 1 / (M - 1). These are the same
     weights averaged over which one it is: the same expectation with no more variance, no dependence on the

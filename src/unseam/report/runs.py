@@ -173,13 +173,17 @@ def _names(trials: Sequence[Trial]) -> list[str]:
     records = [trial.to_dict() for trial in trials]
     varied = [
         key
-        for key, value in records[0].items()
-        if key not in ("posterior", "objective", "seed") and any(record[key] != value for record in records)
+        for key in records[0]
+        if key not in ("posterior", "objective", "seed")
+        and len({getattr(trial, key) for trial in trials if trial.uses(key)}) > 1
     ]
     kinds = [
         "full covariance" if trial.posterior == "full" else trial.objective_choice.title for trial in trials
     ]
-    differs = [", ".join(f"{_letter(key)} {_value(record[key])}" for key in varied) for record in records]
+    differs = [
+        ", ".join(f"{_letter(key)} {_value(record[key])}" for key in varied if trial.uses(key))
+        for trial, record in zip(trials, records, strict=True)
+    ]
     return [f"{kind} ({text})" if text else kind for kind, text in zip(kinds, differs, strict=True)]
 
 

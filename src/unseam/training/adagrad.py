@@ -13,9 +13,9 @@ from unseam.models._fused import ADAGRAD, Update
 __all__ = ["AdaGrad"]
 
 ADAGRAD_OPTIMISER = choices.Optimiser(
-    name="adagrad",
-    title="AdaGrad",
-    function="unseam.training.adagrad:AdaGrad",
+    "adagrad",
+    "AdaGrad",
+    "unseam.training.adagrad:AdaGrad",
     options=(
         choices.Option(
             "accumulator", "sum of squares before the first update (TensorFlow's is 0.1)", member=False

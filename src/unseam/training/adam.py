@@ -13,9 +13,9 @@ from unseam.models._fused import ADAM, Update
 __all__ = ["Adam"]
 
 ADAM_OPTIMISER = choices.Optimiser(
-    name="adam",
-    title="Adam",
-    function="unseam.training.adam:Adam",
+    "adam",
+    "Adam",
+    "unseam.training.adam:Adam",
     options=(
         choices.Option("adam_betas", "decay rates", argument="betas", member=False),
         choices.Option("epsilon", "ε, by default 1e-8", member=False),

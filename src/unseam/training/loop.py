@@ -22,11 +22,7 @@ DRAW = {"cpu": 1 << 20, "cuda": 1 << 25}
 
 
 class Record(NamedTuple):
-    """Where a stack stands: the step reached, and each term's mean since the last record, (member,) each.
-
-    >>> Record(10, {"loss": torch.zeros(2)}, torch.ones(2, dtype=torch.bool)).step
-    10
-    """
+    """Where a stack stands: the step reached, and each term's mean since the last record, (member,) each."""
 
     step: int
     terms: dict[str, Tensor]
@@ -37,7 +33,7 @@ def training_steps(stack: Stack, world: World, *, every: int = 100) -> Iterator[
     """Train every member to the end of its trial, yielding a record each ``every`` steps.
 
     Noise and minibatches of a member are a function of its seed and the step, so the trajectory is the same
-    wherever it is interrupted and whoever else is in the stack. Checkpoints, logs and plots are the caller's, and
+    wherever it is interrupted and whatever else is in the stack. Checkpoints, logs and plots are the caller's, and
     the stack is consistent whenever a record is out.
 
     Args:
@@ -70,8 +66,8 @@ def training_steps(stack: Stack, world: World, *, every: int = 100) -> Iterator[
         noise = normals(stack.seeds, steps, shape).to(stack.flat.dtype)
         keys = uniforms(stack.seeds, steps, shape) if stack.template.needs_keys else None
         with precision(trial.precision):
-            for turn in range(len(steps)):
-                terms = advance(index[turn], noise[turn], None if keys is None else keys[turn])
+            for number in range(len(steps)):
+                terms = advance(index[number], noise[number], None if keys is None else keys[number])
                 for name, value in terms._asdict().items():
                     totals[name] = totals[name].add_(value) if name in totals else value.clone()
         counted += len(steps)

@@ -1,4 +1,4 @@
-"""Train any number of trials: group them into stacks, run the loop, keep checkpoints."""
+"""Train any number of trials: group them into stacks, run the loop, write checkpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unseam.training.checkpoint import restore, write_checkpoint
 from unseam.training.ensemble import Ensemble
 from unseam.training.files import clear_parts
 from unseam.training.loop import Record, training_index, training_steps
-from unseam.training.progress import choose
+from unseam.training.progress import report_progress
 from unseam.training.provenance import provenance
 from unseam.training.stack import Stack, group, stack_trials
 from unseam.trial import Trial
@@ -35,11 +35,7 @@ CHECKED = 256
 
 
 class DivergenceWarning(UserWarning):
-    """A member's loss or gradient was no longer finite, so it stopped.
-
-    >>> issubclass(DivergenceWarning, UserWarning)
-    True
-    """
+    """A member's loss or gradient was no longer finite, so it stopped."""
 
 
 def train(
@@ -64,13 +60,13 @@ def train(
         resume: go on with the run in ``out`` where it stopped (or start it, when there is none).
         every: steps between two rows of the history; checkpoints fall on such steps.
         checkpoint_seconds: least time between two checkpoints.
-        progress: ``True`` to tell how it goes, ``False`` not to; by default only on a terminal.
+        progress: whether to report progress; by default only on a terminal.
         observe: measures the members along the way: a function of the ensemble as it is and the step, called at every
             record, whose tables are collected in ``ensemble.observed`` with a column ``step``. They are part of every
             checkpoint, so that a resumed run has all of them. The trials must share their shapes.
 
     Returns:
-        The members in the order of their trials. A member that diverged keeps its last finite weights, is named
+        The members in the order of their trials. A member that diverged has its last finite weights, is named
         in a :class:`DivergenceWarning` and listed in ``ensemble.stopped``.
 
     >>> import unseam
@@ -110,12 +106,14 @@ def train(
         tables = {name: _joined(parts) for name, parts in observed.items()}
         return dataclasses.replace(live, history=_history(rows), observed=tables)
 
-    def checkpoint() -> None:
+    def checkpoint() -> Ensemble:
+        now = ensemble()
         if folder is not None:
-            write_checkpoint(folder, ensemble())
+            write_checkpoint(folder, now)
+        return now
 
     total, last = sum(stack.trials[0].steps for stack in stacks), time.monotonic()
-    with choose(progress) as telling, _interruptible(folder is not None) as interrupted:
+    with report_progress(progress) as report, _interruptible(folder is not None) as interrupted:
         checkpoint()
         for members, stack, its in zip(positions, stacks, worlds, strict=True):
             for record in training_steps(stack, its, every=every):
@@ -123,14 +121,13 @@ def train(
                 if observe is not None:
                     for name, table in _observe(observe, live, record.step).items():
                         observed.setdefault(name, []).append(table)
-                telling.record(stack, record, sum(one.step for one in stacks), total)
+                report(stack, record, sum(one.step for one in stacks), total)
                 if interrupted() or time.monotonic() - last >= checkpoint_seconds:
                     checkpoint()
                     last = time.monotonic()
                 if interrupted():
                     raise KeyboardInterrupt(f"stopped at step {record.step}; {folder} can be resumed")
-        checkpoint()
-    trained = ensemble()
+        trained = checkpoint()
     for member, step in trained.stopped.items():
         text = f"member {member} stopped at step {step}, where it was no longer finite: {chosen[member].describe()}"
         warnings.warn(text, DivergenceWarning, stacklevel=2)
@@ -275,7 +272,7 @@ def _joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 @contextmanager
 def _interruptible(resumable: bool) -> Iterator[Any]:
-    """Make the first Ctrl-C wait for the next record, so that the run can be kept; the second stops at once."""
+    """Make the first Ctrl-C wait for the next record, so that the run can be saved; the second stops at once."""
     pressed = threading.Event()
     if not resumable or threading.current_thread() is not threading.main_thread():
         yield pressed.is_set
@@ -283,7 +280,7 @@ def _interruptible(resumable: bool) -> Iterator[Any]:
 
     def press(number: int, frame: Any) -> None:
         if pressed.is_set():
-            raise KeyboardInterrupt("stopped at once; the last checkpoint is kept")
+            raise KeyboardInterrupt("stopped at once; the last checkpoint is saved")
         pressed.set()
 
     before = signal.signal(signal.SIGINT, press)

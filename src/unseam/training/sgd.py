@@ -13,10 +13,7 @@ from unseam.models._fused import SGD, Update
 __all__ = ["Sgd"]
 
 SGD_OPTIMISER = choices.Optimiser(
-    name="sgd",
-    title="SGD",
-    function="unseam.training.sgd:Sgd",
-    options=(choices.Option("momentum", "momentum", member=False),),
+    "sgd", "SGD", "unseam.training.sgd:Sgd", options=(choices.Option("momentum", "momentum", member=False),)
 )
 
 

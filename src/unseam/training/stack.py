@@ -73,7 +73,7 @@ class Stack:
 
     @property
     def device(self) -> torch.device:
-        """Where the members live."""
+        """Device of the members."""
         return self.flat.device
 
     def terms(self, x: Tensor, noise: Tensor, keys: Tensor | None) -> NamedTuple:

@@ -44,7 +44,7 @@ def update(stack: Stack, x: Tensor, noise: Tensor, keys: Tensor | None) -> Named
     >>> update(stack, torch.ones(1, 4, 3), torch.zeros(1, 4, 2), None).loss.shape
     torch.Size([1])
     """
-    kept = {name: value.clone() for name, value in stack.buffers.items()}
+    buffers = {name: value.clone() for name, value in stack.buffers.items()}
     with _autocast(stack):
         terms = stack.terms(x, noise, keys)
     loss: Tensor = terms.loss  # type: ignore[attr-defined]
@@ -54,7 +54,7 @@ def update(stack: Stack, x: Tensor, noise: Tensor, keys: Tensor | None) -> Named
         at_once = _rows_at_once(stack)
         for start in range(0, len(stack), at_once):
             _advance(stack, slice(start, start + at_once), loss, gradients)
-        for name, before in kept.items():
+        for name, before in buffers.items():
             sound = stack.alive.view(-1, *[1] * (before.ndim - 1))
             stack.buffers[name].copy_(torch.where(sound, stack.buffers[name], before))
         return type(terms)(*(value.detach() for value in terms))
@@ -82,10 +82,10 @@ def _gathered(gradients: Sequence[Tensor]) -> Tensor:
 
 
 def _advance_eagerly(stack: Stack, rows: slice, gradients: Sequence[Tensor], sound: Tensor) -> Tensor:
-    """Update the sound members, and say which of them are so still."""
+    """Update the sound members, and return which of them are still finite."""
     gradient = _gathered(gradients)
     flat = stack.flat[rows]
-    kept = flat.clone()
+    before = flat.clone()
     states = {name: value[rows] for name, value in stack.state.items()}
     sound = sound & _finite(gradient)
     gradient.masked_fill_(~sound[:, None], 0.0)
@@ -94,12 +94,12 @@ def _advance_eagerly(stack: Stack, rows: slice, gradients: Sequence[Tensor], sou
         apply(flat[:, start:stop], gradient[:, start:stop], state, rate[rows] * sound[:, None], stack.clock)
     for value in (flat, *states.values()):
         sound &= _finite(value)
-    flat.copy_(torch.where(sound[:, None], flat, kept))
+    flat.copy_(torch.where(sound[:, None], flat, before))
     return sound
 
 
 def _advance_fused(stack: Stack, rows: slice, gradients: Sequence[Tensor], sound: Tensor) -> Tensor:
-    """The same with kernels of our own: all blocks are looked at before any is written."""
+    """The same with fused kernels: all blocks are checked before any is written."""
     seen = sound.int()
     still = seen.clone()
     pieces = _pieces(stack, gradients)
@@ -225,7 +225,7 @@ class _Captured:
 
     def _capture(self, first: Tensor, noise: Tensor, keys: Tensor | None) -> None:
         self.given = (first.clone(), noise.clone(), None if keys is None else keys.clone())
-        kept = [value.detach().clone() for value in self._mutable()]
+        saved = [value.detach().clone() for value in self._mutable()]
         try:
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
@@ -239,7 +239,7 @@ class _Captured:
             self.graph = graph
         finally:
             with torch.no_grad():
-                for value, before in zip(self._mutable(), kept, strict=True):
+                for value, before in zip(self._mutable(), saved, strict=True):
                     value.copy_(before)
 
     def _mutable(self) -> list[Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -36,7 +38,7 @@ def normals(seeds: Tensor, steps: Tensor, shape: tuple[int, ...]) -> Tensor:
     >>> together.shape, bool((together[2, 1] == alone[0, 0]).all())
     (torch.Size([5, 2, 4, 2]), True)
     """
-    count = _numel(shape)
+    count = math.prod(shape)
     half = (count + 1) // 2
     bits = _bits(seeds, steps, NOISE, half)
     radius = torch.sqrt(-2.0 * torch.log(_unit(_shift(bits, 32))))
@@ -52,12 +54,12 @@ def uniforms(seeds: Tensor, steps: Tensor, shape: tuple[int, ...]) -> Tensor:
     >>> u.shape, bool((u > 0).all() and (u <= 1).all())
     (torch.Size([2, 1, 1000]), True)
     """
-    bits = _bits(seeds, steps, KEYS, _numel(shape))
+    bits = _bits(seeds, steps, KEYS, math.prod(shape))
     return _unit(_shift(bits, 32)).unflatten(-1, shape)
 
 
 def minibatches(seeds: Tensor, steps: Tensor, batch_size: int, size: int) -> Tensor:
-    """Indices of each member's minibatch at each step: every item once an epoch, in an order of its own.
+    """Indices of each member's minibatch at each step: every item once per epoch, in an order of its own.
 
     Position p of a member's endless stream of items belongs to epoch p // size and is item π(p mod size), with π
     a keyed permutation (an alternating Feistel network with cycle walking), so that no permutation is ever
@@ -66,7 +68,7 @@ def minibatches(seeds: Tensor, steps: Tensor, batch_size: int, size: int) -> Ten
     Args:
         seeds: (member,) int64.
         steps: (step,) int64.
-        batch_size: items a step.
+        batch_size: items per step.
         size: number of items to draw from.
 
     Returns:
@@ -103,11 +105,11 @@ def _feistel(item: Tensor, keys: Tensor, bits: int) -> Tensor:
     low = bits // 2
     rounds = ROUNDS if bits >= 7 else ROUNDS_BELOW_7_BITS
     right, left = item & ((1 << low) - 1), item >> low
-    for turn in range(rounds):
-        if turn % 2:
-            left = left ^ (_mix(keys + (right * rounds + turn) * GAMMA) & ((1 << (bits - low)) - 1))
+    for number in range(rounds):
+        if number % 2:
+            left = left ^ (_mix(keys + (right * rounds + number) * GAMMA) & ((1 << (bits - low)) - 1))
         else:
-            right = right ^ (_mix(keys + (left * rounds + turn) * GAMMA) & ((1 << low) - 1))
+            right = right ^ (_mix(keys + (left * rounds + number) * GAMMA) & ((1 << low) - 1))
     return (left << low) | right
 
 
@@ -133,10 +135,3 @@ def _shift(value: Tensor, by: int) -> Tensor:
 def _unit(word: Tensor) -> Tensor:
     """32-bit words as float32 in (0, 1]."""
     return (word.float() + 0.5) * 2.0**-32
-
-
-def _numel(shape: tuple[int, ...]) -> int:
-    count = 1
-    for side in shape:
-        count *= side
-    return count
