@@ -225,7 +225,10 @@ POINTS = torch.zeros(5, 2, **F64)
         ((MATRIX, torch.sinh), "true and learned must both be matrices or both be callables"),
         ((MATRIX, MATRIX, POINTS), "z and codes must be left out where the generators are matrices"),
         ((torch.sinh, torch.sinh), "z and codes must be given where the generators are callables"),
-        ((torch.sinh, torch.sinh, POINTS, POINTS[:3]), "z and codes must have one row per point, got 5 and 3"),
+        (
+            (torch.sinh, torch.sinh, POINTS, POINTS[:3]),
+            "z and codes must have one row per point, got 5 and 3",
+        ),
         (
             (MATRIX, MATRIX[0]),
             r"learned must be a floating matrix \(data, latent\), got torch.float64 of shape \(2,\)",

@@ -88,10 +88,11 @@ def sprite_trial(
         encoder_widths=(settings.width, settings.width),
         decoder_widths=(settings.width,),
         latent=settings.latent,
-        likelihood_variance=settings.variance,
         learning_rate=3e-3,
         precision="float32",
     )
+    if changes.get("likelihood") == "gaussian":
+        changes["likelihood_variance"] = settings.variance
     return dataclasses.replace(trial, **{name: getattr(settings, name) for name in copied}, **changes)
 
 

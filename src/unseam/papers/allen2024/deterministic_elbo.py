@@ -61,8 +61,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 def _trials(settings: Settings) -> list[tuple[str, Trial]]:
     """A trial of fewer steps is the same training, stopped there; the linear control is measured at its end."""
-    bernoulli = sprite_trial(settings)
-    gaussian = dataclasses.replace(bernoulli, likelihood="gaussian")
+    bernoulli, gaussian = (sprite_trial(settings, likelihood=name) for name in ("bernoulli", "gaussian"))
     forms = {
         KINDS[0]: (gaussian, settings.records),
         KINDS[1]: (bernoulli, settings.records),

@@ -51,8 +51,16 @@ class Settings(SpriteSettings):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Σ_x⁻¹ beside I + DᵀA²D/β at the same points, entry by entry."""
-    base = sprite_trial(settings, "beta", "steps", "batch_size", "learning_rate")
-    trials = combinations(base, likelihood=LIKELIHOODS, posterior=POSTERIORS, seed=range(settings.seeds))
+    copied = ("beta", "steps", "batch_size", "learning_rate")
+    trials = [
+        trial
+        for likelihood in LIKELIHOODS
+        for trial in combinations(
+            sprite_trial(settings, *copied, likelihood=likelihood),
+            posterior=POSTERIORS,
+            seed=range(settings.seeds),
+        )
+    ]
     ensemble = train_or_resume(trials, place, "sprites")
     random = torch.Generator().manual_seed(0)
     x = sample_images(trials[0], settings.points, random).to(ensemble.device)
