@@ -20,13 +20,17 @@ if TYPE_CHECKING:
         theory,
         training,
     )
-    from unseam.inspection import Inspection, inspect
+    from unseam.inspection import Inspection
+    from unseam.run import Run, inspect, score
+    from unseam.subject import Subject
     from unseam.training import Ensemble, load, save, train
     from unseam.trial import Trial
 
 __all__ = [
     "Ensemble",
     "Inspection",
+    "Run",
+    "Subject",
     "Trial",
     "__version__",
     "data",
@@ -42,6 +46,7 @@ __all__ = [
     "objectives",
     "report",
     "save",
+    "score",
     "theory",
     "train",
     "training",
@@ -69,7 +74,10 @@ _ROOMS = frozenset(
 _HOMES = {
     "Ensemble": "unseam.training",
     "Inspection": "unseam.inspection",
-    "inspect": "unseam.inspection",
+    "Run": "unseam.run",
+    "Subject": "unseam.subject",
+    "inspect": "unseam.run",
+    "score": "unseam.run",
     "Trial": "unseam.trial",
     "load": "unseam.training",
     "save": "unseam.training",

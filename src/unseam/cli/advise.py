@@ -1,4 +1,4 @@
-"""``unseam advise``: which latents live at which β, before any training."""
+"""``unseam advise``: how many latents are active at which β, before any training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unseam.cli.options import Json
-from unseam.printing import print_json, print_table, print_words
+from unseam.cli.printing import print_json, print_table, print_words
 
 __all__ = ["advise_data"]
 
@@ -26,7 +26,7 @@ def advise_data(
     figure: Annotated[Path | None, typer.Option(help="Where to write a plot of it (.svg).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say which latents live at which β, before any training."""
+    """Predict how many latents are active at which β, before any training."""
     from unseam.advice import advice_figure, advise
     from unseam.drawing import write_svg
 
@@ -39,6 +39,6 @@ def advise_data(
         return
     print_words(found.summary())
     if found.rows():
-        print_table(found.rows(), title="exactly so many latents live")
+        print_table(found.rows(), title="active latents by β")
     if drawn:
         print(f"Plot in {drawn}")

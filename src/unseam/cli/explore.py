@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from unseam.cli.options import Json
+from unseam.cli.printing import print_json
 
 __all__ = ["explore_run"]
 
@@ -29,9 +30,8 @@ def explore_run(
     points: Annotated[int, typer.Option(min=2, help="Items that stand for the world.")] = 600,
     as_json: Json = False,
 ) -> None:
-    """Move through a run's latent spaces in the browser: pictures, geometry, a map, β; until Ctrl-C."""
+    """Explore a run's latent spaces in the browser: pictures, geometry, a map, β; until Ctrl-C."""
     from unseam.explore import serve
-    from unseam.printing import print_json
 
     def started(address: str) -> None:
         if as_json:

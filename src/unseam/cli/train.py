@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unseam.cli.options import Device, Json
+from unseam.cli.printing import Row, print_json, print_table
 from unseam.flags import TrialFlags
-from unseam.printing import Row, print_json, print_table
 
 if TYPE_CHECKING:
     from unseam.training import Ensemble

@@ -9,12 +9,10 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from unseam.data import World
 from unseam.inspection import Inspection
 from unseam.metrics import disentanglement_score
 from unseam.report import SCORES, Study
-from unseam.scoring import encode_world
-from unseam.training import Ensemble
+from unseam.run import Run
 
 __all__ = ["SCORES", "Model", "measure"]
 
@@ -33,7 +31,7 @@ class Model:
     recovered: NDArray[np.floating]
     """How well each latent alone predicts each factor (seed, latent, factor): S of rolinek2019 S70, in [0, 1]."""
     scores: pd.DataFrame
-    """Rows of :func:`unseam.metrics.evaluate`, one a seed and metric."""
+    """Rows of :func:`unseam.metrics.evaluate`, one per seed and metric."""
 
     @property
     def gaps(self) -> list[float]:
@@ -43,7 +41,7 @@ class Model:
 
     @property
     def dto(self) -> list[float]:
-        """For each seed, DtO over live latents as a fraction of what random rotations of as many have."""
+        """For each seed, DtO over active latents as a fraction of what random rotations of as many have."""
         return [
             found.dto_active / found.random_dto.haar
             if found.dto_active is not None and found.random_dto is not None
@@ -53,7 +51,7 @@ class Model:
 
     @property
     def cosine(self) -> list[float]:
-        """For each seed, mean ``|cos|`` over live latents."""
+        """For each seed, mean ``|cos|`` over active latents."""
         return [float("nan") if found.cosine is None else found.cosine for found in self.found]
 
     def score(self, metric: str) -> list[float]:
@@ -61,21 +59,19 @@ class Model:
         return [float(value) for value in self.scores.loc[self.scores["metric"] == metric, "score"]]
 
 
-def measure(study: Study, members: tuple[int, ...], ensemble: Ensemble, world: World) -> Model:
+def measure(study: Study, members: tuple[int, ...], run: Run) -> Model:
     """How well each latent of a model alone predicts each factor, beside what was measured of it already.
 
     >>> from unseam import Trial, data, report, train
     >>> world = data.load("sprites", resolution=8, shapes=["ellipse"], scales=2, orientations=1, positions=4)
-    >>> ensemble = train(Trial(latent=2, encoder_widths=(), decoder_widths=(), steps=2), world=world)
-    >>> index = torch.arange(len(world))
-    >>> found = {"encoder": ensemble[0].encode, "x": world.images(index), "factors": world.factors}
-    >>> made = report.study(ensemble[0].decoder, **found, likelihood=ensemble[0].likelihood)
-    >>> measure(made, (0,), ensemble, world).recovered.shape
+    >>> trained = train(Trial(latent=2, encoder_widths=(), decoder_widths=(), steps=2), world=world)
+    >>> run = Run.of(trained, world=world)
+    >>> measure(report.run_studies(run)[0], (0,), run).recovered.shape
     (1, 2, 3)
     """
-    codes = encode_world(ensemble, members, world, torch.arange(len(world)))
+    codes = run.codes(members, index=torch.arange(len(run.world)))
     # positions and sizes on a grid are regressed: how far off a prediction is matters, not only whether it is
-    smooth = [False] * len(world.factor_names)
+    smooth = [False] * len(codes.discrete)
     recovered = disentanglement_score(codes.mean, codes.factors, discrete=smooth).sensitivity
     assert study.match is not None
     return Model(study.name, members, study.inspections, recovered.double().numpy(), study.match.scores)

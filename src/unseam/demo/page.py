@@ -85,7 +85,7 @@ def _apart(ours: list[float], theirs: list[float], better: Any) -> bool:
 
 
 def table(models: tuple[Model, ...]) -> list[dict[str, str]]:
-    """One row a quantity, one column a model: means and standard deviations over seeds.
+    """One row per quantity, one column per model: means and standard deviations over seeds.
 
     >>> table(())
     []

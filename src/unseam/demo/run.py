@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from unseam.data import load
 from unseam.demo.models import SCORES, Model, measure
 from unseam.demo.page import apart, sentences, table
 from unseam.report import run_studies, write
+from unseam.run import Run
 from unseam.training import train
 from unseam.trial import Trial
 
@@ -59,7 +59,7 @@ class Demo:
         return "\n".join(lines)
 
     def rows(self) -> list[dict[str, str]]:
-        """One row a quantity, one column a model: means and standard deviations over seeds."""
+        """One row per quantity, one column per model: means and standard deviations over seeds."""
         return table(self.models)
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,12 +112,11 @@ def run_demo(
         for seed in range(seeds)
     ]
     ensemble = train(trials, out=out, resume=True, progress=progress, device="cpu")
-    world = load(trial.world, **dict(trial.world_options))  # type: ignore[arg-type]
-    studies = run_studies(Path(out), seeds=seeds)
+    run = Run.of(ensemble, path=Path(out))
+    world = run.world
+    studies = run_studies(run, seeds=seeds)
     groups = [tuple(range(k * seeds, (k + 1) * seeds)) for k in range(len(kinds))]
-    models = tuple(
-        measure(study, members, ensemble, world) for study, members in zip(studies, groups, strict=True)
-    )
+    models = tuple(measure(study, members, run) for study, members in zip(studies, groups, strict=True))
     named = ", ".join(world.factor_names)
     said = f"{world.name}, a twin of {world.twin_of}: {len(world)} pictures with factors {named}"
     about = ensemble.about | {"trials": [one.to_dict() for one in trials]}

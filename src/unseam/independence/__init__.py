@@ -2,7 +2,7 @@
 
 from unseam.independence.brackets import LieBrackets, lie_brackets
 from unseam.independence.cases import ComponentCase, component_case
-from unseam.independence.coupling import Coupling, coupling
+from unseam.independence.coupling import Coupling, NotSmoothError, coupling
 from unseam.independence.curvilinear import Curvilinear, ReferenceCurves, curvilinear
 from unseam.independence.density import AxisDensity, LogDensity, axis_density, log_density, standard_normal
 from unseam.independence.distance_correlation import Dcor, DistanceCorrelation, distance_correlation
@@ -26,6 +26,7 @@ __all__ = [
     "log_density",
     "standard_normal",
     "Coupling",
+    "NotSmoothError",
     "coupling",
     "MixedDerivative",
     "mixed_derivative",

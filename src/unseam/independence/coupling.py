@@ -17,9 +17,13 @@ from unseam.independence._basis import Decoder, turned
 from unseam.independence._kinks import jumps, segments
 from unseam.independence._metric import LAYERS
 
-__all__ = ["Coupling", "coupling"]
+__all__ = ["Coupling", "NotSmoothError", "coupling"]
 
 Way = Callable[[Decoder, Tensor], Tensor]
+
+
+class NotSmoothError(ValueError):
+    """Derivatives do not describe how a decoder changes; differences over a step do."""
 
 
 class Coupling(NamedTuple):
@@ -200,7 +204,7 @@ def _way(decoder: Decoder, z: Tensor) -> Way:
         return _reverse
     if agree(forward, difference):
         return _forward
-    raise ValueError(
+    raise NotSmoothError(
         "decoder must have second derivatives that automatic differentiation finds, but they are not those of "
         "its first; give step to measure differences"
     )
@@ -242,7 +246,7 @@ def _check_smooth(slopes: Tensor, squares: Tensor, alive: Tensor) -> None:
     # Norms of a linear decoder differ between points by rounding only.
     spread = torch.where(alive, longest - lengths, 0.0).amax()
     if bool((slopes == 0).all()) and float(spread) > torch.finfo(squares.dtype).eps ** 0.5:
-        raise ValueError(
+        raise NotSmoothError(
             "decoder must be smooth, but its column norms differ between points while all of their derivatives "
             "are zero, as in piece-wise linear decoders; give step to measure differences"
         )
@@ -260,7 +264,7 @@ def _check_kinks(changes: _Changes, points: Tensor) -> None:
 
     floor = torch.finfo(points.dtype).eps ** 0.25  # products may run in TF32
     if jumps(measured, segments(points), floor):
-        raise ValueError(
+        raise NotSmoothError(
             "decoder must be smooth, but its column norms change between points by more than their derivatives "
             "account for, as in decoders with ReLU layers; give step to measure differences"
         )

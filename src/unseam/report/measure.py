@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry import hadamard_gap, jacobian, pullback, restrict
-from unseam.independence import Coupling, coupling
-from unseam.inspection import Inspection, inspect
+from unseam.independence import Coupling, NotSmoothError, coupling
+from unseam.inspection import Inspection
 from unseam.report._thresholds import thresholds
 from unseam.report.matching import match
 from unseam.report.study import (
@@ -24,6 +25,7 @@ from unseam.report.study import (
     Walks,
     importance,
 )
+from unseam.subject import Subject
 
 __all__ = ["study"]
 
@@ -39,7 +41,7 @@ STEP = 0.1  # of differences, in standard deviations of a latent, where derivati
 
 
 def study(
-    decoder: Decoder,
+    decoder: Decoder | Subject,
     z: Tensor | NDArray[Any] | None = None,
     *,
     latent: int | None = None,
@@ -59,7 +61,8 @@ def study(
     """Measure of any decoder what a report shows; what cannot be measured is named with its reason.
 
     Args:
-        decoder: any callable (batch, latent) -> (batch, *data) that returns the likelihood's parameter.
+        decoder: any callable (batch, latent) -> (batch, *data) that returns the likelihood's parameter; or a subject,
+            in place of it and of ``z``, ``latent``, ``encoder``, ``x``, ``likelihood``, ``beta`` and ``name``.
         z: points (batch, latent); by default the means of ``encoder(x)``, or draws from the prior where ``latent``
             says how many latents there are.
         latent: number of latents, where neither points nor an encoder are given.
@@ -82,33 +85,28 @@ def study(
     ((0, 1), 'KL of each latent, the polarised regime and Eq. 7')
     """
     generator = torch.Generator().manual_seed(seed)
-    z = _prior(decoder, latent, points, generator) if z is None and encoder is None else z
-    found = found or inspect(
-        decoder,
-        z,
-        encoder=encoder,
-        x=x,
-        likelihood=likelihood,
-        beta=beta,
-        latents=latents,
-        generator=generator,
+    if not isinstance(decoder, Subject):
+        decoder = _subject(decoder, name, latent, z, encoder, x, likelihood, beta)
+    if decoder.z is None and decoder.x is None:
+        decoder = dataclasses.replace(decoder, z=decoder.prior(points, generator))
+    found = found or decoder.inspect(latents=latents, generator=generator)
+    mean, variance = found.mean, _diagonal(found)
+    places = mean if mean is not None else decoder.z
+    assert places is not None
+    parts = (
+        _local(found, decoder.mean_output, places, _spread(places, variance)) if found.probes is None else {}
     )
-    with torch.no_grad():
-        mean, variance = _encoded(encoder, x)
-    places = torch.as_tensor(mean if mean is not None else z)
-    drawn = _drawn(decoder, likelihood)
-    parts = _local(found, drawn, places, _spread(places, variance)) if found.probes is None else {}
-    thresholds_found, why = thresholds(x, likelihood)
+    advice, why = thresholds(decoder.x, decoder.likelihood)
     return Study(
-        name,
+        decoder.name,
         (found,),
-        pictures=_pictures(drawn, mean, x),
+        pictures=_pictures(decoder, mean),
         match=None
         if mean is None or factors is None
         else match(mean[None], factors, factor_names, discrete=discrete, seed=seed),
-        advice=thresholds_found,
+        advice=advice,
         missing=(
-            *_unmeasured(found, encoder, variance),
+            *_unmeasured(found, decoder.encoder, variance),
             *_unknown(mean, factors),
             *why,
             *parts.pop("missing", ()),
@@ -117,25 +115,35 @@ def study(
     )
 
 
-def _prior(decoder: Decoder, latent: int | None, points: int, generator: torch.Generator) -> Tensor:
-    """Draws as the decoder's own weights are: in their precision, on their device."""
-    if latent is None:
-        raise ValueError(
-            "latent must say how many latents the decoder has, or z or encoder and x must be given: they say where "
-            "to measure it"
-        )
-    if latent < 1:
-        raise ValueError(f"latent must be at least 1, got {latent}")
-    drawn = torch.randn(points, latent, generator=generator)
-    weights = next(decoder.parameters(), None) if isinstance(decoder, torch.nn.Module) else None
-    return drawn if weights is None else drawn.to(weights)
+def _subject(
+    decoder: Decoder,
+    name: str,
+    latent: int | None,
+    z: Any,
+    encoder: Any,
+    x: Any,
+    likelihood: Any,
+    beta: float,
+) -> Subject:
+    """The subject that these describe; of its latents, how many only where the points do not say it."""
+    if z is None and encoder is None:
+        if latent is None:
+            raise ValueError(
+                "latent must say how many latents the decoder has, or z or encoder and x must be given: they say where "
+                "to measure it"
+            )
+        if latent < 1:
+            raise ValueError(f"latent must be at least 1, got {latent}")
+    points, data = (None if value is None else torch.as_tensor(value) for value in (z, x))
+    return Subject(name, decoder, latent or 0, likelihood, encoder, beta, points, data)
 
 
-def _encoded(encoder: Any, x: Any) -> tuple[Tensor | None, Tensor | None]:
-    if encoder is None or x is None:
-        return None, None
-    mean, variance = encoder(torch.as_tensor(x))
-    return mean, variance.diagonal(dim1=-2, dim2=-1) if variance.ndim > mean.ndim else variance
+def _diagonal(found: Inspection) -> Tensor | None:
+    """The posterior's variances (batch, latent), of a covariance its diagonal."""
+    mean, variance = found.mean, found.variance
+    if mean is None or variance is None or variance.ndim == mean.ndim:
+        return variance
+    return variance.diagonal(dim1=-2, dim2=-1)
 
 
 def _spread(points: Tensor, variance: Tensor | None) -> Tensor:
@@ -144,19 +152,12 @@ def _spread(points: Tensor, variance: Tensor | None) -> Tensor:
     return (own if variance is None else own + variance.mean(0)).sqrt()
 
 
-def _drawn(decoder: Decoder, likelihood: Any) -> Decoder:
-    """The decoder followed by its likelihood's mean, where it has one."""
-    if likelihood is None:
-        return lambda z: torch.as_tensor(decoder(z))
-    return lambda z: likelihood.mean(decoder(z))
-
-
-def _pictures(drawn: Decoder, mean: Tensor | None, x: Any) -> Pictures | None:
-    if mean is None:
+def _pictures(subject: Subject, mean: Tensor | None) -> Pictures | None:
+    if mean is None or subject.x is None:
         return None
     few = torch.linspace(0, len(mean) - 1, min(ITEMS, len(mean))).round().long()
     with torch.no_grad():
-        return Pictures(_array(torch.as_tensor(x)[few]), _array(drawn(mean[few])))
+        return Pictures(_array(subject.x[few]), _array(subject.mean_output(mean[few])))
 
 
 def _local(found: Inspection, drawn: Decoder, points: Tensor, spread: Tensor) -> dict[str, Any]:
@@ -242,9 +243,7 @@ def _coupling(drawn: Decoder, points: Tensor) -> tuple[Coupling, float | None]:
     """By derivatives, or by differences where the decoder has kinks."""
     try:
         return coupling(drawn, points, per_point=True), None
-    except ValueError as error:
-        if "give step" not in str(error):
-            raise
+    except NotSmoothError:
         return coupling(drawn, points, per_point=True, step=STEP), STEP
 
 

@@ -7,6 +7,7 @@ from unseam.training.loop import Record, training_index, training_steps
 from unseam.training.optimisers import AdaGrad, Adam, Sgd
 from unseam.training.provenance import provenance
 from unseam.training.run import DivergenceWarning, train
+from unseam.training.splits import Split, split_items
 from unseam.training.stack import Stack, group, stack_trials
 from unseam.training.step import make_step, precision, update
 from unseam.training.streams import minibatches, normals, uniforms
@@ -17,6 +18,7 @@ __all__ = [
     "Ensemble",
     "Learner",
     "Record",
+    "Split",
     "Stack",
     "Trial",
     "AdaGrad",
@@ -31,6 +33,7 @@ __all__ = [
     "provenance",
     "save",
     "Sgd",
+    "split_items",
     "stack_trials",
     "train",
     "training_index",

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unseam.training.ensemble import Ensemble
-from unseam.training.files import (
+from unseam.files import (
     read_json,
     read_table,
     read_tensors,
@@ -18,17 +17,30 @@ from unseam.training.files import (
     write_table,
     write_tensors,
 )
+from unseam.training.ensemble import Ensemble
 from unseam.training.stack import Stack, group, stack_trials
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Restored", "load", "restore", "save", "write_checkpoint", "write_run"]
+__all__ = [
+    "Restored",
+    "load",
+    "read_about",
+    "read_ensemble",
+    "read_run",
+    "read_trials",
+    "restore",
+    "save",
+    "write_checkpoint",
+    "write_run",
+]
 
 FORMAT = 1
 OBSERVED = "observed-"
-WRITTEN = ("format", "trials", "shape", "sizes", "steps", "stopped", "complete")
+MEMBERS = ("trials", "shape", "sizes", "steps", "stopped")
+WRITTEN = ("format", *MEMBERS, "complete")
 
 
 def save(ensemble: Ensemble, path: str | Path) -> None:
@@ -43,7 +55,7 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
     True
     """
     folder = Path(path)
-    if (folder / "run.json").exists() and _trials(_read_run(folder)) != ensemble.trials:
+    if (folder / "run.json").exists() and read_trials(read_run(folder)) != ensemble.trials:
         raise ValueError(f"{folder} holds a run of other trials; choose another folder, or remove it first")
     (folder / "optimizer.safetensors").unlink(missing_ok=True)
     write_run(folder, ensemble.trials, ensemble.shape, ensemble.stacks, ensemble.about)
@@ -61,24 +73,27 @@ def load(path: str | Path, *, device: torch.device | str = "cpu") -> Ensemble:
     Traceback (most recent call last):
     FileNotFoundError: absent holds no run.json; is it the folder of a run?
     """
-    folder = Path(path)
-    record = _read_run(folder)
-    trials = _trials(record)
+    return read_ensemble(Path(path), read_run(Path(path)), device=device)
+
+
+def read_ensemble(folder: Path, record: Mapping[str, Any], *, device: torch.device | str = "cpu") -> Ensemble:
+    """The ensemble of a run folder whose ``run.json`` was read already; no weights are drawn on the way."""
+    trials = read_trials(record)
     shape, size = tuple(record["shape"]), tuple(record["sizes"])
     tensors = read_tensors(folder / "weights.safetensors")
     positions = tuple(map(tuple, group(trials)))
     stacks = []
     for number, members in enumerate(positions):
-        stack = stack_trials([trials[i] for i in members], shape, size=size[number], device=device)
+        stack = stack_trials(
+            [trials[i] for i in members], shape, size=size[number], device=device, drawn=False
+        )
         _fill(stack, _part(tensors, number), folder / "weights.safetensors")
         stack.step = record["steps"][number]
         stack.stopped_at.copy_(torch.tensor([record["stopped"].get(str(i), -1) for i in members]))
         stack.alive.copy_(stack.stopped_at < 0)
         stacks.append(stack)
-    about = {
-        key: record[key] for key in record if key not in ("trials", "shape", "sizes", "steps", "stopped")
-    }
-    return Ensemble(trials, shape, tuple(stacks), positions, read_table(folder / "history.parquet"), about)
+    history = read_table(folder / "history.parquet")
+    return Ensemble(trials, shape, tuple(stacks), positions, history, read_about(record))
 
 
 def write_run(
@@ -151,8 +166,8 @@ def restore(
     """
     if not (folder / "run.json").exists():
         return None
-    record = _read_run(folder)
-    held = _trials(record)
+    record = read_run(folder)
+    held = read_trials(record)
     if held != tuple(trials):
         changed = next((i for i, (a, b) in enumerate(zip(held, trials, strict=False)) if a != b), len(held))
         raise ValueError(
@@ -198,9 +213,10 @@ def _observed(folder: Path, step: int) -> dict[str, pd.DataFrame]:
     return {name: table[table["step"] <= step].reset_index(drop=True) for name, table in tables.items()}
 
 
-def _read_run(folder: Path) -> dict[str, Any]:
+def read_run(folder: Path) -> dict[str, Any]:
+    """The record ``run.json`` of a run folder."""
     record = read_json(folder / "run.json")
-    missing = [key for key in ("trials", "shape", "sizes", "steps", "stopped") if key not in record]
+    missing = [key for key in MEMBERS if key not in record]
     if missing or record.get("format") != FORMAT:
         what = (
             f"lacks {missing[0]!r}" if missing else f"has format {record.get('format')!r}, expected {FORMAT}"
@@ -209,8 +225,22 @@ def _read_run(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _trials(record: Mapping[str, Any]) -> tuple[Trial, ...]:
+def read_trials(record: Mapping[str, Any]) -> tuple[Trial, ...]:
+    """The trials of a run's record.
+
+    >>> read_trials({"trials": [Trial(seed=3).to_dict()]})[0].seed
+    3
+    """
     return tuple(Trial.from_dict(entry) for entry in record["trials"])
+
+
+def read_about(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's record says beside its members: versions, hardware, worlds.
+
+    >>> read_about({"trials": [], "revision": "unknown"})
+    {'revision': 'unknown'}
+    """
+    return {key: value for key, value in record.items() if key not in MEMBERS}
 
 
 def _state(stack: Stack) -> dict[str, Tensor]:
