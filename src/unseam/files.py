@@ -98,14 +98,7 @@ def clear_parts(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text as UTF-8.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_text(Path(folder) / "note", "β")
-    ...     (Path(folder) / "note").stat().st_size
-    2
-    """
+    """Write text as UTF-8."""
 
     def write(temporary: Path) -> None:
         temporary.write_text(text, encoding="utf-8", newline="\n")
@@ -114,14 +107,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a mapping as indented JSON.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_json(Path(folder) / "a.json", {"a": 1})
-    ...     read_json(Path(folder) / "a.json")
-    {'a': 1}
-    """
+    """Write a mapping as indented JSON."""
     text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
     write_text(path, text + "\n")
 
@@ -145,15 +131,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, note: Mapping[str, str]) -> None:
-    """Write named tensors as safetensors with string metadata.
-
-    >>> import torch
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_tensors(Path(folder) / "w.safetensors", {"a": torch.ones(2)}, note={})
-    ...     read_tensors(Path(folder) / "w.safetensors")
-    {'a': tensor([1., 1.])}
-    """
+    """Write named tensors as safetensors with string metadata."""
     from safetensors.torch import save_file
 
     held = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
@@ -188,15 +166,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Write a data frame as Parquet.
-
-    >>> import pandas as pd
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_table(Path(folder) / "t.parquet", pd.DataFrame({"a": [1, 2]}))
-    ...     read_table(Path(folder) / "t.parquet")["a"].tolist()
-    [1, 2]
-    """
+    """Write a data frame as Parquet."""
     write_atomically(path, lambda temporary: table.to_parquet(temporary, index=False))
 
 

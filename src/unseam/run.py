@@ -19,7 +19,7 @@ from unseam.inspection import Inspection
 from unseam.metrics import evaluate
 from unseam.subject import Subject
 from unseam.training import Ensemble, Split, provenance, split_items
-from unseam.training.checkpoint import read_about, read_ensemble, read_run, read_trials
+from unseam.training.checkpoint import read_ensemble, read_run
 from unseam.training.run import choose_device
 from unseam.trial import Trial
 
@@ -166,9 +166,7 @@ class Run:
         folder, place = Path(path), choose_device(device)
         record = read_run(folder)
         members = functools.partial(read_ensemble, folder, record, device=place)
-        return cls(
-            folder, read_trials(record), read_about(record), members, root=root, world=world, device=place
-        )
+        return cls(folder, record.trials, record.about, members, root=root, world=world, device=place)
 
     @classmethod
     def of(cls, ensemble: Ensemble, *, path: Path | None = None, world: World | None = None) -> Run:
@@ -398,7 +396,7 @@ def inspect(
             which has its own points or data; or a run, whose members are measured at held-out items.
         z: points (batch, latent), for a callable without an encoder.
         options: those of :func:`unseam.inspection.inspect`, of :meth:`unseam.subject.Subject.inspect`, or of
-            :meth:`unseam.Run.inspect`, which returns inspections by member.
+            :meth:`unseam.run.Run.inspect`, which returns inspections by member.
 
     >>> inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2)).dto
     0.0

@@ -204,7 +204,7 @@ def test_sampled_latents_are_told_from_all():
 def test_one_live_latent_has_no_angles():
     made = study(lambda z: z[:, :1].repeat(1, 4), latent=2)
     assert "Are the axes at right angles?" not in [part.title for part in sections([made])]
-    assert Missing("Orthogonality", "There are fewer than two live latents to compare.") in made.missing
+    assert Missing("Orthogonality", "There are fewer than two active latents to compare.") in made.missing
 
 
 def test_an_inspection_alone(tmp_path):

@@ -23,7 +23,7 @@ def advise_data(
     ] = None,
     points: Annotated[int, typer.Option(min=2, help="Points that are read at most.")] = 50_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of points.")] = 0,
-    figure: Annotated[Path | None, typer.Option(help="Where to write a plot of it (.svg).")] = None,
+    figure: Annotated[Path | None, typer.Option(help="File of a plot (.svg).")] = None,
     as_json: Json = False,
 ) -> None:
     """Predict how many latents are active at which β, before any training."""
@@ -38,7 +38,8 @@ def advise_data(
         print_json(found.to_dict() | {"figure": drawn})
         return
     print_words(found.summary())
-    if found.rows():
-        print_table(found.rows(), title="active latents by β")
+    rows = [{"active latents": row.pop("latents alive")} | row for row in found.rows()]
+    if rows:
+        print_table(rows, title="active latents by β")
     if drawn:
         print(f"Plot in {drawn}")

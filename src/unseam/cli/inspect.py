@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unseam.cli.options import (
-    Json,
-    Members,
-    OwnBeta,
-    OwnData,
-    OwnEncoder,
-    OwnLikelihood,
-    Root,
-    names_run,
-    open_target,
-)
+from unseam.cli import options
 from unseam.cli.printing import Row, print_json, print_table, print_words
 
 if TYPE_CHECKING:
@@ -31,16 +21,16 @@ def inspect_decoder(
     target: Annotated[
         str, typer.Argument(help="Folder of a run, or package.module:function of your own decoder.")
     ],
-    data: OwnData = None,
-    encoder: OwnEncoder = None,
-    beta: OwnBeta = None,
-    likelihood: OwnLikelihood = None,
+    data: options.OwnData = None,
+    encoder: options.OwnEncoder = None,
+    beta: options.OwnBeta = None,
+    likelihood: options.OwnLikelihood = None,
     latents: Annotated[
         int | None,
-        typer.Option(min=2, help="Your decoder: sample so many latents, where there are thousands."),
+        typer.Option(min=2, help="Your decoder: sample this many latents, if there are thousands."),
     ] = None,
-    member: Members = None,
-    root: Root = None,
+    member: options.Members = None,
+    root: options.Root = None,
     points: Annotated[int, typer.Option(min=2, help="Number of points to measure at.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of points, baselines and probes.")] = 0,
     figures: Annotated[
@@ -50,7 +40,7 @@ def inspect_decoder(
     report: Annotated[
         Path | None, typer.Option(help="File of a page that shows it all (.html), with pictures and scores.")
     ] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Measure what a decoder does to its latents: active latents, orthogonality, agreement with the posterior."""
     import torch
@@ -62,9 +52,9 @@ def inspect_decoder(
 
         check_path(report)
     own = {"data": data, "encoder": encoder, "latents": latents, "beta": beta, "likelihood": likelihood}
-    if data is None and not names_run(target):
+    if data is None and not options.names_run(target):
         raise ValueError("--data must name the file of points (or, with --encoder, of data)")
-    opened = open_target(target, own, member=member, root=root, points=points)
+    opened = options.open_target(target, own, member=member, root=root, points=points)
     if isinstance(opened, Run):
         inspected = opened.inspect(member or None, points=points, seed=seed)
         found = {opened.subject(one).name: held for one, held in inspected.items()}

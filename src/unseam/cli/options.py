@@ -41,7 +41,7 @@ OwnLikelihood = Annotated[
     str | None, typer.Option(help="Your decoder: bernoulli where it returns logits, else gaussian.")
 ]
 Members = Annotated[list[int] | None, typer.Option(help="Run: only this member; repeat for more.")]
-Root = Annotated[str | None, typer.Option(help="Run: file or folder of its data, where it has moved.")]
+Root = Annotated[str | None, typer.Option(help="Run: file or folder of its data, if moved.")]
 
 
 def names_run(target: str) -> bool:

@@ -7,17 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unseam.cli.options import (
-    Json,
-    Members,
-    OwnBeta,
-    OwnData,
-    OwnEncoder,
-    OwnLikelihood,
-    Root,
-    names_run,
-    open_target,
-)
+from unseam.cli import options
 from unseam.cli.printing import print_json
 
 __all__ = ["report_models"]
@@ -34,15 +24,15 @@ def report_models(
     latent: Annotated[
         int | None, typer.Option(min=1, help="Your decoder: its number of latents, where it has no --data.")
     ] = None,
-    data: OwnData = None,
-    encoder: OwnEncoder = None,
-    beta: OwnBeta = None,
-    likelihood: OwnLikelihood = None,
-    member: Members = None,
-    root: Root = None,
+    data: options.OwnData = None,
+    encoder: options.OwnEncoder = None,
+    beta: options.OwnBeta = None,
+    likelihood: options.OwnLikelihood = None,
+    member: options.Members = None,
+    root: options.Root = None,
     points: Annotated[int, typer.Option(min=2, help="Number of points to measure at.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of points, baselines and metrics.")] = 0,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write a page of what models learned: active latents, orthogonal axes, what each latent does."""
     from unseam.report import study, write
@@ -51,14 +41,14 @@ def report_models(
     from unseam.run import Run
 
     own = {"latent": latent, "data": data, "encoder": encoder, "beta": beta, "likelihood": likelihood}
-    runs = [one for one in target if names_run(one)]
+    runs = [one for one in target if options.names_run(one)]
     default = Path(target[0]) / "report.html" if len(runs) == 1 else Path("report.html")
     path = out if out is not None else default
     if out is not None or path.parent.is_dir():
         check_path(path)
     if runs and len(runs) < len(target):
         raise ValueError("TARGET must be all runs or all decoders of your own: they take other options")
-    opened = [open_target(one, own, member=member, root=root, points=points) for one in target]
+    opened = [options.open_target(one, own, member=member, root=root, points=points) for one in target]
     folders = [one for one in opened if isinstance(one, Run)]
     if folders:
         found = compare_runs(folders, points=points, members=member or None, seed=seed)

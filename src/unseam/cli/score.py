@@ -30,10 +30,10 @@ def score_codes(
     preset: Annotated[
         str, typer.Option(help="fast, or dlib for numbers comparable with the 12 600-model study (slower).")
     ] = "fast",
-    points: Annotated[int, typer.Option(min=2, help="Items of the world that are encoded at most.")] = 50_000,
+    points: Annotated[int, typer.Option(min=2, help="Most items of the world to encode.")] = 50_000,
     member: Annotated[list[int] | None, typer.Option(help="Only this member; repeat for more.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the items and of the metrics.")] = 0,
-    root: Annotated[str | None, typer.Option(help="File or folder of its data, where it has moved.")] = None,
+    root: Annotated[str | None, typer.Option(help="File or folder of its data, if moved.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     as_json: Json = False,
 ) -> None:

@@ -24,8 +24,8 @@ __all__ = ["Codes", "Exhibit", "exhibit_decoder", "exhibit_run"]
 
 T = TypeVar("T")
 
-# RMS column norm, of the largest, from which a latent counts as alive where no encoder can say.
-_ALIVE = 0.01
+# RMS column norm, relative to the largest, from which a latent counts as active where there is no encoder.
+_ACTIVE = 0.01
 # Points of N(0, I) at which a decoder without an encoder is looked at.
 _PROBES = 64
 
@@ -50,7 +50,7 @@ class Exhibit:
         subjects: the models.
         look: how their data are shown.
         world: whose items they encode, or ``None``.
-        index: items of the world that stand for all of it (item,).
+        index: items of the world that are encoded and shown (item,).
         title: what is explored.
         source: Python expression that a snippet loads the models by.
         betas: for each subject the position of those that differ from it in β (and seed) alone.
@@ -84,7 +84,7 @@ class Exhibit:
 
     @property
     def items(self) -> Tensor:
-        """The items that stand for the world (item, *data)."""
+        """The items that are shown (item, *data)."""
         world = self._inhabited()
         return self.once("items", lambda: world.images(self.index.to(world.device)).cpu())
 
@@ -120,7 +120,7 @@ class Exhibit:
         return int(grid_index(torch.tensor([factors]), self.grid)[0])
 
     def codes(self, member: int) -> Codes:
-        """Codes of the items by one model; without an encoder, only who is alive."""
+        """Codes of the items by one model; without an encoder, only which latents are active."""
         return self.once(("codes", member), lambda: self._encode(self.subjects[member]))
 
     def random_dto(self, latent: int) -> float:
@@ -146,13 +146,15 @@ class Exhibit:
         parts = [subject.encode(part) for part in self.items.split(256)]
         mean, covariance = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
         spread = float(mean.abs().quantile(0.995)) if mean.numel() < 1 << 24 else float(mean.abs().max())
-        if not bool(covariance.diagonal(dim1=-2, dim2=-1).any()):  # points have no KL: what moves is alive
+        if not bool(
+            covariance.diagonal(dim1=-2, dim2=-1).any()
+        ):  # points have no KL: latents that vary are active
             information = mean.var(0, correction=0)
-            alive = information > _ALIVE * information.max()
+            active = information > _ACTIVE * information.max()
         else:
             found = active_latents(mean, covariance)
-            information, alive = found.value, found.active
-        return Codes(mean, covariance, _ordered(information, alive), float(max(3, math.ceil(spread))))
+            information, active = found.value, found.active
+        return Codes(mean, covariance, _ordered(information, active), float(max(3, math.ceil(spread))))
 
     def _probed(self, subject: Subject) -> Codes:
         generator = torch.Generator().manual_seed(0)
@@ -160,7 +162,7 @@ class Exhibit:
         metric = pullback(subject.decoder, subject.points(z), likelihood=subject.likelihood)
         norms = metric.diagonal(dim1=-2, dim2=-1).mean(0).sqrt().double().cpu()
         empty = torch.zeros(0, subject.latent, dtype=torch.float64)
-        return Codes(empty, torch.diag_embed(empty), _ordered(norms, norms >= _ALIVE * norms.max()), 3.0)
+        return Codes(empty, torch.diag_embed(empty), _ordered(norms, norms >= _ACTIVE * norms.max()), 3.0)
 
     def _inhabited(self) -> World:
         if self.world is None:
@@ -168,9 +170,9 @@ class Exhibit:
         return self.world
 
 
-def _ordered(value: Tensor, alive: Tensor) -> tuple[int, ...]:
+def _ordered(value: Tensor, active: Tensor) -> tuple[int, ...]:
     order = value.argsort(descending=True, stable=True).tolist()
-    return tuple(k for k in order if bool(alive[k]))
+    return tuple(k for k in order if bool(active[k]))
 
 
 def exhibit_run(run: Run | Ensemble | str | Path, *, points: int = 600) -> Exhibit:
@@ -178,7 +180,7 @@ def exhibit_run(run: Run | Ensemble | str | Path, *, points: int = 600) -> Exhib
 
     Args:
         run: the run, its folder, or the ensemble itself.
-        points: number of items that stand for the world.
+        points: number of items of the world that are shown.
     """
     if isinstance(run, Ensemble):
         run = Run.of(run)
@@ -219,7 +221,7 @@ def exhibit_decoder(
         likelihood: what the decoder's outputs mean; by default they are the data.
         beta: weight of the KL term in training.
         name: what the decoder is called on the page.
-        points: number of items that stand for the world.
+        points: number of items of the world that are shown.
 
     >>> exhibit = exhibit_decoder(lambda z: z.repeat(1, 3), latent=2)
     >>> exhibit.look.shape, exhibit.encodes(0)

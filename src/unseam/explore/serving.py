@@ -52,17 +52,17 @@ def serve(
         decoder: a run or its folder, an ensemble, a subject, or a map (batch, latent) -> (batch, *data).
         encoder: of a decoder of your own: x -> (mean, variance or covariance).
         world: whose items are shown; a run's own by default.
-        latent: of a decoder of your own: its number of latents, where encoder and world cannot tell.
+        latent: of a decoder of your own: its number of latents, where encoder and world do not give it.
         likelihood: of a decoder of your own: what its outputs mean; by default they are the data.
         beta: of a decoder of your own: weight of the KL term in training.
         name: of a decoder of your own, on the page.
         member: of a run: which member to begin with.
         root: of a run: file or folder of its data, where it has moved.
-        points: number of items that stand for the world.
+        points: number of items of the world that are shown.
         host: address to listen on.
         port: to listen on; by default 8050, or any free one. 0 is any free one.
         open_browser: whether to open the page.
-        started: told the address of the page once it can be opened.
+        started: called with the address of the page once it can be opened.
     """
     if importlib.util.find_spec("nicegui") is None:
         raise ValueError(

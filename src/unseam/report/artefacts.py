@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unseam.drawing import to_svg
 from unseam.report.page import Section
@@ -11,7 +11,7 @@ from unseam.report.page import Section
 if TYPE_CHECKING:
     from unseam.papers import Finding, Result
 
-__all__ = ["artefact_sections", "artefact_summary", "check_results", "finding_row", "measured"]
+__all__ = ["artefact_sections", "finding_row", "measured"]
 
 
 def artefact_sections(results: Sequence[Result]) -> list[Section]:
@@ -23,29 +23,6 @@ def artefact_sections(results: Sequence[Result]) -> list[Section]:
     True
     """
     return [_section(result) for result in results]
-
-
-def artefact_summary(results: Sequence[Result]) -> str:
-    """How many artefacts there are, and the tally of their findings."""
-    from unseam.papers import Tally
-
-    count = Tally(*map(sum, zip(*(result.tally for result in results), strict=True)))
-    return (
-        f"{len(results)} artefact{'s' * (len(results) > 1)} of the papers, measured again; findings on the papers' "
-        f"claims that hold or agree: {count}."
-    )
-
-
-def check_results(results: Sequence[Any]) -> list[Result]:
-    """The results of artefacts; anything else is refused."""
-    from unseam.papers import Result
-
-    if unknown := [one for one in results if not isinstance(one, Result)]:
-        raise ValueError(
-            "results must be runs, studies, inspections or artefacts; make a study of a decoder by "
-            f"unseam.report.study, got {type(unknown[0]).__name__}"
-        )
-    return list(results)
 
 
 def measured(finding: Finding) -> str:

@@ -162,15 +162,15 @@ def _pictures(subject: Subject, mean: Tensor | None) -> Pictures | None:
 
 def _local(found: Inspection, drawn: Decoder, points: Tensor, spread: Tensor) -> dict[str, Any]:
     """What needs the decoder itself: walks, directions, the density of what it generates."""
-    live = [j for j in importance(found) if found.active is None or bool(found.active[j])]
+    active = [j for j in importance(found) if found.active is None or bool(found.active[j])]
     middle = int(((points - points.mean(0)) / spread.clamp(min=1e-12)).square().sum(1).argmin())
     parts: dict[str, Any] = {
         "walks": _walks(found, drawn, points[middle], spread),
-        "directions": _directions(found, drawn, points, middle, live),
+        "directions": _directions(found, drawn, points, middle, active),
     }
-    if len(live) > 1:
+    if len(active) > 1:
         try:
-            parts["factorisation"] = _factorisation(drawn, points, spread, live)
+            parts["factorisation"] = _factorisation(drawn, points, spread, active)
         except ValueError as error:
             parts["missing"] = (Missing("Whether what it generates factorises", f"{error}."),)
     return parts
@@ -188,19 +188,19 @@ def _walks(found: Inspection, drawn: Decoder, start: Tensor, spread: Tensor) -> 
 
 
 def _directions(
-    found: Inspection, drawn: Decoder, points: Tensor, middle: int, live: list[int]
+    found: Inspection, drawn: Decoder, points: Tensor, middle: int, active: list[int]
 ) -> Directions | None:
-    if found.right_vectors is None or found.singular_values is None or not live:
+    if found.right_vectors is None or found.singular_values is None or not active:
         return None
-    vectors = found.right_vectors[middle].to(points)[:, : min(len(live), ROWS)]
+    vectors = found.right_vectors[middle].to(points)[:, : min(len(active), ROWS)]
     main = vectors.abs().argmax(0)
     largest = vectors[main, torch.arange(len(main))]
     with torch.no_grad():
         change = jacobian(drawn, points[middle : middle + 1])[0]
         shape = drawn(points[middle : middle + 1]).shape[1:]
-    turned = change @ (vectors * largest.sign())
+    along = change @ (vectors * largest.sign())
     return Directions(
-        _array(turned.mT.reshape(-1, *shape)),
+        _array(along.mT.reshape(-1, *shape)),
         _array(change[:, main].mT.reshape(-1, *shape)),
         tuple(main.tolist()),
         tuple(largest.square().tolist()),
@@ -208,8 +208,8 @@ def _directions(
     )
 
 
-def _factorisation(drawn: Decoder, points: Tensor, spread: Tensor, live: list[int]) -> Factorisation:
-    """Gap and coupling among live latents of the density that the mean output has, each latent in its own spread."""
+def _factorisation(drawn: Decoder, points: Tensor, spread: Tensor, active: list[int]) -> Factorisation:
+    """Hadamard gap and coupling of active latents for the density of the mean output, latents scaled to unit spread."""
     unit = torch.where(spread > 0, spread, 1.0)
     few = points[torch.linspace(0, len(points) - 1, min(COUPLED, len(points))).round().long()] / unit
 
@@ -218,14 +218,14 @@ def _factorisation(drawn: Decoder, points: Tensor, spread: Tensor, live: list[in
 
     with torch.no_grad():
         mask = torch.zeros(points.shape[1], dtype=torch.bool, device=points.device)
-        mask[live] = True
+        mask[active] = True
         gap = hadamard_gap(restrict(pullback(scaled, few), mask)).double()
     found, step = _coupling(scaled, few)
     assert found.per_point is not None
-    squares = found.per_point[:, live][:, :, live].double().square()
+    squares = found.per_point[:, active][:, :, active].double().square()
     pairs = squares.mean(0)
-    apart = ~torch.eye(len(live), dtype=torch.bool, device=pairs.device)
-    each = squares[:, apart].mean(1)
+    distinct = ~torch.eye(len(active), dtype=torch.bool, device=pairs.device)
+    each = squares[:, distinct].mean(1)
     error = len(few) ** -0.5
     return Factorisation(
         float(gap.mean()),
@@ -233,7 +233,7 @@ def _factorisation(drawn: Decoder, points: Tensor, spread: Tensor, live: list[in
         float(each.mean()),
         float(each.std()) * error,
         pairs.cpu(),
-        tuple(live),
+        tuple(active),
         len(few),
         step,
     )
@@ -257,14 +257,14 @@ def _unmeasured(found: Inspection, encoder: Any, variance: Tensor | None) -> tup
             if point
             else "They compare the decoder with an encoder's variances, and no encoder was given."
             if encoder is None
-            else "No latent is told alive."
+            else "No latent is active."
         )
         said.append(Missing("KL of each latent, the polarised regime and Eq. 7", why))
     if found.probes is not None:
         why = "Only some of its latents were sampled, and these need all of them."
         said.append(Missing("Matrices, spectrum, traversals and singular directions", why))
     elif found.dto_active is None:
-        said.append(Missing("Orthogonality", "There are fewer than two live latents to compare."))
+        said.append(Missing("Orthogonality", "There are fewer than two active latents to compare."))
     return tuple(said)
 
 

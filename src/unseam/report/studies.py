@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["MODELS", "SEEDS", "check_room", "compare_runs", "run_studies"]
 
 MODELS = 6
-"""Models that stand side by side at most."""
+"""Most models that are shown side by side."""
 SEEDS = 5
-"""Seeds of a model that are measured at most."""
+"""Most seeds of a model that are measured."""
 SCORED = 5000
 
 
@@ -68,6 +68,11 @@ def compare_runs(runs: Sequence[Run], **options: Any) -> list[list[Study]]:
     Args:
         runs: the runs.
         options: of :func:`unseam.report.run_studies`.
+
+    >>> from unseam.training import train
+    >>> run = Run.of(train(Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)))
+    >>> [[study.name for study in group] for group in compare_runs([run], points=20)]
+    [['β-VAE']]
     """
     check_room(sum(len(_groups(run, options.get("members"))) for run in runs))
     measured = [run_studies(run, **options) for run in runs]
@@ -83,7 +88,7 @@ def compare_runs(runs: Sequence[Run], **options: Any) -> list[list[Study]]:
 
 
 def check_room(models: int) -> None:
-    """Refuse more models than stand side by side.
+    """Refuse more models than a page has room for.
 
     >>> check_room(7)
     Traceback (most recent call last):
@@ -191,7 +196,7 @@ def _about(run: Run, members: Sequence[int], world: World) -> dict[str, Any]:
 
 
 def _folders(paths: Sequence[Path]) -> list[str]:
-    """Names of folders, with as many of those above them as tell them apart."""
+    """Names of folders, with as many of those above them as make them differ."""
     whole = [Path(os.path.abspath(path)).parts for path in paths]
     tails: list[str] = []
     for depth in range(1, max(map(len, whole)) + 1):

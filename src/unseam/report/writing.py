@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unseam.inspection import Inspection
-from unseam.report.artefacts import artefact_sections, artefact_summary, check_results
+from unseam.report.artefacts import artefact_sections
 from unseam.report.measure import study
 from unseam.report.page import Section, check_path, write_page
 from unseam.report.story import sections
@@ -33,7 +33,7 @@ def write(
     first: Sequence[Section] = (),
     about: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write what was found as one HTML file that opens from disk without a network; several models stand side by side.
+    """Write what was found as one HTML file that opens from disk without a network; models are shown side by side.
 
     The same results give the same bytes. Nothing of the file is written before all of it is made.
 
@@ -63,8 +63,8 @@ def write(
         shown: Mapping[str, Any] = {study.name: study.about for study in studies if study.about}
         name = f"What did {'this model' if len(studies) == 1 else 'these models'} learn?"
     else:
-        reproduced = check_results(given)
-        parts, said = artefact_sections(reproduced), artefact_summary(reproduced)
+        reproduced = _results(given)
+        parts, said = artefact_sections(reproduced), _outcomes(reproduced)
         shown = {result.artefact.key: result.about for result in reproduced}
         name = "Published beside measured"
     return write_page(
@@ -119,3 +119,25 @@ def _models(studies: Sequence[Study]) -> str:
     found = studies[0].found
     which = "it" if len(studies) == 1 else "them"
     return f"{text}. Measured at {found.points} points; every number below was measured on {which}."
+
+
+def _results(given: Sequence[Any]) -> list[Result]:
+    """The results of artefacts; anything else is refused."""
+    from unseam.papers import Result
+
+    if unknown := [one for one in given if not isinstance(one, Result)]:
+        raise ValueError(
+            "results must be runs, studies, inspections or artefacts; make a study of a decoder by "
+            f"unseam.report.study, got {type(unknown[0]).__name__}"
+        )
+    return list(given)
+
+
+def _outcomes(results: Sequence[Result]) -> str:
+    from unseam.papers import Tally
+
+    count = Tally(*map(sum, zip(*(result.tally for result in results), strict=True)))
+    return (
+        f"{len(results)} artefact{'s' * (len(results) > 1)} of the papers, measured again; findings on the papers' "
+        f"claims that hold or agree: {count}."
+    )

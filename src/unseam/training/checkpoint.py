@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "Recorded",
     "Restored",
     "load",
-    "read_about",
     "read_ensemble",
     "read_run",
-    "read_trials",
     "restore",
     "save",
     "write_checkpoint",
@@ -40,7 +39,19 @@ __all__ = [
 FORMAT = 1
 OBSERVED = "observed-"
 MEMBERS = ("trials", "shape", "sizes", "steps", "stopped")
-WRITTEN = ("format", *MEMBERS, "complete")
+
+
+class Recorded(NamedTuple):
+    """What ``run.json`` says: trials, the shape of an item, and of each stack its training items and its steps."""
+
+    trials: tuple[Trial, ...]
+    shape: tuple[int, ...]
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    stopped: dict[int, int]
+    """Members that diverged, with the step at which each stopped."""
+    about: dict[str, Any]
+    """Versions, hardware, code revision, worlds."""
 
 
 def save(ensemble: Ensemble, path: str | Path) -> None:
@@ -55,7 +66,7 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
     True
     """
     folder = Path(path)
-    if (folder / "run.json").exists() and read_trials(read_run(folder)) != ensemble.trials:
+    if (folder / "run.json").exists() and read_run(folder).trials != ensemble.trials:
         raise ValueError(f"{folder} holds a run of other trials; choose another folder, or remove it first")
     (folder / "optimizer.safetensors").unlink(missing_ok=True)
     write_run(folder, ensemble.trials, ensemble.shape, ensemble.stacks, ensemble.about)
@@ -67,7 +78,7 @@ def load(path: str | Path, *, device: torch.device | str = "cpu") -> Ensemble:
 
     Args:
         path: folder that :func:`save` or a training wrote.
-        device: where the members shall live.
+        device: of the members.
 
     >>> load("absent")
     Traceback (most recent call last):
@@ -76,24 +87,23 @@ def load(path: str | Path, *, device: torch.device | str = "cpu") -> Ensemble:
     return read_ensemble(Path(path), read_run(Path(path)), device=device)
 
 
-def read_ensemble(folder: Path, record: Mapping[str, Any], *, device: torch.device | str = "cpu") -> Ensemble:
-    """The ensemble of a run folder whose ``run.json`` was read already; no weights are drawn on the way."""
-    trials = read_trials(record)
-    shape, size = tuple(record["shape"]), tuple(record["sizes"])
+def read_ensemble(folder: Path, record: Recorded, *, device: torch.device | str = "cpu") -> Ensemble:
+    """The ensemble of a run's folder whose ``run.json`` was read already; no weights are drawn on the way."""
+    trials = record.trials
     tensors = read_tensors(folder / "weights.safetensors")
     positions = tuple(map(tuple, group(trials)))
     stacks = []
     for number, members in enumerate(positions):
         stack = stack_trials(
-            [trials[i] for i in members], shape, size=size[number], device=device, drawn=False
+            [trials[i] for i in members], record.shape, size=record.sizes[number], device=device, drawn=False
         )
         _fill(stack, _part(tensors, number), folder / "weights.safetensors")
-        stack.step = record["steps"][number]
-        stack.stopped_at.copy_(torch.tensor([record["stopped"].get(str(i), -1) for i in members]))
+        stack.step = record.steps[number]
+        stack.stopped_at.copy_(torch.tensor([record.stopped.get(member, -1) for member in members]))
         stack.alive.copy_(stack.stopped_at < 0)
         stacks.append(stack)
     history = read_table(folder / "history.parquet")
-    return Ensemble(trials, shape, tuple(stacks), positions, history, read_about(record))
+    return Ensemble(trials, record.shape, tuple(stacks), positions, history, record.about)
 
 
 def write_run(
@@ -167,17 +177,17 @@ def restore(
     if not (folder / "run.json").exists():
         return None
     record = read_run(folder)
-    held = read_trials(record)
+    held = record.trials
     if held != tuple(trials):
         changed = next((i for i, (a, b) in enumerate(zip(held, trials, strict=False)) if a != b), len(held))
         raise ValueError(
             f"{folder} holds a run of other trials (first difference at member {changed}); resume it with the "
             f"trials it was started with, or choose another folder"
         )
-    if record.get("worlds") != list(worlds):
+    if record.about.get("worlds") != list(worlds):
         raise ValueError(
-            f"{folder} was trained on {record.get('worlds')}, which is not the world given now, {list(worlds)}; resume "
-            f"it with the data it was started with, or choose another folder"
+            f"{folder} was trained on {record.about.get('worlds')}, which is not the world given now, {list(worlds)}; "
+            f"resume it with the data it was started with, or choose another folder"
         )
     path = folder / "optimizer.safetensors"
     if not path.exists():
@@ -197,10 +207,9 @@ def restore(
         stack.clock.fill_(stack.step)
     history = read_table(folder / "history.parquet")
     reached = {member: s.step for members, s in zip(group(trials), stacks, strict=True) for member in members}
-    kept = history[history["step"] <= history["member"].map(reached)].reset_index(drop=True)
     return Restored(
-        kept,
-        {key: record[key] for key in record if key not in WRITTEN},
+        history[history["step"] <= history["member"].map(reached)].reset_index(drop=True),
+        {key: value for key, value in record.about.items() if key not in ("format", "complete")},
         _observed(folder, max(reached.values())),
     )
 
@@ -213,8 +222,8 @@ def _observed(folder: Path, step: int) -> dict[str, pd.DataFrame]:
     return {name: table[table["step"] <= step].reset_index(drop=True) for name, table in tables.items()}
 
 
-def read_run(folder: Path) -> dict[str, Any]:
-    """The record ``run.json`` of a run folder."""
+def read_run(folder: Path) -> Recorded:
+    """What ``run.json`` in a run's folder says."""
     record = read_json(folder / "run.json")
     missing = [key for key in MEMBERS if key not in record]
     if missing or record.get("format") != FORMAT:
@@ -222,25 +231,14 @@ def read_run(folder: Path) -> dict[str, Any]:
             f"lacks {missing[0]!r}" if missing else f"has format {record.get('format')!r}, expected {FORMAT}"
         )
         raise ValueError(f"{folder / 'run.json'} {what}; it was not written by this version")
-    return record
-
-
-def read_trials(record: Mapping[str, Any]) -> tuple[Trial, ...]:
-    """The trials of a run's record.
-
-    >>> read_trials({"trials": [Trial(seed=3).to_dict()]})[0].seed
-    3
-    """
-    return tuple(Trial.from_dict(entry) for entry in record["trials"])
-
-
-def read_about(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run's record says beside its members: versions, hardware, worlds.
-
-    >>> read_about({"trials": [], "revision": "unknown"})
-    {'revision': 'unknown'}
-    """
-    return {key: value for key, value in record.items() if key not in MEMBERS}
+    return Recorded(
+        tuple(Trial.from_dict(entry) for entry in record["trials"]),
+        tuple(record["shape"]),
+        tuple(record["sizes"]),
+        tuple(record["steps"]),
+        {int(member): step for member, step in record["stopped"].items()},
+        {key: value for key, value in record.items() if key not in MEMBERS},
+    )
 
 
 def _state(stack: Stack) -> dict[str, Tensor]:

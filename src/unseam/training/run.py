@@ -110,9 +110,11 @@ def train(
         tables = {name: _joined(parts) for name, parts in observed.items()}
         return dataclasses.replace(live, history=_history(rows), observed=tables)
 
-    def checkpoint() -> None:
+    def checkpoint() -> Ensemble:
+        now = ensemble()
         if folder is not None:
-            write_checkpoint(folder, ensemble())
+            write_checkpoint(folder, now)
+        return now
 
     total, last = sum(stack.trials[0].steps for stack in stacks), time.monotonic()
     with choose(progress) as telling, _interruptible(folder is not None) as interrupted:
@@ -129,8 +131,7 @@ def train(
                     last = time.monotonic()
                 if interrupted():
                     raise KeyboardInterrupt(f"stopped at step {record.step}; {folder} can be resumed")
-        checkpoint()
-    trained = ensemble()
+        trained = checkpoint()
     for member, step in trained.stopped.items():
         text = f"member {member} stopped at step {step}, where it was no longer finite: {chosen[member].describe()}"
         warnings.warn(text, DivergenceWarning, stacklevel=2)
