@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unseam import geometry
-from unseam.data import MissingFileError, World, split
+from unseam.data import MissingFileError, World
 from unseam.data import place as place_world
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
@@ -18,7 +18,7 @@ from unseam.papers.artefact import Artefact, Workplace, missing_table
 from unseam.papers.claims import Bound, Bounds
 from unseam.papers.rolinek2019.setups import LINEAR, NAMES, NONLINEAR, SPRITES, Setup, smoke
 from unseam.papers.trainings import follow
-from unseam.training import Ensemble
+from unseam.training import Ensemble, split_items
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +80,7 @@ def _latents(ensemble: Ensemble, world: World, label: str, points: int, seed: in
     """What Definition 1 asks of every latent of every model, on test items."""
     import pandas as pd
 
-    _, _, test = split(len(world), (0.8, 0.1, 0.1), seed=0)
+    test = split_items(ensemble.trials[0], len(world)).test
     mean, variance = (part.double() for part in ensemble.encode(world.images(test[:points].to(world.device))))
     random = torch.Generator().manual_seed(seed)
     noise, fresh = (

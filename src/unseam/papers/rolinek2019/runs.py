@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unseam.data import World, place, split
+from unseam.data import World, place
 from unseam.papers.artefact import Workplace
 from unseam.papers.measures import Unseen, measures
 from unseam.papers.rolinek2019.regime import regime_errors
 from unseam.papers.rolinek2019.setups import Column, Setup
 from unseam.papers.trainings import follow
-from unseam.training import Ensemble, training_index
+from unseam.training import Ensemble, split_items, training_index
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ def at_beta(table: pd.DataFrame, beta: float) -> pd.DataFrame:
 
 def held_out(setup: Setup, world: World) -> Unseen:
     """Where members of a setup are measured."""
-    _, validation, test = (part.to(world.device) for part in split(len(world), (0.8, 0.1, 0.1), seed=0))
+    _, validation, test = (part.to(world.device) for part in split_items(setup.base, len(world)))
     return Unseen(world, validation, test, setup.points, setup.base.world not in UNSCORED)
 
 
