@@ -134,6 +134,22 @@ def test_members_outside_a_run(run):
         unseam.Run.open(run).inspect([5])
 
 
+def test_a_subject_is_measured_at_its_points_or_data_and_drawn_from_the_prior_without_either(tmp_path):
+    matrix = torch.tensor([[3.0, 0.0], [0.0, 1.0]])
+    plain = unseam.Subject("mine", lambda z: z @ matrix, 2, beta=4.0)
+    at_points = dataclasses.replace(plain, z=torch.zeros(5, 2))
+    at_data = dataclasses.replace(plain, encoder=lambda x: (x, 0.1 + 0 * x), x=torch.ones(7, 2))
+    assert [unseam.inspect(one).points for one in (at_points, at_data)] == [5, 7]
+    assert unseam.inspect(at_data).beta == 4.0
+    assert unseam.inspect(at_data).mean is not None and unseam.inspect(at_points).mean is None
+    with pytest.raises(ValueError, match="z must be given, or encoder and x"):
+        unseam.inspect(plain)
+    assert unseam.report.study(plain, points=30).found.points == 30
+    page = unseam.report.write([at_points, at_data], tmp_path / "page.html")
+    assert "2 models side by side" in page.read_text()
+    assert unseam.explore.exhibit_decoder(at_data).subjects[0] is at_data
+
+
 def test_own_encoder(own):
     np.save(own / "x.npy", np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32))
     found = inspect_own("mine_to_inspect:make", own / "x.npy", encoder="mine_to_inspect:encode")

@@ -54,23 +54,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Nothing is imported before it is asked for: `import unseam` costs no torch.
-_ROOMS = frozenset(
-    {
-        "data",
-        "demo",
-        "explore",
-        "geometry",
-        "independence",
-        "inspection",
-        "metrics",
-        "models",
-        "objectives",
-        "report",
-        "theory",
-        "training",
-    }
-)
+# Nothing is imported before it is asked for: `import unseam` costs no torch. What has no home here is a package.
 _HOMES = {
     "Ensemble": "unseam.training",
     "Inspection": "unseam.inspection",
@@ -86,10 +70,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name in _ROOMS:
-        return importlib.import_module(f"unseam.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in __all__:
+        return importlib.import_module(f"unseam.{name}")
     raise AttributeError(f"module 'unseam' has no attribute {name!r}")
 
 

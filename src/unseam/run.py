@@ -227,7 +227,7 @@ class Run:
         held = self.split(member).test
         return held if len(held) <= points else held[torch.randperm(len(held), generator=generator)[:points]]
 
-    def chosen(self, members: Sequence[int] | None = None) -> list[int]:
+    def select(self, members: Sequence[int] | None = None) -> list[int]:
         """Members by their numbers, all by default; one that is not there is refused."""
         found = list(range(len(self))) if members is None else list(members)
         if absent := [member for member in found if not 0 <= member < len(self)]:
@@ -236,7 +236,7 @@ class Run:
 
     def subject(self, member: int = 0) -> Subject:
         """One member as a subject, without data."""
-        self.chosen([member])
+        self.select([member])
         return self._cache.once(("subject", member), lambda: self._subject(member))
 
     def _subject(self, member: int) -> Subject:
@@ -262,7 +262,7 @@ class Run:
             seed: of the choice of items and of the random baselines.
         """
         found = {}
-        for member in self.chosen(members):
+        for member in self.select(members):
             key = ("inspection", member, points, seed)
             found[member] = self._cache.once(key, functools.partial(self._inspect, member, points, seed))
         return found
@@ -295,7 +295,7 @@ class Run:
             points: number of those.
             seed: of their choice.
         """
-        chosen = self.chosen(members)
+        chosen = self.select(members)
         world = self.world_of(chosen[0])
         index = self.held_out(points, seed, member=chosen[0]) if index is None else index
         with self._encoding:
@@ -440,7 +440,7 @@ def score(
         raise ValueError(f"points must be at least 2, got {points}")
     run = run if isinstance(run, Run) else Run.open(run)
     parts = []
-    for group in _groups(run, sorted(set(run.chosen(members)))):
+    for group in _groups(run, sorted(set(run.select(members)))):
         world = run.world_of(group[0])
         if not any(world.factor_sizes) and not world.factors.numel():
             raise ValueError(f"world {world.name} has no factors to score against")

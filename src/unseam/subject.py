@@ -98,7 +98,7 @@ class Subject:
         return inspect(
             self.decoder,
             self.z,
-            encoder=self.encoder,
+            encoder=None if self.x is None else self.encoder,
             x=self.x,
             likelihood=self.likelihood,
             beta=1.0 if self.beta is None else self.beta,

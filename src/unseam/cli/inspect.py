@@ -14,7 +14,7 @@ from unseam.cli.printing import Row, print_json, print_table, print_words
 if TYPE_CHECKING:
     from unseam.inspection import Inspection
 
-__all__ = ["draw_inspections", "geometry_rows", "inspect_decoder"]
+__all__ = ["geometry_rows", "inspect_decoder"]
 
 
 def inspect_decoder(
@@ -62,7 +62,7 @@ def inspect_decoder(
     else:
         generator = torch.Generator().manual_seed(seed)
         found = {target: opened.inspect(latents=latents or "all", generator=generator)}
-    drawn = [] if figures is None else draw_inspections(found, figures)
+    drawn = [] if figures is None else _draw(found, figures)
     page = None
     if report is not None:
         from unseam.report import run_studies, study, write
@@ -93,41 +93,36 @@ def geometry_rows(found: Mapping[str, Inspection]) -> list[Row]:
     >>> geometry_rows({"mine": found})[0]["active"]
     '2/2'
     """
-    return [_geometry(name, one) for name, one in found.items()]
+    rows = []
+    for name, one in found.items():
+        error, law, chance = one.precision_error, one.variance_law, one.random_dto
+        numbers = {
+            "DtO": one.dto,
+            "DtO active": one.dto_active,
+            "Haar DtO": None if chance is None else chance.haar,
+            "U[0,1] DtO": None if chance is None else chance.uniform,
+            "|cos|": one.cosine,
+            "Hadamard gap, nats": one.hadamard_gap,
+            "ΔKL": one.delta_kl,
+            "Eq. 7 diag": None if error is None else error.diagonal,
+            "Eq. 7 off": None if error is None else error.off_diagonal,
+            "σ² slope": None if law is None else law.slope,
+            "degen.": one.degenerate_fraction,
+        }
+        active = None if one.active is None else f"{int(one.active.sum())}/{one.latent}"
+        rounded = {head: None if value is None else f"{value:.3f}" for head, value in numbers.items()}
+        rows.append({"decoder": name, "active": active} | rounded)
+    return rows
 
 
-def draw_inspections(found: Mapping[str, Inspection], folder: Path) -> list[str]:
+def _draw(found: Mapping[str, Inspection], folder: Path) -> list[str]:
     """Write the figures of inspected decoders as SVG; returns their paths."""
-    return [path for name, one in found.items() for path in _draw(name, one, folder)]
-
-
-def _geometry(name: str, found: Inspection) -> Row:
-    error, law, chance = found.precision_error, found.variance_law, found.random_dto
-    numbers = {
-        "DtO": found.dto,
-        "DtO active": found.dto_active,
-        "Haar DtO": None if chance is None else chance.haar,
-        "U[0,1] DtO": None if chance is None else chance.uniform,
-        "|cos|": found.cosine,
-        "Hadamard gap, nats": found.hadamard_gap,
-        "ΔKL": found.delta_kl,
-        "Eq. 7 diag": None if error is None else error.diagonal,
-        "Eq. 7 off": None if error is None else error.off_diagonal,
-        "σ² slope": None if law is None else law.slope,
-        "degen.": found.degenerate_fraction,
-    }
-    active = None if found.active is None else f"{int(found.active.sum())}/{found.latent}"
-    rounded = {head: None if value is None else f"{value:.3f}" for head, value in numbers.items()}
-    return {"decoder": name, "active": active} | rounded
-
-
-def _draw(name: str, found: Inspection, folder: Path) -> list[str]:
     from unseam.report import geometry_figures, write_svg
 
-    if found.pullback is None or found.right_vectors is None or found.active is None:
-        return []
-    made = geometry_figures(
-        found.pullback, found.right_vectors, found.active, found.variance, beta=found.beta
-    )
-    label = "-".join(name.replace(":", " ").replace("(", " ").replace(",", " ").split()[:2])
-    return [str(write_svg(figure, folder / f"{label}-{part}.svg")) for part, figure in made.items()]
+    paths = []
+    for name, one in found.items():
+        if one.pullback is not None and one.right_vectors is not None and one.active is not None:
+            made = geometry_figures(one.pullback, one.right_vectors, one.active, one.variance, beta=one.beta)
+            label = "-".join(name.replace(":", " ").replace("(", " ").replace(",", " ").split()[:2])
+            paths += [str(write_svg(figure, folder / f"{label}-{part}.svg")) for part, figure in made.items()]
+    return paths

@@ -17,15 +17,7 @@ from unseam.cli.printing import Row, print_json, print_rows, print_table
 if TYPE_CHECKING:
     from unseam.papers import Artefact, Result
 
-__all__ = [
-    "artefact_rows",
-    "chosen_artefacts",
-    "finding_rows",
-    "have_rows_on",
-    "reproduce_artefacts",
-    "result_record",
-    "run_artefacts",
-]
+__all__ = ["chosen_artefacts", "have_rows_on", "reproduce_artefacts", "run_artefacts"]
 
 FORMER = {"rolinek2019.foretold": "rolinek2019.predicted"}
 """Earlier names of artefacts."""
@@ -63,26 +55,33 @@ def reproduce_artefacts(
     from unseam.papers import committed, results_folder
 
     artefacts = chosen_artefacts(target)
-    _check(report)
+    if report is not None:
+        from unseam.report.page import check_path
+
+        check_path(report)
     if scale is None:
         listed = artefacts if world is None else have_rows_on(world, artefacts)
         stored = [(artefact, committed(artefact, out or results_folder(), world)) for artefact in listed]
         results = [result for _, result in stored if result is not None]
         if target is None or "." not in target:
-            print_rows(artefact_rows(stored), title="artefacts and their committed outcomes", as_json=as_json)
+            rows = [_listed(artefact, result) for artefact, result in stored]
+            print_rows(rows, title="artefacts and their committed outcomes", as_json=as_json)
         elif not results:
-            raise ValueError(
-                f"{target} has no committed result; measure it with --scale {_scales(artefacts[0])}"
-            )
+            scales = ", ".join(artefacts[0].presets)
+            raise ValueError(f"{target} has no committed result; measure it with --scale {scales}")
         else:
             _print(results, as_json)
-        _report(results, report, as_json)
-        return
-    if scale == "smoke" and not as_json:
-        print(SMOKE)
-    results = list(run_artefacts(artefacts, scale, out=out, device=device, world=world))
-    _print(results, as_json)
-    _report(results, report, as_json)
+    else:
+        if scale == "smoke" and not as_json:
+            print(SMOKE)
+        results = list(run_artefacts(artefacts, scale, out=out, device=device, world=world))
+        _print(results, as_json)
+    if report is not None:
+        from unseam.report import write
+
+        page = write(results, report)
+        if not as_json:
+            print(f"Open {page}")
 
 
 def chosen_artefacts(target: str | None) -> list[Artefact]:
@@ -203,35 +202,22 @@ def _run(
     return result
 
 
-def artefact_rows(stored: Sequence[tuple[Artefact, Result | None]]) -> list[Row]:
-    """Artefacts with the outcomes of their committed results: claims of the paper, and further checks of our own.
-
-    >>> from unseam.papers import artefacts
-    >>> artefact_rows([(artefacts()["sikka2019.figure1"], None)])[0]["outcome"]
-    'not measured yet'
-    """
-    return [
-        {
-            "artefact": artefact.key,
-            "shows": artefact.title,
-            "outcome": "not measured yet" if result is None else str(result.tally),
-            "our checks": str(result.our_tally) if result is not None and result.our_tally.total else None,
-            "scale": None if result is None else result.scale,
-            "seconds": None if result is None else result.spent.seconds,
-            "on": None if result is None else result.spent.on,
-        }
-        for artefact, result in stored
-    ]
+def _listed(artefact: Artefact, result: Result | None) -> Row:
+    """An artefact with the outcomes of its committed result: claims of the paper, and further checks of our own."""
+    row = {"artefact": artefact.key, "shows": artefact.title}
+    if result is None:
+        empty = dict.fromkeys(("our checks", "scale", "seconds", "on"))
+        return row | {"outcome": "not measured yet"} | empty
+    return row | {
+        "outcome": str(result.tally),
+        "our checks": str(result.our_tally) if result.our_tally.total else None,
+        "scale": result.scale,
+        "seconds": result.spent.seconds,
+        "on": result.spent.on,
+    }
 
 
-def finding_rows(result: Result) -> list[Row]:
-    """Published beside measured, one row per finding."""
-    from unseam.report.artefacts import finding_row
-
-    return [finding_row(finding) for finding in result.findings]
-
-
-def result_record(result: Result) -> Row:
+def _record(result: Result) -> Row:
     """A measured artefact as JSON values, without its tables."""
     return {
         "artefact": result.artefact.key,
@@ -252,13 +238,15 @@ def result_record(result: Result) -> Row:
 
 def _print(results: Sequence[Result], as_json: bool) -> None:
     from unseam.papers import results_folder
+    from unseam.report.artefacts import finding_row
 
     if as_json:
-        print_json([result_record(result) for result in results])
+        print_json([_record(result) for result in results])
         return
     for result in results:
         outcome = "nothing is judged" if result.scale == "smoke" else str(result.tally)
-        print_table(finding_rows(result), title=f"{result.artefact.key} at {result.scale} scale: {outcome}")
+        rows = [finding_row(finding) for finding in result.findings]
+        print_table(rows, title=f"{result.artefact.key} at {result.scale} scale: {outcome}")
         if result.artefact.note:
             print(result.artefact.note)
         figure = results_folder().parent / "docs" / "figures" / f"{result.artefact.key.replace('.', '-')}.svg"
@@ -267,26 +255,3 @@ def _print(results: Sequence[Result], as_json: bool) -> None:
         print(
             f"Measured in {result.spent.seconds:.0f} s on {result.spent.on}; again with: {result.command}\n"
         )
-
-
-def _scales(artefact: Artefact) -> str:
-    return ", ".join(artefact.presets)
-
-
-def _check(path: Path | None) -> None:
-    """Refuse a page that could not be written before anything is measured for it."""
-    from unseam.report.page import check_path
-
-    if path is not None:
-        check_path(path)
-
-
-def _report(results: Sequence[Result], path: Path | None, as_json: bool) -> None:
-    """Write the page of findings and figures, and name it unless JSON is printed."""
-    from unseam.report import write
-
-    if path is None:
-        return
-    page = write(results, path)
-    if not as_json:
-        print(f"Open {page}")

@@ -86,16 +86,15 @@ def study(
     """
     generator = torch.Generator().manual_seed(seed)
     if not isinstance(decoder, Subject):
-        decoder = _subject(decoder, name, latent, z, encoder, x, likelihood, beta)
+        decoder = _subject(name, decoder, latent, likelihood, encoder, beta, z, x)
     if decoder.z is None and decoder.x is None:
         decoder = dataclasses.replace(decoder, z=decoder.prior(points, generator))
     found = found or decoder.inspect(latents=latents, generator=generator)
     mean, variance = found.mean, _diagonal(found)
-    places = mean if mean is not None else decoder.z
-    assert places is not None
-    parts = (
-        _local(found, decoder.mean_output, places, _spread(places, variance)) if found.probes is None else {}
-    )
+    places = decoder.z if mean is None else mean
+    parts = {}
+    if found.probes is None and places is not None:
+        parts = _local(found, decoder.mean_output, places, _spread(places, variance))
     advice, why = thresholds(decoder.x, decoder.likelihood)
     return Study(
         decoder.name,
@@ -116,25 +115,26 @@ def study(
 
 
 def _subject(
-    decoder: Decoder,
     name: str,
+    decoder: Decoder,
     latent: int | None,
-    z: Any,
-    encoder: Any,
-    x: Any,
     likelihood: Any,
+    encoder: Any,
     beta: float,
+    z: Any,
+    x: Any,
 ) -> Subject:
-    """The subject that these describe; of its latents, how many only where the points do not say it."""
-    if z is None and encoder is None:
-        if latent is None:
-            raise ValueError(
-                "latent must say how many latents the decoder has, or z or encoder and x must be given: they say where "
-                "to measure it"
-            )
-        if latent < 1:
-            raise ValueError(f"latent must be at least 1, got {latent}")
+    if encoder is not None and x is None:
+        raise ValueError("x must be given with encoder: the data that it encodes")
+    if z is None and x is None and latent is None:
+        raise ValueError(
+            "latent must say how many latents the decoder has, or z or encoder and x must be given: they say where "
+            "to measure it"
+        )
+    if latent is not None and latent < 1:
+        raise ValueError(f"latent must be at least 1, got {latent}")
     points, data = (None if value is None else torch.as_tensor(value) for value in (z, x))
+    # the number of latents is used to draw points alone
     return Subject(name, decoder, latent or 0, likelihood, encoder, beta, points, data)
 
 

@@ -138,7 +138,7 @@ def _match(run: Run, members: list[int], world: World, seed: int) -> Match:
 def _groups(run: Run, members: Sequence[int] | None) -> list[list[int]]:
     """Members that differ in their seed alone, of models that are spread over all where those are too many."""
     models: dict[Trial, list[int]] = {}
-    for member in run.chosen(members):
+    for member in run.select(members):
         models.setdefault(dataclasses.replace(run.trials[member], seed=0), []).append(member)
     groups = list(models.values())
     if len(groups) <= MODELS:
