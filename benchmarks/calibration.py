@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from unseam.files import write_atomically
 from unseam.independence import GaussianTc, Statistic, independence_test
 from unseam.training import provenance
-from unseam.training.files import write_atomically
 
 TARGET = Path(__file__).parent.parent / "docs" / "_static" / "calibration.json"
 # With 99 random orders a p-value is a multiple of 1/100, so it can be at each of these levels exactly.

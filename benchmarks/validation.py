@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from unseam.files import write_atomically, write_json
 from unseam.metrics import validation_grid
 from unseam.metrics.evaluate import METRICS
 from unseam.training import provenance
-from unseam.training.files import write_atomically, write_json
 
 TARGET = Path(__file__).parent.parent / "docs" / "_static" / "validation.csv"
 # Boosting by scikit-learn would take an hour.

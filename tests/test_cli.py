@@ -262,7 +262,7 @@ def test_an_existing_run_asks_for_the_flag(call, tmp_path):
     assert call(*SMALL, "--out", tmp_path).status == 0
     result = call(*SMALL, "--out", tmp_path)
     expected = (
-        f"unseam: {tmp_path} holds a run already; add --resume to go on with it, or --out another folder\n"
+        f"unseam: {tmp_path} holds a run already; add --resume to continue it, or --out another folder\n"
     )
     assert result == (2, "", expected)
 

@@ -5,18 +5,17 @@ import torch
 
 import unseam
 from unseam.cli.inspect import geometry_rows
-from unseam.printing import print_table, print_words
-from unseam.targets import Inspected
+from unseam.cli.printing import print_table, print_words
 
 WIDTHS = [80, 100, 140]
 
 
-def inspected(name):
+def inspected():
     """A decoder with everything measured, so that no column of the table is empty."""
     matrix = torch.tensor([[30.0, 1.0, 0.5], [0.0, 10.0, 2.0], [0.0, 0.0, 3.0]])
     encoder = lambda x: (x, torch.full_like(x, 0.01))  # noqa: E731
     x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
-    return Inspected(name, unseam.inspect(lambda z: z @ matrix, encoder=encoder, x=x))
+    return unseam.inspect(lambda z: z @ matrix, encoder=encoder, x=x)
 
 
 def words_of(rows):
@@ -27,7 +26,7 @@ def words_of(rows):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_geometry_keeps_words_whole(monkeypatch, capsys, width, name):
     monkeypatch.setenv("COLUMNS", str(width))
-    rows = geometry_rows([inspected(name)])
+    rows = geometry_rows({name: inspected()})
     assert None not in rows[0].values()
     print_table(rows, title="geometry")
     out = capsys.readouterr().out
@@ -74,7 +73,7 @@ def test_a_path_may_be_broken_for_the_other_columns(monkeypatch, capsys):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_sentences_are_broken_between_words(monkeypatch, capsys, width):
-    text = f"{inspected('mine').found.summary()}\n"
+    text = f"{inspected().summary()}\n"
     monkeypatch.setenv("COLUMNS", str(width))
     print_words(text)
     lines = capsys.readouterr().out.splitlines()

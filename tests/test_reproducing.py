@@ -6,8 +6,8 @@ import pytest
 
 import unseam
 from unseam.cli import main
+from unseam.cli.reproduce import chosen_artefacts, have_rows_on, run_artefacts
 from unseam.papers import artefacts, committed, load_result, on_world
-from unseam.reproducing import chosen_artefacts, have_rows_on, run_artefacts
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_without_a_target_every_row_on_the_published_file_is_measured(command, m
         key: artefacts()[key]
         for key in ("rolinek2019.figure1", "rolinek2019.definition1_sprites", "ours.twins")
     }
-    monkeypatch.setattr("unseam.reproducing.artefacts", lambda: few)
+    monkeypatch.setattr("unseam.papers.artefacts", lambda: few)
     monkeypatch.setattr(
         "sys.argv", ["unseam", "reproduce", "--world", "dsprites", "--scale", "smoke", "--json"]
     )

@@ -1,4 +1,4 @@
-"""Scores of runs: what is encoded, what is kept, what is refused."""
+"""Scores of runs: what is encoded, what is saved, what is refused."""
 
 import json
 
@@ -10,8 +10,8 @@ import torch
 import unseam
 from unseam.cli import main
 from unseam.metrics import evaluate
-from unseam.scoring import encode_world, score_run
-from unseam.targets import unseen
+from unseam.run import Run, score
+from unseam.training import split_items
 
 WORLD = {"resolution": 8, "shapes": ["ellipse", "square"], "scales": 2, "orientations": 2, "positions": 4}
 TRIAL = unseam.Trial(
@@ -42,7 +42,7 @@ def run(tmp_path_factory):
 
 
 def test_scores_are_those_of_the_members_codes(run):
-    table = score_run(run, METRICS)
+    table = score(run, METRICS)
     assert sorted(set(table.member)) == [0, 1, 2, 3]
     world = unseam.data.load("sprites", **WORLD)
     for number in (0, 2):
@@ -57,7 +57,7 @@ def test_scores_are_those_of_the_members_codes(run):
 
 def test_table_is_kept_with_what_made_it(run):
     (run / "scores.parquet").unlink(missing_ok=True)
-    table = score_run(run, METRICS, seed=3)
+    table = score(run, METRICS, seed=3)
     kept = pd.read_parquet(run / "scores.parquet")
     pd.testing.assert_frame_equal(kept, table, check_names=True)
     assert kept.attrs["seed"] == 3
@@ -66,16 +66,16 @@ def test_table_is_kept_with_what_made_it(run):
 
 
 def test_the_unseen_part_is_scored_where_there_is_one(run):
-    table = score_run(run, METRICS)
+    table = score(run, METRICS)
     items = len(unseam.data.load("sprites", **WORLD))
-    held = len(unseen(replaced(train_fraction=0.8), items, 10**6, torch.Generator()))
+    held = len(split_items(replaced(train_fraction=0.8), items).test)
     assert set(table[table.member == 3].points) == {held}
     assert set(table[table.member == 0].points) == {items}
 
 
 def test_other_scores_stay(run):
-    score_run(run, METRICS)
-    score_run(run, ["sap"], members=[0], seed=1)
+    score(run, METRICS)
+    score(run, ["sap"], members=[0], seed=1)
     kept = pd.read_parquet(run / "scores.parquet").set_index(["member", "metric"])
     assert kept.index.is_unique
     assert len(kept) == 8
@@ -84,7 +84,7 @@ def test_other_scores_stay(run):
 
 
 def test_some_members(run):
-    table = score_run(run, METRICS, members=[1, 0])
+    table = score(run, METRICS, members=[1, 0])
     assert table.member.tolist() == [0, 0, 1, 1]
 
 
@@ -92,7 +92,7 @@ def test_a_full_posterior_has_its_diagonal(run):
     ensemble = unseam.load(run)
     world = unseam.data.load("sprites", **WORLD)
     index = torch.arange(5)
-    codes = encode_world(ensemble, [1], world, index)
+    codes = Run.open(run).codes([1], index=index)
     with torch.no_grad():
         full = ensemble[1].encode(world.images(index)).variance
     torch.testing.assert_close(codes.variance[0], full.diagonal(dim1=-2, dim2=-1))
@@ -105,12 +105,16 @@ def test_a_full_posterior_has_its_diagonal(run):
         ({"points": 1}, "points must be at least 2, got 1"),
         ({"metrics": ["mug"]}, "metrics must be functions or among"),
         ({"preset": "slow"}, "preset must be one of"),
-        ({"device": "gpu"}, "device must be cpu or cuda"),
     ],
 )
 def test_bad_input(run, arguments, message):
     with pytest.raises(ValueError, match=message):
-        score_run(run, **({"metrics": METRICS} | arguments))
+        score(run, **({"metrics": METRICS} | arguments))
+
+
+def test_a_device_must_be_one(run):
+    with pytest.raises(ValueError, match="device must be cpu or cuda"):
+        Run.open(run, device="gpu")
 
 
 def test_command(run, monkeypatch, capsys):
@@ -130,7 +134,7 @@ def test_command(run, monkeypatch, capsys):
 
 
 def test_two_points_have_no_intervals(run):
-    table = score_run(run, ["mig", "mcc"], points=2, members=[0])
+    table = score(run, ["mig", "mcc"], points=2, members=[0])
     assert table["score"].notna().all()
     assert table[["lower", "upper", "error"]].isna().all(axis=None)
 

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 ROOMS = (
-    "data", "models", "objectives", "training", "geometry", "inspection", "independence", "metrics", "theory",
-    "papers", "sweep", "report", "explore", "adapters",
+    "data", "models", "objectives", "training", "subject", "run", "geometry", "inspection", "independence", "metrics",
+    "theory", "papers", "sweep", "report", "explore", "adapters",
 )  # fmt: skip
 
 PAGE = """# `unseam.{room}`

@@ -21,13 +21,17 @@ if TYPE_CHECKING:
         theory,
         training,
     )
-    from unseam.inspection import Inspection, inspect
+    from unseam.inspection import Inspection
+    from unseam.run import Run, inspect, score
+    from unseam.subject import Subject
     from unseam.training import Ensemble, load, save, train
     from unseam.trial import Trial
 
 __all__ = [
     "Ensemble",
     "Inspection",
+    "Run",
+    "Subject",
     "Trial",
     "__version__",
     "choices",
@@ -44,6 +48,7 @@ __all__ = [
     "objectives",
     "report",
     "save",
+    "score",
     "theory",
     "train",
     "training",
@@ -51,28 +56,14 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Nothing is imported before it is asked for: `import unseam` costs no torch.
-_ROOMS = frozenset(
-    {
-        "choices",
-        "data",
-        "demo",
-        "explore",
-        "geometry",
-        "independence",
-        "inspection",
-        "metrics",
-        "models",
-        "objectives",
-        "report",
-        "theory",
-        "training",
-    }
-)
+# Nothing is imported before it is asked for: `import unseam` costs no torch. What has no home here is a package.
 _HOMES = {
     "Ensemble": "unseam.training",
     "Inspection": "unseam.inspection",
-    "inspect": "unseam.inspection",
+    "Run": "unseam.run",
+    "Subject": "unseam.subject",
+    "inspect": "unseam.run",
+    "score": "unseam.run",
     "Trial": "unseam.trial",
     "load": "unseam.training",
     "save": "unseam.training",
@@ -81,10 +72,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name in _ROOMS:
-        return importlib.import_module(f"unseam.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in __all__:
+        return importlib.import_module(f"unseam.{name}")
     raise AttributeError(f"module 'unseam' has no attribute {name!r}")
 
 

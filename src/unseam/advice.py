@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unseam.data import World, load, names
 from unseam.drawing import COLOURS, panels
-from unseam.targets import check_rows, read_array, spread
+from unseam.files import check_rows, read_array, spread
 from unseam.theory import BetaRange, Moments, active_count, beta_range, data_moments, data_thresholds
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unseam.training.files import write_atomically
+from unseam.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -73,7 +73,7 @@ def serving(*words: str) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def run(tmp_path_factory) -> Path:
     """The demo's world and networks, trained shortly: three β, a full covariance and an autoencoder."""
-    from unseam.demo.run import DEMO
+    from unseam.demo import DEMO
 
     changes = [
         {}, {"beta": 0.5}, {"beta": 32.0}, {"posterior": "full"}, {"posterior": "point", "objective": "autoencoder"},

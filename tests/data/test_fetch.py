@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from unseam.data.fetch import FetchError, fetch, listing, verify
-from unseam.data.files import DiskFullError
 from unseam.data.sources import PUBLISHED, Published, RemoteFile
+from unseam.files import DiskFullError
 
 REAL = Path(os.environ.get("UNSEAM_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 CONTENT = gzip.compress(b"two sprites", mtime=0)

@@ -15,9 +15,10 @@ import pytest
 import torch
 
 from unseam.data import files, load, place
-from unseam.data.files import DamagedFileError, DiskFullError, MissingFileError, as_memory_map, locate
+from unseam.data.files import DamagedFileError, MissingFileError, as_memory_map, locate
 from unseam.data.grid import grid_factors
 from unseam.data.published import Layout, dsprites, faces3d, fashion_mnist, mnist, mpi3d, shapes3d
+from unseam.files import DiskFullError
 
 REAL = Path(os.environ.get("UNSEAM_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 SPRITES = Layout(("shape", "scale", "orientation", "x", "y"), (3, 2, 2, 2, 2), (1, 8, 8))

@@ -12,14 +12,13 @@ import pytest
 import torch
 
 import unseam
+from unseam.files import write_table
 from unseam.geometry import distance_to_orthogonality
 from unseam.inspection.todo import todo
 from unseam.report import SCORES, Missing, Study, match, run_studies, sections, study, write
 from unseam.report._chart import Scale, contrast, number, ramps, short
 from unseam.report._strips import is_picture, png, strip
 from unseam.report.study import importance
-from unseam.targets import inspect_run
-from unseam.training.files import write_table
 
 Page = runpy.run_path(str(Path(__file__).with_name("pages.py")))["Page"]
 
@@ -43,7 +42,7 @@ def test_members_that_differ_in_their_seed_are_one_model(studies):
 
 
 def test_sentences_have_the_numbers_of_the_inspection(run, studies):
-    (found,) = [one.found for one in inspect_run(run, members=[studies[0].shown])]
+    (found,) = unseam.Run.open(run).inspect([studies[0].shown]).values()
     parts = sections(studies[:1])
     chance = found.random_dto
     assert f"DtO is {found.dto_active:.2f} over live latents" in said(parts, "Are the axes at right angles?")
@@ -119,14 +118,15 @@ def test_one_column_a_model_in_the_comparison(studies, page):
 
 
 def test_models_are_spread_over_many(run, monkeypatch):
-    monkeypatch.setattr("unseam.report.runs.MODELS", 1)
+    monkeypatch.setattr("unseam.report.studies.MODELS", 1)
     assert [one.name for one in run_studies(run)] == ["β-VAE"]
 
 
 def test_given_inspections_are_not_made_again(run):
-    every = list(inspect_run(run, points=20, members=[2]))
-    (made,) = run_studies(run, members=[2], points=20, inspected=every)
-    assert made.found is every[0].found
+    opened = unseam.Run.open(run)
+    found = opened.inspect([2], points=20)
+    (made,) = run_studies(opened, members=[2], points=20)
+    assert made.found is found[2]
 
 
 def test_bad_members(run):
@@ -204,7 +204,7 @@ def test_sampled_latents_are_told_from_all():
 def test_one_live_latent_has_no_angles():
     made = study(lambda z: z[:, :1].repeat(1, 4), latent=2)
     assert "Are the axes at right angles?" not in [part.title for part in sections([made])]
-    assert Missing("Orthogonality", "There are fewer than two live latents to compare.") in made.missing
+    assert Missing("Orthogonality", "There are fewer than two active latents to compare.") in made.missing
 
 
 def test_an_inspection_alone(tmp_path):

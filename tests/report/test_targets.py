@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,8 +12,7 @@ from unseam.papers import artefacts, committed, results_folder
 from unseam.report import run_studies, study, write
 from unseam.report._slim import slim
 from unseam.report.page import check_path
-from unseam.report.writing import all_runs
-from unseam.targets import inspect_run
+from unseam.report.studies import compare_runs
 
 
 def never(*_, **__):
@@ -27,7 +25,7 @@ def never(*_, **__):
 @pytest.mark.parametrize("path", ["file/page.html", "."])
 def test_reproduce_looks_at_the_path_first(call, tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("unseam.reproducing.run_artefacts", never)
+    monkeypatch.setattr("unseam.cli.reproduce.run_artefacts", never)
     (tmp_path / "file").touch()
     status, out, err = call("reproduce", "sikka2019.figure1", "--scale", "smoke", "--report", path)
     assert status != 0 and out == "" and len(err.splitlines()) == 1
@@ -37,8 +35,8 @@ def test_reproduce_looks_at_the_path_first(call, tmp_path, monkeypatch, path):
 @pytest.mark.parametrize("path", ["file/page.html", "."])
 @pytest.mark.parametrize("kind", ["run", "own"])
 def test_inspect_looks_at_the_path_first(call, own, run, tmp_path, monkeypatch, path, kind):
-    monkeypatch.setattr("unseam.targets.inspect_run", never)
-    monkeypatch.setattr("unseam.targets.inspect_own", never)
+    monkeypatch.setattr("unseam.Run.inspect", never)
+    monkeypatch.setattr("unseam.Subject.inspect", never)
     (tmp_path / "file").touch()
     target = [run] if kind == "run" else [f"{own}:decoder", "--data", "points.npy"]
     status, out, err = call("inspect", *target, "--report", path)
@@ -48,14 +46,14 @@ def test_inspect_looks_at_the_path_first(call, own, run, tmp_path, monkeypatch, 
 
 
 def test_report_looks_at_the_path_first(call, own, tmp_path, monkeypatch):
-    monkeypatch.setattr("unseam.report.own_study", never)
+    monkeypatch.setattr("unseam.report.study", never)
     (tmp_path / "file").touch()
     status, out, err = call("report", f"{own}:decoder", "--latent", 3, "--out", "file/report.html")
     assert (status, out) == (1, "") and "could not write file/report.html" in err
 
 
 def test_write_looks_at_the_path_first(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("unseam.report.writing.run_studies", never)
+    monkeypatch.setattr("unseam.report.studies.run_studies", never)
     with pytest.raises(ValueError, match="is a folder; give the name of a file"):
         write(run, tmp_path)
 
@@ -71,30 +69,26 @@ def test_a_folder_that_may_not_be_written_to(tmp_path, monkeypatch):
 
 
 def test_too_many_models_are_refused_before_any_is_measured(run, monkeypatch):
-    monkeypatch.setattr("unseam.report.writing.run_studies", never)
+    monkeypatch.setattr("unseam.report.studies.run_studies", never)
     with pytest.raises(ValueError, match="at most 6 models stand side by side, got 8; leave some out"):
-        all_runs([run] * 4)
+        compare_runs([unseam.Run.open(run)] * 4)
 
 
 def test_folders_of_one_name_are_told_apart(run, tmp_path, monkeypatch):
     for above in ("a", "b"):
         shutil.copytree(run, tmp_path / above / "tiny")
     monkeypatch.chdir(tmp_path / "a" / "tiny")
-    found = all_runs([Path("."), Path("../../b/tiny")], members=[0], points=20)
+    found = compare_runs([unseam.Run.open(at) for at in (".", "../../b/tiny")], members=[0], points=20)
     assert [made.name for group in found for made in group] == ["a/tiny", "b/tiny"]
     assert found[0][0].about["run"] == "tiny"
 
 
-def test_a_member_that_diverged_is_named(run, monkeypatch):
-    def diverging(path, **_):
-        yield from inspect_run(path, points=20, members=[0])
-        raise ValueError("decoder must be finite")
-
-    monkeypatch.setattr("unseam.report.runs.inspect_run", diverging)
-    with pytest.raises(
-        ValueError, match="member 1 cannot be measured, choose others: decoder must be finite"
-    ):
-        run_studies(run, points=20)
+def test_a_member_that_diverged_is_named(run):
+    opened = unseam.Run.open(run)
+    with torch.no_grad():
+        next(opened.subject(1).decoder.parameters()).fill_(float("nan"))
+    with pytest.raises(ValueError, match="member 1 cannot be measured, choose others: .* finite"):
+        run_studies(opened, points=20)
 
 
 # Decoders

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import unseam
-from unseam.training import Trial, files
+from unseam import files
+from unseam.training import Trial
 
 TRIAL = Trial(
     world="nonlinear",

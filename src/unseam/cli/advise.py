@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unseam.cli.options import Json
-from unseam.printing import print_json, print_table, print_words
+from unseam.cli.printing import print_json, print_table, print_words
 
 __all__ = ["advise_data"]
 
@@ -23,7 +23,7 @@ def advise_data(
     ] = None,
     points: Annotated[int, typer.Option(min=2, help="Points that are read at most.")] = 50_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of points.")] = 0,
-    figure: Annotated[Path | None, typer.Option(help="Where to write a plot of it (.svg).")] = None,
+    figure: Annotated[Path | None, typer.Option(help="File of a plot (.svg).")] = None,
     as_json: Json = False,
 ) -> None:
     """Predict how many latents are active at which β, before any training."""
@@ -39,6 +39,6 @@ def advise_data(
         return
     print_words(found.summary())
     if found.rows():
-        print_table(found.rows(), title="exactly so many active latents")
+        print_table(found.rows(), title="active latents by β")
     if drawn:
         print(f"Plot in {drawn}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unseam.cli.options import Json
-from unseam.printing import Row, print_rows
+from unseam.cli.printing import Row, print_rows
 
 if TYPE_CHECKING:
     from unseam.data import FileState, Listing

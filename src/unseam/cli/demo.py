@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unseam.cli.options import Json
-from unseam.printing import print_json, print_table, print_words
+from unseam.cli.printing import print_json, print_table, print_words
 
 __all__ = ["show_demo"]
 

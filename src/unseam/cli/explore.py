@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from unseam.cli.options import Json
+from unseam.cli.printing import print_json
 
 __all__ = ["explore_run"]
 
 
 def explore_run(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    member: Annotated[int, typer.Option(min=0, help="Member to begin with.")] = 0,
+    member: Annotated[int, typer.Option(min=0, help="Member shown first.")] = 0,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port; by default 8050, or any that is free.")
     ] = None,
@@ -23,15 +24,12 @@ def explore_run(
         str, typer.Option(help="Address to listen on; anything but this machine's own opens it to others.")
     ] = "127.0.0.1",
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
-    root: Annotated[
-        str | None, typer.Option(help="File or folder of the run's data, where it has moved.")
-    ] = None,
-    points: Annotated[int, typer.Option(min=2, help="Items that stand for the world.")] = 600,
+    root: Annotated[str | None, typer.Option(help="File or folder of the run's data, if moved.")] = None,
+    points: Annotated[int, typer.Option(min=2, help="Items of the world that are shown.")] = 600,
     as_json: Json = False,
 ) -> None:
-    """Move through a run's latent spaces in the browser: pictures, geometry, a map, β; until Ctrl-C."""
+    """Explore a run's latent spaces in the browser: pictures, geometry, a map, β; until Ctrl-C."""
     from unseam.explore import serve
-    from unseam.printing import print_json
 
     def started(address: str) -> None:
         if as_json:

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from unseam.cli.inspect import refuse
-from unseam.cli.options import (
-    Json,
-    Members,
-    OwnBeta,
-    OwnData,
-    OwnEncoder,
-    OwnLikelihood,
-    Root,
-)
-from unseam.printing import print_json
-
-if TYPE_CHECKING:
-    from unseam.report import Study
+from unseam.cli import options
+from unseam.cli.printing import print_json
 
 __all__ = ["report_models"]
 
@@ -36,49 +24,46 @@ def report_models(
     latent: Annotated[
         int | None, typer.Option(min=1, help="Your decoder: its number of latents, where it has no --data.")
     ] = None,
-    data: OwnData = None,
-    encoder: OwnEncoder = None,
-    beta: OwnBeta = None,
-    likelihood: OwnLikelihood = None,
-    member: Members = None,
-    root: Root = None,
+    data: options.OwnData = None,
+    encoder: options.OwnEncoder = None,
+    beta: options.OwnBeta = None,
+    likelihood: options.OwnLikelihood = None,
+    member: options.Members = None,
+    root: options.Root = None,
     points: Annotated[int, typer.Option(min=2, help="Number of points to measure at.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of points, baselines and metrics.")] = 0,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Write a page that tells what models learned: who lives, do the axes stand at right angles, what each does."""
-    from unseam.report import own_study, write
+    """Write a page of what models learned: active latents, orthogonal axes, what each latent does."""
+    from unseam.report import study, write
     from unseam.report.page import check_path
-    from unseam.report.writing import all_runs
+    from unseam.report.studies import compare_runs
+    from unseam.run import Run
 
     own = {"latent": latent, "data": data, "encoder": encoder, "beta": beta, "likelihood": likelihood}
-    runs = [one for one in target if Path(one).is_dir() or ":" not in one]
+    runs = [one for one in target if options.names_run(one)]
     default = Path(target[0]) / "report.html" if len(runs) == 1 else Path("report.html")
     path = out if out is not None else default
     if out is not None or path.parent.is_dir():
         check_path(path)
-    studies: list[Study]
-    if not runs:
-        refuse({"member": member, "root": root}, "are for a run; a decoder of your own has neither")
-        options = {flag: value for flag, value in own.items() if value is not None}
-        studies = [own_study(name, points=points, seed=seed, **options) for name in target]  # type: ignore[arg-type]
-    elif len(runs) < len(target):
+    if runs and len(runs) < len(target):
         raise ValueError("TARGET must be all runs or all decoders of your own: they take other options")
+    opened = [options.open_target(one, own, member=member, root=root, points=points) for one in target]
+    folders = [one for one in opened if isinstance(one, Run)]
+    if folders:
+        found = compare_runs(folders, points=points, members=member or None, seed=seed)
+        studies = [made for group in found for made in group]
     else:
-        refuse(own, "are for a decoder of your own; a run has its own")
-        found = all_runs(
-            [Path(run) for run in runs], points=points, members=member or None, seed=seed, root=root
-        )
-        studies = [study for made in found for study in made]
+        studies = [study(one, points=points, seed=seed) for one in opened if not isinstance(one, Run)]
     page = write(studies, path)
     if as_json:
         shown = [
-            {"name": study.name, "missing": [gap._asdict() for gap in study.missing], **study.found.to_dict()}
-            for study in studies
+            {"name": made.name, "missing": [gap._asdict() for gap in made.missing], **made.found.to_dict()}
+            for made in studies
         ]
         print_json({"report": str(page), "models": shown})
         return
-    for study in studies:
-        for gap in study.missing:
-            print(f"{study.name}: missing: {gap.part}. {gap.why}")
+    for made in studies:
+        for gap in made.missing:
+            print(f"{made.name}: missing: {gap.part}. {gap.why}")
     print(f"Open {page}")

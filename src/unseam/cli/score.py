@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unseam.cli.options import Json
-from unseam.printing import Row, print_json, print_table
+from unseam.cli.printing import Row, print_json, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["score_codes", "score_records", "score_rows"]
 
-# So many members of a run stand side by side with their intervals; more go one a line, scores alone.
+# Up to so many members stand side by side with their intervals; more get one line each, scores alone.
 _SIDE_BY_SIDE = 4
 
 
@@ -30,20 +30,19 @@ def score_codes(
     preset: Annotated[
         str, typer.Option(help="fast, or dlib for numbers comparable with the 12 600-model study (slower).")
     ] = "fast",
-    points: Annotated[int, typer.Option(min=2, help="Items of the world that are encoded at most.")] = 50_000,
+    points: Annotated[int, typer.Option(min=2, help="Most items of the world to encode.")] = 50_000,
     member: Annotated[list[int] | None, typer.Option(help="Only this member; repeat for more.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the items and of the metrics.")] = 0,
-    root: Annotated[str | None, typer.Option(help="File or folder of its data, where it has moved.")] = None,
+    root: Annotated[str | None, typer.Option(help="File or folder of its data, if moved.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Score a run's codes against the factors of its world, with intervals; kept as scores.parquet in the run."""
-    from unseam.scoring import score_run
+    """Score a run's codes against the factors of its world, with intervals; saved as scores.parquet in the run."""
+    from unseam.run import Run, score
 
     asked = [name for part in metrics or () for name in part.split(",")] or None
-    table = score_run(
-        run, asked, preset=preset, points=points, members=member, seed=seed, root=root, device=device
-    )
+    opened = Run.open(run, root=root, device=device)
+    table = score(opened, asked, preset=preset, points=points, members=member, seed=seed)
     if as_json:
         print_json({"run": str(run), "scores": score_records(table), **table.attrs})
         return
@@ -54,7 +53,7 @@ def score_codes(
 
 
 def score_rows(table: pd.DataFrame) -> list[Row]:
-    """Scores of a run: a line a metric with intervals for few members, else a line a member.
+    """Scores of a run: one line per metric with intervals for few members, else one line per member.
 
     >>> import pandas as pd
     >>> one = {"member": 0, "metric": "mig", "score": 0.5, "lower": 0.4, "upper": 0.6, "note": ""}

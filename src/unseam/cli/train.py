@@ -11,7 +11,7 @@ import typer
 
 from unseam.cli.flags import TrialFlags
 from unseam.cli.options import Device, Json
-from unseam.printing import Row, print_json, print_table
+from unseam.cli.printing import Row, print_json, print_table
 
 if TYPE_CHECKING:
     from unseam.training import Ensemble
@@ -22,12 +22,12 @@ __all__ = ["member_rows", "train_trials"]
 def train_trials(
     flags: TrialFlags,
     vary: Annotated[
-        list[str] | None, typer.Option(help="Train one member a value: field=a,b,c. Repeat for a grid.")
+        list[str] | None, typer.Option(help="Sweep a field: --vary beta=1,2,4. Repeat for a grid.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the run; by default one named after it.")
+        Path | None, typer.Option(help="Folder of the run; by default named after its trials.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in that folder.")] = False,
     device: Device = None,
     every: Annotated[int, typer.Option(min=1, help="Updates between two rows of the history.")] = 100,
     as_json: Json = False,
@@ -57,7 +57,7 @@ def train_trials(
 
 
 def member_rows(ensemble: Ensemble) -> list[Row]:
-    """What tells members apart, and the last row of each history; a term that is missing or not finite is None.
+    """The fields in which members differ, and the last row of each history; None for what is missing or not finite.
 
     >>> from unseam import Trial, train
     >>> small = Trial(world="linear", likelihood="gaussian", latent=2, steps=1, batch_size=4)
@@ -78,12 +78,12 @@ def member_rows(ensemble: Ensemble) -> list[Row]:
 
 
 def _check_target(folder: Path, resume: bool, device: str | None) -> None:
-    """What the trainer would refuse as well, in the words of the command line."""
+    """Refuse what training would refuse as well, naming the flags."""
     import torch
 
     if not resume and (folder / "run.json").exists():
         raise ValueError(
-            f"{folder} holds a run already; add --resume to go on with it, or --out another folder"
+            f"{folder} holds a run already; add --resume to continue it, or --out another folder"
         )
     try:
         kind = torch.device(device or "cpu").type

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from unseam.data.files import DamagedFileError, DiskFullError, MissingFileError, home, locate, writing
+from unseam.data.files import DamagedFileError, MissingFileError, home, locate
 from unseam.data.idx import unpack
 from unseam.data.sources import PUBLISHED, Published, RemoteFile
+from unseam.files import DiskFullError, replacing
 
 __all__ = ["FetchError", "FileState", "Listing", "fetch", "listing", "verify"]
 
@@ -220,7 +221,7 @@ def _download_from(url: str, file: RemoteFile, path: Path, progress: object) -> 
     """Fetch a file from one address, check it, and only then give it its name."""
     import pooch
 
-    with writing(path) as temporary:
+    with replacing(path) as temporary:
         pooch.HTTPDownloader(progressbar=progress, timeout=TIMEOUT)(url, str(temporary), None)
         digest = _digest(temporary, file.checksum.partition(":")[0] if file.checksum else "sha256")
         if file.checksum and digest != file.checksum:
@@ -230,7 +231,7 @@ def _download_from(url: str, file: RemoteFile, path: Path, progress: object) -> 
                 raise DamagedFileError("it answered with something else than the file")
     if file.checksum:
         return FileState(file.filename, path, "verified", "checksum as published")
-    with writing(_record(path)) as temporary:
+    with replacing(_record(path)) as temporary:
         temporary.write_text(f"{digest.partition(':')[2]}  {path.name}\n")
     return FileState(file.filename, path, "recorded", f"none is published; {digest} recorded")
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from unseam.files import DiskFullError, replacing
+
 __all__ = [
     "DamagedFileError",
-    "DiskFullError",
     "MissingFileError",
     "as_memory_map",
     "home",
     "locate",
-    "writing",
 ]
 
 
@@ -38,10 +35,6 @@ class MissingFileError(FileNotFoundError):
 
 class DamagedFileError(ValueError):
     """A file is not what was published: cut short, changed, or something else altogether."""
-
-
-class DiskFullError(OSError):
-    """There is no room for a file that has to be written."""
 
 
 def home() -> Path:
@@ -105,7 +98,7 @@ def as_memory_map(source: Path, shape: tuple[int, ...], blocks: Iterable[np.ndar
         if found is not None:
             return found
     target = _room(folders, int(np.prod(shape)), source) / name
-    with writing(target) as temporary, temporary.open("wb") as file:
+    with replacing(target) as temporary, temporary.open("wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         for block in blocks:
@@ -114,33 +107,6 @@ def as_memory_map(source: Path, shape: tuple[int, ...], blocks: Iterable[np.ndar
     if result is None:
         raise DamagedFileError(f"{source} does not hold items of shape {shape}; fetch it again")
     return result
-
-
-@contextmanager
-def writing(target: Path) -> Iterator[Path]:
-    """A temporary name beside ``target`` that becomes ``target`` when the block ends well, and else vanishes.
-
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with writing(Path(folder) / "a.txt") as temporary:
-    ...         _ = temporary.write_text("whole")
-    ...     (Path(folder) / "a.txt").read_text()
-    'whole'
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        os.replace(temporary, target)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise DiskFullError(
-                f"the disk of {target.parent} became full while writing {target.name}"
-            ) from error
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _open(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:

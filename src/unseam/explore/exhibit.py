@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import threading
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from unseam.data import World, grid_factors, grid_index
-from unseam.explore.pixels import Look
-from unseam.explore.subject import Subject
+from unseam.explore.pixels import Look, look_of
 from unseam.geometry import active_latents, haar_dto, pullback
+from unseam.models import AbstractLikelihood
+from unseam.run import Cache, Run, model_title
+from unseam.subject import Subject
+from unseam.training import Ensemble
+from unseam.trial import Trial
 
-__all__ = ["Codes", "Exhibit"]
+__all__ = ["Codes", "Exhibit", "exhibit_decoder", "exhibit_run"]
 
 T = TypeVar("T")
 
-# RMS column norm, of the largest, from which a latent counts as alive where no encoder can say.
-_ALIVE = 0.01
+# RMS column norm, relative to the largest, from which a latent counts as active where there is no encoder.
+_ACTIVE = 0.01
 # Points of N(0, I) at which a decoder without an encoder is looked at.
 _PROBES = 64
 
@@ -45,7 +50,7 @@ class Exhibit:
         subjects: the models.
         look: how their data are shown.
         world: whose items they encode, or ``None``.
-        index: items of the world that stand for all of it (item,).
+        index: items of the world that are encoded and shown (item,).
         title: what is explored.
         source: Python expression that a snippet loads the models by.
         betas: for each subject the position of those that differ from it in β (and seed) alone.
@@ -71,20 +76,15 @@ class Exhibit:
         self.index = torch.arange(0) if index is None else index
         self.title, self.source = title, source
         self.betas = betas if betas is not None else tuple((k,) for k in range(len(subjects)))
-        self._found: dict[object, object] = {}
-        self._locks: dict[object, threading.Lock] = {}
+        self._cache = Cache()
 
     def once(self, key: object, compute: Callable[[], T]) -> T:
-        """What ``compute`` returns, computed by the first who asks for the key."""
-        # one lock a key: who waits for one number does not keep others from theirs
-        with self._locks.setdefault(key, threading.Lock()):
-            if key not in self._found:
-                self._found[key] = compute()
-            return self._found[key]  # type: ignore[return-value]
+        """What ``compute`` returned to the first that asked for the key, in whichever thread."""
+        return self._cache.once(key, compute)
 
     @property
     def items(self) -> Tensor:
-        """The items that stand for the world (item, *data)."""
+        """The items that are shown (item, *data)."""
         world = self._inhabited()
         return self.once("items", lambda: world.images(self.index.to(world.device)).cpu())
 
@@ -120,7 +120,7 @@ class Exhibit:
         return int(grid_index(torch.tensor([factors]), self.grid)[0])
 
     def codes(self, member: int) -> Codes:
-        """Codes of the items by one model; without an encoder, only who is alive."""
+        """Codes of the items by one model; without an encoder, only which latents are active."""
         return self.once(("codes", member), lambda: self._encode(self.subjects[member]))
 
     def random_dto(self, latent: int) -> float:
@@ -146,13 +146,15 @@ class Exhibit:
         parts = [subject.encode(part) for part in self.items.split(256)]
         mean, covariance = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
         spread = float(mean.abs().quantile(0.995)) if mean.numel() < 1 << 24 else float(mean.abs().max())
-        if not bool(covariance.diagonal(dim1=-2, dim2=-1).any()):  # points have no KL: what moves is alive
+        if not bool(
+            covariance.diagonal(dim1=-2, dim2=-1).any()
+        ):  # points have no KL: latents that vary are active
             information = mean.var(0, correction=0)
-            alive = information > _ALIVE * information.max()
+            active = information > _ACTIVE * information.max()
         else:
             found = active_latents(mean, covariance)
-            information, alive = found.value, found.active
-        return Codes(mean, covariance, _ordered(information, alive), float(max(3, math.ceil(spread))))
+            information, active = found.value, found.active
+        return Codes(mean, covariance, _ordered(information, active), float(max(3, math.ceil(spread))))
 
     def _probed(self, subject: Subject) -> Codes:
         generator = torch.Generator().manual_seed(0)
@@ -160,7 +162,7 @@ class Exhibit:
         metric = pullback(subject.decoder, subject.points(z), likelihood=subject.likelihood)
         norms = metric.diagonal(dim1=-2, dim2=-1).mean(0).sqrt().double().cpu()
         empty = torch.zeros(0, subject.latent, dtype=torch.float64)
-        return Codes(empty, torch.diag_embed(empty), _ordered(norms, norms >= _ALIVE * norms.max()), 3.0)
+        return Codes(empty, torch.diag_embed(empty), _ordered(norms, norms >= _ACTIVE * norms.max()), 3.0)
 
     def _inhabited(self) -> World:
         if self.world is None:
@@ -168,6 +170,132 @@ class Exhibit:
         return self.world
 
 
-def _ordered(value: Tensor, alive: Tensor) -> tuple[int, ...]:
+def _ordered(value: Tensor, active: Tensor) -> tuple[int, ...]:
     order = value.argsort(descending=True, stable=True).tolist()
-    return tuple(k for k in order if bool(alive[k]))
+    return tuple(k for k in order if bool(active[k]))
+
+
+def exhibit_run(run: Run | Ensemble | str | Path, *, points: int = 600) -> Exhibit:
+    """The members of a run, with items of their world.
+
+    Args:
+        run: the run, its folder, or the ensemble itself.
+        points: number of items of the world that are shown.
+    """
+    if isinstance(run, Ensemble):
+        run = Run.of(run)
+    run = run if isinstance(run, Run) else Run.open(run)
+    world, shape = run.world, run.ensemble.shape
+    if world.shape != shape:
+        raise ValueError(f"world must have items of shape {shape}, got {world.shape}")
+    return Exhibit(
+        [_member(run, member) for member in range(len(run))],
+        _look(world, points),
+        world=world,
+        index=_spread(len(world), points),
+        title=world.name if run.path is None else str(run.path),
+        source=None if run.path is None else f"unseam.load({str(run.path)!r})",
+        betas=_betas(run.trials),
+    )
+
+
+def exhibit_decoder(
+    decoder: Callable[[Tensor], Tensor] | Subject,
+    *,
+    latent: int | None = None,
+    encoder: Callable[[Tensor], Any] | None = None,
+    world: World | None = None,
+    likelihood: AbstractLikelihood | None = None,
+    beta: float | None = None,
+    name: str = "decoder",
+    points: int = 600,
+) -> Exhibit:
+    """One decoder of anyone's, with an encoder and a world where there are any.
+
+    Args:
+        decoder: map from (batch, latent) to (batch, *data) that treats each point on its own; or a subject, in place of
+            it and of ``latent``, ``encoder``, ``likelihood``, ``beta`` and ``name``.
+        latent: number of latents; where there are an encoder and a world, theirs.
+        encoder: x -> (mean, variance or covariance).
+        world: whose items the encoder reads.
+        likelihood: what the decoder's outputs mean; by default they are the data.
+        beta: weight of the KL term in training.
+        name: what the decoder is called on the page.
+        points: number of items of the world that are shown.
+
+    >>> exhibit = exhibit_decoder(lambda z: z.repeat(1, 3), latent=2)
+    >>> exhibit.look.shape, exhibit.encodes(0)
+    ((6,), False)
+    """
+    if isinstance(decoder, Subject):
+        subject = decoder
+    else:
+        if not callable(decoder):
+            raise ValueError(
+                f"decoder must be a callable, an ensemble or the folder of a run, got {decoder!r}"
+            )
+        if latent is None:
+            latent = _latent(encoder, world)
+        if latent < 1:
+            raise ValueError(f"latent must be at least 1, got {latent}")
+        subject = Subject(name, decoder, latent, likelihood, encoder, beta)
+    if isinstance(subject.decoder, torch.nn.Module):
+        subject.decoder.eval()
+    z = subject.prior(256, torch.Generator().manual_seed(0))
+    try:
+        outputs = subject.picture(z)
+    except Exception as error:
+        raise ValueError(
+            f"decoder must map (batch, {subject.latent}) to (batch, *data), got an error: {error}"
+        ) from error
+    if outputs.ndim < 2 or len(outputs) != len(z):
+        raise ValueError(
+            f"decoder must map (256, {subject.latent}) to (256, *data), got {tuple(outputs.shape)}"
+        )
+    if not bool(outputs.isfinite().any()):
+        raise ValueError(f"decoder must give finite values, got none at {len(z)} points of N(0, I)")
+    if world is not None and world.shape != tuple(outputs.shape[1:]):
+        raise ValueError(f"world must have items of shape {tuple(outputs.shape[1:])}, got {world.shape}")
+    look = look_of(outputs) if world is None else _look(world, points)
+    index = None if world is None else _spread(len(world), points)
+    return Exhibit([subject], look, world=world, index=index, title=subject.name)
+
+
+def _latent(encoder: Callable[[Tensor], Any] | None, world: World | None) -> int:
+    if encoder is None or world is None:
+        raise ValueError("latent must say how many latents the decoder has, where no encoder and world can")
+    return int(encoder(world.images(torch.tensor([0], device=world.device)))[0].shape[-1])
+
+
+def _member(run: Run, member: int) -> Subject:
+    trial = run.trials[member]
+    beta = None if trial.posterior == "point" else trial.beta  # which a dial shows, whatever it weighs
+    kind = model_title(trial) if beta is None else f"{model_title(trial)}, β {beta:g}"
+    return dataclasses.replace(run.subject(member), name=f"{member}: {kind}, seed {trial.seed}", beta=beta)
+
+
+def _betas(trials: tuple[Trial, ...]) -> tuple[tuple[int, ...], ...]:
+    """For each member those that differ from it in β alone, by β; its own seed where that was trained."""
+    bare = [dataclasses.replace(trial, beta=1.0, seed=0) for trial in trials]
+    found: list[tuple[int, ...]] = []
+    for place, (own, trial) in enumerate(zip(bare, trials, strict=True)):
+        if trial.posterior == "point":  # it has no KL term to weight
+            found.append((place,))
+            continue
+        chosen: dict[float, int] = {}
+        for member, other in enumerate(trials):
+            if bare[member] == own and (other.beta not in chosen or other.seed == trial.seed):
+                chosen[other.beta] = member
+        found.append(tuple(chosen[beta] for beta in sorted(chosen)))
+    return tuple(found)
+
+
+def _look(world: World, points: int) -> Look:
+    return look_of(world.images(_spread(len(world), points).to(world.device)))
+
+
+def _spread(size: int, points: int) -> Tensor:
+    """Items drawn without replacement, the same ones every time: a grid's order would show only a part."""
+    if size <= points:
+        return torch.arange(size)
+    return torch.randperm(size, generator=torch.Generator().manual_seed(0))[:points].sort().values

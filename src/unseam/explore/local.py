@@ -65,7 +65,7 @@ def local_view(exhibit: Exhibit, member: int, z: Tensor, turn: Turn | None = Non
         turn: axes to look along in place of its own.
 
     >>> from unseam.explore.pixels import Look
-    >>> from unseam.explore.subject import Subject
+    >>> from unseam.subject import Subject
     >>> stretch = Subject("stretch", lambda z: z * torch.tensor([3.0, 1.0]), 2)
     >>> found = local_view(Exhibit([stretch], Look((2,), -3.0, 3.0)), 0, torch.zeros(2))
     >>> found.dto, found.singular_values

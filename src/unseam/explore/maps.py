@@ -72,7 +72,7 @@ def map_of(exhibit: Exhibit, state: State) -> Map:
 
     >>> from unseam.explore.pixels import Look
     >>> from unseam.explore.state import first_state
-    >>> from unseam.explore.subject import Subject
+    >>> from unseam.subject import Subject
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -3.0, 3.0))
     >>> found = map_of(exhibit, first_state(exhibit))
     >>> found.labels, found.marker, found.point(*found.place(1.0, 2.0))
@@ -135,7 +135,7 @@ def clicked(exhibit: Exhibit, state: State, across: float, down: float) -> Place
 
     >>> from unseam.explore.pixels import Look
     >>> from unseam.explore.state import first_state
-    >>> from unseam.explore.subject import Subject
+    >>> from unseam.subject import Subject
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -3.0, 3.0))
     >>> state = first_state(exhibit)
     >>> clicked(exhibit, state, *map_of(exhibit, state).place(1.0, 2.0))

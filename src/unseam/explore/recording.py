@@ -17,7 +17,7 @@ def record(exhibit: Exhibit, state: State, latent: int, form: str, *, along: Wal
 
     Args:
         exhibit: whose models.
-        state: the model, the point that the others stay at, and the turn of the axes.
+        state: the model, the point that the others stay at, and the rotation of the axes.
         latent: which latent moves.
         form: ``gif`` or ``webp``.
         along: the sub-manifold to follow instead.

@@ -12,10 +12,11 @@ from typing import Any
 from torch import Tensor
 
 from unseam.data import World
-from unseam.explore.exhibit import Exhibit
+from unseam.explore.exhibit import exhibit_decoder, exhibit_run
 from unseam.explore.guard import is_loopback
-from unseam.explore.sources import exhibit_decoder, exhibit_run
 from unseam.models import AbstractLikelihood
+from unseam.run import Run
+from unseam.subject import Subject
 from unseam.training import Ensemble
 
 __all__ = ["listen", "serve"]
@@ -25,7 +26,7 @@ _PORT = 8050
 
 
 def serve(
-    decoder: Path | str | Ensemble | Callable[[Tensor], Tensor],
+    decoder: Run | Subject | Path | str | Ensemble | Callable[[Tensor], Tensor],
     *,
     encoder: Callable[[Tensor], Any] | None = None,
     world: World | None = None,
@@ -48,20 +49,20 @@ def serve(
     machine is served unless ``host`` says otherwise; there is no password, so open it to networks you trust.
 
     Args:
-        decoder: folder of a run, an ensemble, or a map (batch, latent) -> (batch, *data).
+        decoder: a run or its folder, an ensemble, a subject, or a map (batch, latent) -> (batch, *data).
         encoder: of a decoder of your own: x -> (mean, variance or covariance).
         world: whose items are shown; a run's own by default.
-        latent: of a decoder of your own: its number of latents, where encoder and world cannot tell.
+        latent: of a decoder of your own: its number of latents, where encoder and world do not give it.
         likelihood: of a decoder of your own: what its outputs mean; by default they are the data.
         beta: of a decoder of your own: weight of the KL term in training.
         name: of a decoder of your own, on the page.
         member: of a run: which member to begin with.
         root: of a run: file or folder of its data, where it has moved.
-        points: number of items that stand for the world.
+        points: number of items of the world that are shown.
         host: address to listen on.
         port: to listen on; by default 8050, or any free one. 0 is any free one.
         open_browser: whether to open the page.
-        started: told the address of the page once it can be opened.
+        started: called with the address of the page once it can be opened.
     """
     if importlib.util.find_spec("nicegui") is None:
         raise ValueError(
@@ -69,15 +70,19 @@ def serve(
         )
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
-    if isinstance(decoder, str | Path | Ensemble):
-        run = Path(decoder) if isinstance(decoder, str) else decoder
-        exhibit = exhibit_run(run, root=root, points=points, world=world)
+    if isinstance(decoder, str | Path):
+        decoder = Run.open(decoder, root=root, world=world)
+    elif isinstance(decoder, Ensemble):
+        decoder = Run.of(decoder, world=world)
+    if isinstance(decoder, Run):
+        exhibit = exhibit_run(decoder, points=points)
     else:
         exhibit = exhibit_decoder(
             decoder, latent=latent, encoder=encoder, world=world, likelihood=likelihood, beta=beta, name=name,
             points=points,
         )  # fmt: skip
-    _check_member(exhibit, member)
+    if not 0 <= member < len(exhibit.subjects):
+        raise ValueError(f"member must lie in [0, {len(exhibit.subjects)}), got {member}")
     exhibit.codes(member)
     from unseam.explore._server import run_server
 
@@ -119,8 +124,3 @@ def listen(host: str, port: int | None) -> socket.socket:
             continue
         return found
     raise ValueError(f"port {tried[-1]} of {host} cannot be used ({problem}); name another one")
-
-
-def _check_member(exhibit: Exhibit, member: int) -> None:
-    if not 0 <= member < len(exhibit.subjects):
-        raise ValueError(f"member must lie in [0, {len(exhibit.subjects)}), got {member}")

@@ -14,7 +14,7 @@ def snippet(exhibit: Exhibit, state: State) -> str:
     >>> import torch
     >>> from unseam.explore.pixels import Look
     >>> from unseam.explore.state import first_state
-    >>> from unseam.explore.subject import Subject
+    >>> from unseam.subject import Subject
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -3.0, 3.0))
     >>> print(snippet(exhibit, first_state(exhibit)).splitlines()[3])
     # decoder is yours: (batch, 2) -> (batch, 2)

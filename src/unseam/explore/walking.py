@@ -52,7 +52,7 @@ def walk(exhibit: Exhibit, member: int, z: tuple[float, ...], component: int, *,
         length: greatest arc length to either side, in latent space.
 
     >>> from unseam.explore.pixels import Look
-    >>> from unseam.explore.subject import Subject
+    >>> from unseam.subject import Subject
     >>> stretch = Subject("stretch", lambda z: z * torch.tensor([1.0, 3.0]), 2)
     >>> found = walk(Exhibit([stretch], Look((2,), -3.0, 3.0)), 0, (0.0, 0.0), 0)
     >>> [round(value, 6) for value in found.at(1.5)]

@@ -1,7 +1,7 @@
 """Whether what a decoder generates factorises into independent components."""
 
 from unseam.independence.cases import ComponentCase, component_case
-from unseam.independence.coupling import Coupling, MixedDerivative, coupling, mixed_derivative
+from unseam.independence.coupling import Coupling, MixedDerivative, NotSmoothError, coupling, mixed_derivative
 from unseam.independence.curvilinear import Curvilinear, ReferenceCurves, curvilinear
 from unseam.independence.density import AxisDensity, LogDensity, axis_density, log_density, standard_normal
 from unseam.independence.distance_correlation import Dcor, DistanceCorrelation, distance_correlation
@@ -24,6 +24,7 @@ __all__ = [
     "log_density",
     "standard_normal",
     "Coupling",
+    "NotSmoothError",
     "coupling",
     "MixedDerivative",
     "mixed_derivative",

@@ -18,9 +18,13 @@ from unseam.independence._kinks import jumps, segments
 from unseam.independence._metric import LAYERS
 from unseam.independence.density import loses_rank
 
-__all__ = ["Coupling", "MixedDerivative", "coupling", "mixed_derivative"]
+__all__ = ["Coupling", "MixedDerivative", "NotSmoothError", "coupling", "mixed_derivative"]
 
 Way = TypeVar("Way", bound=Callable[..., Any])
+
+
+class NotSmoothError(ValueError):
+    """Derivatives do not describe how a decoder changes; differences over a step do."""
 
 
 class Coupling(NamedTuple):
@@ -122,7 +126,7 @@ def coupling(
         slopes = torch.where(alive[:, :, None], slopes, 0.0)
         check_finite("decoder must have finite second derivatives", slopes)
         if step is None and jumps(changes.measured, segments(points), _rounding(points)):
-            raise ValueError(
+            raise NotSmoothError(
                 "decoder must be smooth, but its column norms change between points by more than their derivatives "
                 "account for, as in decoders with ReLU layers; give step to measure differences"
             )
@@ -210,7 +214,7 @@ def mixed_derivative(
         curvatures = torch.where(singular[:, None, None], 0.0, curvatures)
         check_finite("decoder must have finite third derivatives", curvatures)
         if step is None and jumps(curvature.measured, segments(points), _rounding(points)):
-            raise ValueError(
+            raise NotSmoothError(
                 "decoder must be smooth, but its volume or the gradient of it changes between points by more than "
                 "derivatives account for, as in decoders with ReLU or ELU layers; give step to measure differences"
             )
@@ -275,7 +279,7 @@ def _proven(
     for way, here in found.items():
         if same(here, difference(way)):
             return way
-    raise ValueError(
+    raise NotSmoothError(
         f"decoder must have {order} derivatives that automatic differentiation finds, but they are not those of "
         "its first; give step to measure differences"
     )
@@ -390,7 +394,7 @@ def _check_norms(slopes: Tensor, squares: Tensor, alive: Tensor) -> None:
     # Norms of a linear decoder differ between points by rounding only.
     spread = torch.where(alive, longest - lengths, 0.0).amax()
     if bool((slopes == 0).all()) and float(spread) > torch.finfo(squares.dtype).eps ** 0.5:
-        raise ValueError(
+        raise NotSmoothError(
             "decoder must be smooth, but its column norms differ between points while all of their derivatives "
             "are zero, as in piece-wise linear decoders; give step to measure differences"
         )
@@ -531,7 +535,7 @@ def _check_volumes(volume: Tensor, slopes: Tensor, curvatures: Tensor, singular:
     still = bool((slopes[~singular] == 0).all()) and bool((curvatures[~singular] == 0).all())
     # Volumes of a linear decoder differ between points by rounding only.
     if still and len(kept) and float(kept.max() - kept.min()) > torch.finfo(volume.dtype).eps ** 0.5:
-        raise ValueError(
+        raise NotSmoothError(
             "decoder must be smooth, but its volume differs between points while all of its derivatives are zero, "
             "as in piece-wise linear decoders; give step to measure differences"
         )

@@ -18,7 +18,7 @@ from unseam.inspection.result import Inspection, PrecisionSummary, VarianceLaw
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["inspect"]
+__all__ = ["encode_data", "inspect"]
 
 Decoder = Callable[[Tensor], Tensor]
 Encoder = Callable[[Tensor], Any]
@@ -87,7 +87,7 @@ def inspect(
     if latents != "all" and not sampled:
         raise ValueError(f'latents must be "all" or a whole number of latents to sample, got {latents!r}')
     with torch.no_grad():
-        mean, variance = _encode(encoder, x)
+        mean, variance = encode_data(encoder, x)
         points = _points(z, mean)
         if mean is not None and mean.shape != (points.flatten(1) if points.ndim > 1 else points).shape:
             raise ValueError(f"z and encoder(x) must agree in shape, got {points.shape} and {mean.shape}")
@@ -117,6 +117,7 @@ def _measured(given: _Given, active: Any) -> Inspection:
         precision_error=_precision(given, metric),
         variance_law=_variance_law(given, metric, alive),
         pullback=metric,
+        mean=given.mean,
         variance=given.variance,
         **_regime(given, alive, metric),
         **_among_live(given, metric, basis, alive),
@@ -162,6 +163,7 @@ def _probed(given: _Given, active: Any, latents: int) -> Inspection:
         beta=given.beta,
         cosine=None if found is None or bool(found.cosine.isnan()) else float(found.cosine),
         active=alive,
+        mean=given.mean,
         variance=given.variance,
         probes=found,
         **_regime(given, alive, None),
@@ -172,8 +174,12 @@ def _options(given: _Given) -> dict[str, Any]:
     return {"likelihood": given.likelihood, "chunk_size": given.chunk_size}
 
 
-def _encode(encoder: Encoder | None, x: Any) -> tuple[Tensor | None, Tensor | None]:
-    """Mean and variance of every item, some at a time."""
+def encode_data(encoder: Encoder | None, x: Any) -> tuple[Tensor | None, Tensor | None]:
+    """Posterior mean and variance of every item, some at a time; nothing without an encoder and data.
+
+    >>> encode_data(lambda x: (x, 0 * x), torch.ones(3, 2))[0].shape
+    torch.Size([3, 2])
+    """
     if encoder is None or x is None:
         if encoder is not None:
             raise ValueError("x must be given with encoder: the data that it encodes")

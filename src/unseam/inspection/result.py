@@ -71,7 +71,7 @@ class Inspection:
         variance_law: σ² against 1/‖c‖² among live latents (bhowal2024 Theorem 1 (c)).
         degenerate_fraction: points where adjacent singular values of live latents differ by less than 5 %.
         pullback: (points, latent, latent), JᵀWJ; what the rest was computed from.
-        variance: the posterior's, (points, latent) or (points, latent, latent).
+        mean, variance: the posterior's, (points, latent), and (points, latent) or (points, latent, latent).
         probes: estimates from sampled latents, where those were asked for.
 
     >>> import torch, unseam
@@ -98,6 +98,7 @@ class Inspection:
     variance_law: VarianceLaw | None = None
     degenerate_fraction: float | None = None
     pullback: Tensor | None = field(default=None, repr=False)
+    mean: Tensor | None = field(default=None, repr=False)
     variance: Tensor | None = field(default=None, repr=False)
     probes: Probes | None = field(default=None, repr=False)
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unseam.files import read_json, write_json, write_text
 from unseam.papers.artefact import DIGITS, SCALES, Artefact, Result
-from unseam.training.files import read_json, write_json, write_text
 
 if TYPE_CHECKING:
     import pandas as pd

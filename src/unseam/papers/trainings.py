@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from unseam.data import World
+from unseam.files import write_json
 from unseam.papers.artefact import Workplace
 from unseam.papers.results import read_tables, write_tables
 from unseam.training import Ensemble, train
-from unseam.training.files import write_json
 from unseam.trial import Trial
 
 if TYPE_CHECKING:

@@ -21,11 +21,10 @@ from unseam.report.independence import Curve, components_figure, strip_figure
 from unseam.report.matching import SCORES, match
 from unseam.report.measure import study
 from unseam.report.metrics import grid_figure, information_figure, scores_figure
-from unseam.report.own import own_study
 from unseam.report.page import Group, Panel, Section, write_page
-from unseam.report.runs import run_studies
 from unseam.report.seeds import seeds_panel
 from unseam.report.story import sections
+from unseam.report.studies import run_studies
 from unseam.report.study import Directions, Factorisation, Match, Missing, Pictures, Study, Walks
 from unseam.report.writing import write
 
@@ -33,7 +32,6 @@ __all__ = [
     "write",
     "study",
     "run_studies",
-    "own_study",
     "sections",
     "match",
     "SCORES",

@@ -1,4 +1,4 @@
-"""The β at which each latent of a linear decoder would die, from the data that a report has at hand."""
+"""The β at which each latent of a linear decoder would collapse, from the data that a report has at hand."""
 
 from __future__ import annotations
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from unseam.drawing import to_svg
-from unseam.papers import Finding, Result
 from unseam.report.page import Section
+
+if TYPE_CHECKING:
+    from unseam.papers import Finding, Result
 
 __all__ = ["artefact_sections", "finding_row", "measured"]
 
@@ -25,6 +28,7 @@ def artefact_sections(results: Sequence[Result]) -> list[Section]:
 def measured(finding: Finding) -> str:
     """A measured number with its 95 % interval.
 
+    >>> from unseam.papers import Finding
     >>> measured(Finding("MIG", "0.3", 0.25, 0.2, 0.3, "agrees"))
     '0.25 [0.2, 0.3]'
     """
@@ -38,6 +42,7 @@ def measured(finding: Finding) -> str:
 def finding_row(finding: Finding) -> dict[str, str]:
     """A finding as a row of text.
 
+    >>> from unseam.papers import Finding
     >>> finding_row(Finding("MIG", "0.30 ± 0.10", 0.25, 0.2, 0.3, "agrees", sd=0.05, n=6))["SD, n"]
     '0.05, 6'
     """

@@ -40,9 +40,9 @@ def match(
     >>> match(v.double()[None], v, ("x", "y")).information.round(2).tolist()
     [[[1.0, 0.0], [0.0, 1.0]]]
     """
-    told = binned_information(codes, factors, discrete=discrete)
-    entropy = told.factor_entropy.clamp(min=torch.finfo(torch.float64).tiny)
-    shares = (told.information / (entropy[:, None] if entropy.ndim > 1 else entropy)).cpu().numpy()
+    found = binned_information(codes, factors, discrete=discrete)
+    entropy = found.factor_entropy.clamp(min=torch.finfo(torch.float64).tiny)
+    shares = (found.information / (entropy[:, None] if entropy.ndim > 1 else entropy)).cpu().numpy()
     table = scores
     if table is None:
         generator = torch.Generator().manual_seed(seed)

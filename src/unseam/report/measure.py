@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry import hadamard_gap, jacobian, pullback, restrict
-from unseam.independence import Coupling, coupling
-from unseam.inspection import Inspection, inspect
+from unseam.independence import Coupling, NotSmoothError, coupling
+from unseam.inspection import Inspection
 from unseam.report._thresholds import thresholds
 from unseam.report.matching import match
 from unseam.report.study import (
@@ -24,6 +25,7 @@ from unseam.report.study import (
     Walks,
     importance,
 )
+from unseam.subject import Subject
 
 __all__ = ["study"]
 
@@ -39,7 +41,7 @@ STEP = 0.1  # of differences, in standard deviations of a latent, where derivati
 
 
 def study(
-    decoder: Decoder,
+    decoder: Decoder | Subject,
     z: Tensor | NDArray[Any] | None = None,
     *,
     latent: int | None = None,
@@ -59,7 +61,8 @@ def study(
     """Measure of any decoder what a report shows; what cannot be measured is named with its reason.
 
     Args:
-        decoder: any callable (batch, latent) -> (batch, *data) that returns the likelihood's parameter.
+        decoder: any callable (batch, latent) -> (batch, *data) that returns the likelihood's parameter; or a subject,
+            in place of it and of ``z``, ``latent``, ``encoder``, ``x``, ``likelihood``, ``beta`` and ``name``.
         z: points (batch, latent); by default the means of ``encoder(x)``, or draws from the prior where ``latent``
             says how many latents there are.
         latent: number of latents, where neither points nor an encoder are given.
@@ -82,33 +85,27 @@ def study(
     ((0, 1), 'KL of each latent, the polarised regime and Eq. 7')
     """
     generator = torch.Generator().manual_seed(seed)
-    z = _prior(decoder, latent, points, generator) if z is None and encoder is None else z
-    found = found or inspect(
-        decoder,
-        z,
-        encoder=encoder,
-        x=x,
-        likelihood=likelihood,
-        beta=beta,
-        latents=latents,
-        generator=generator,
-    )
-    with torch.no_grad():
-        mean, variance = _encoded(encoder, x)
-    places = torch.as_tensor(mean if mean is not None else z)
-    drawn = _drawn(decoder, likelihood)
-    parts = _local(found, drawn, places, _spread(places, variance)) if found.probes is None else {}
-    thresholds_found, why = thresholds(x, likelihood)
+    if not isinstance(decoder, Subject):
+        decoder = _subject(name, decoder, latent, likelihood, encoder, beta, z, x)
+    if decoder.z is None and decoder.x is None:
+        decoder = dataclasses.replace(decoder, z=decoder.prior(points, generator))
+    found = found or decoder.inspect(latents=latents, generator=generator)
+    mean, variance = found.mean, _diagonal(found)
+    places = decoder.z if mean is None else mean
+    parts = {}
+    if found.probes is None and places is not None:
+        parts = _local(found, decoder.mean_output, places, _spread(places, variance))
+    advice, why = thresholds(decoder.x, decoder.likelihood)
     return Study(
-        name,
+        decoder.name,
         (found,),
-        pictures=_pictures(drawn, mean, x),
+        pictures=_pictures(decoder, mean),
         match=None
         if mean is None or factors is None
         else match(mean[None], factors, factor_names, discrete=discrete, seed=seed),
-        advice=thresholds_found,
+        advice=advice,
         missing=(
-            *_unmeasured(found, encoder, variance),
+            *_unmeasured(found, decoder.encoder, variance),
             *_unknown(mean, factors),
             *why,
             *parts.pop("missing", ()),
@@ -117,25 +114,36 @@ def study(
     )
 
 
-def _prior(decoder: Decoder, latent: int | None, points: int, generator: torch.Generator) -> Tensor:
-    """Draws as the decoder's own weights are: in their precision, on their device."""
-    if latent is None:
+def _subject(
+    name: str,
+    decoder: Decoder,
+    latent: int | None,
+    likelihood: Any,
+    encoder: Any,
+    beta: float,
+    z: Any,
+    x: Any,
+) -> Subject:
+    if encoder is not None and x is None:
+        raise ValueError("x must be given with encoder: the data that it encodes")
+    if z is None and x is None and latent is None:
         raise ValueError(
             "latent must say how many latents the decoder has, or z or encoder and x must be given: they say where "
             "to measure it"
         )
-    if latent < 1:
+    if latent is not None and latent < 1:
         raise ValueError(f"latent must be at least 1, got {latent}")
-    drawn = torch.randn(points, latent, generator=generator)
-    weights = next(decoder.parameters(), None) if isinstance(decoder, torch.nn.Module) else None
-    return drawn if weights is None else drawn.to(weights)
+    points, data = (None if value is None else torch.as_tensor(value) for value in (z, x))
+    # the number of latents is used to draw points alone
+    return Subject(name, decoder, latent or 0, likelihood, encoder, beta, points, data)
 
 
-def _encoded(encoder: Any, x: Any) -> tuple[Tensor | None, Tensor | None]:
-    if encoder is None or x is None:
-        return None, None
-    mean, variance = encoder(torch.as_tensor(x))
-    return mean, variance.diagonal(dim1=-2, dim2=-1) if variance.ndim > mean.ndim else variance
+def _diagonal(found: Inspection) -> Tensor | None:
+    """The posterior's variances (batch, latent), of a covariance its diagonal."""
+    mean, variance = found.mean, found.variance
+    if mean is None or variance is None or variance.ndim == mean.ndim:
+        return variance
+    return variance.diagonal(dim1=-2, dim2=-1)
 
 
 def _spread(points: Tensor, variance: Tensor | None) -> Tensor:
@@ -144,32 +152,25 @@ def _spread(points: Tensor, variance: Tensor | None) -> Tensor:
     return (own if variance is None else own + variance.mean(0)).sqrt()
 
 
-def _drawn(decoder: Decoder, likelihood: Any) -> Decoder:
-    """The decoder followed by its likelihood's mean, where it has one."""
-    if likelihood is None:
-        return lambda z: torch.as_tensor(decoder(z))
-    return lambda z: likelihood.mean(decoder(z))
-
-
-def _pictures(drawn: Decoder, mean: Tensor | None, x: Any) -> Pictures | None:
-    if mean is None:
+def _pictures(subject: Subject, mean: Tensor | None) -> Pictures | None:
+    if mean is None or subject.x is None:
         return None
     few = torch.linspace(0, len(mean) - 1, min(ITEMS, len(mean))).round().long()
     with torch.no_grad():
-        return Pictures(_array(torch.as_tensor(x)[few]), _array(drawn(mean[few])))
+        return Pictures(_array(subject.x[few]), _array(subject.mean_output(mean[few])))
 
 
 def _local(found: Inspection, drawn: Decoder, points: Tensor, spread: Tensor) -> dict[str, Any]:
     """What needs the decoder itself: walks, directions, the density of what it generates."""
-    live = [j for j in importance(found) if found.active is None or bool(found.active[j])]
+    active = [j for j in importance(found) if found.active is None or bool(found.active[j])]
     middle = int(((points - points.mean(0)) / spread.clamp(min=1e-12)).square().sum(1).argmin())
     parts: dict[str, Any] = {
         "walks": _walks(found, drawn, points[middle], spread),
-        "directions": _directions(found, drawn, points, middle, live),
+        "directions": _directions(found, drawn, points, middle, active),
     }
-    if len(live) > 1:
+    if len(active) > 1:
         try:
-            parts["factorisation"] = _factorisation(drawn, points, spread, live)
+            parts["factorisation"] = _factorisation(drawn, points, spread, active)
         except ValueError as error:
             parts["missing"] = (Missing("Whether what it generates factorises", f"{error}."),)
     return parts
@@ -187,19 +188,19 @@ def _walks(found: Inspection, drawn: Decoder, start: Tensor, spread: Tensor) -> 
 
 
 def _directions(
-    found: Inspection, drawn: Decoder, points: Tensor, middle: int, live: list[int]
+    found: Inspection, drawn: Decoder, points: Tensor, middle: int, active: list[int]
 ) -> Directions | None:
-    if found.right_vectors is None or found.singular_values is None or not live:
+    if found.right_vectors is None or found.singular_values is None or not active:
         return None
-    vectors = found.right_vectors[middle].to(points)[:, : min(len(live), ROWS)]
+    vectors = found.right_vectors[middle].to(points)[:, : min(len(active), ROWS)]
     main = vectors.abs().argmax(0)
     largest = vectors[main, torch.arange(len(main))]
     with torch.no_grad():
         change = jacobian(drawn, points[middle : middle + 1])[0]
         shape = drawn(points[middle : middle + 1]).shape[1:]
-    turned = change @ (vectors * largest.sign())
+    along = change @ (vectors * largest.sign())
     return Directions(
-        _array(turned.mT.reshape(-1, *shape)),
+        _array(along.mT.reshape(-1, *shape)),
         _array(change[:, main].mT.reshape(-1, *shape)),
         tuple(main.tolist()),
         tuple(largest.square().tolist()),
@@ -207,8 +208,8 @@ def _directions(
     )
 
 
-def _factorisation(drawn: Decoder, points: Tensor, spread: Tensor, live: list[int]) -> Factorisation:
-    """Gap and coupling among live latents of the density that the mean output has, each latent in its own spread."""
+def _factorisation(drawn: Decoder, points: Tensor, spread: Tensor, active: list[int]) -> Factorisation:
+    """Hadamard gap and coupling of active latents for the density of the mean output, latents scaled to unit spread."""
     unit = torch.where(spread > 0, spread, 1.0)
     few = points[torch.linspace(0, len(points) - 1, min(COUPLED, len(points))).round().long()] / unit
 
@@ -217,14 +218,14 @@ def _factorisation(drawn: Decoder, points: Tensor, spread: Tensor, live: list[in
 
     with torch.no_grad():
         mask = torch.zeros(points.shape[1], dtype=torch.bool, device=points.device)
-        mask[live] = True
+        mask[active] = True
         gap = hadamard_gap(restrict(pullback(scaled, few), mask)).double()
     found, step = _coupling(scaled, few)
     assert found.per_point is not None
-    squares = found.per_point[:, live][:, :, live].double().square()
+    squares = found.per_point[:, active][:, :, active].double().square()
     pairs = squares.mean(0)
-    apart = ~torch.eye(len(live), dtype=torch.bool, device=pairs.device)
-    each = squares[:, apart].mean(1)
+    distinct = ~torch.eye(len(active), dtype=torch.bool, device=pairs.device)
+    each = squares[:, distinct].mean(1)
     error = len(few) ** -0.5
     return Factorisation(
         float(gap.mean()),
@@ -232,7 +233,7 @@ def _factorisation(drawn: Decoder, points: Tensor, spread: Tensor, live: list[in
         float(each.mean()),
         float(each.std()) * error,
         pairs.cpu(),
-        tuple(live),
+        tuple(active),
         len(few),
         step,
     )
@@ -242,9 +243,7 @@ def _coupling(drawn: Decoder, points: Tensor) -> tuple[Coupling, float | None]:
     """By derivatives, or by differences where the decoder has kinks."""
     try:
         return coupling(drawn, points, per_point=True), None
-    except ValueError as error:
-        if "give step" not in str(error):
-            raise
+    except NotSmoothError:
         return coupling(drawn, points, per_point=True, step=STEP), STEP
 
 
@@ -258,14 +257,14 @@ def _unmeasured(found: Inspection, encoder: Any, variance: Tensor | None) -> tup
             if point
             else "They compare the decoder with an encoder's variances, and no encoder was given."
             if encoder is None
-            else "No latent is told alive."
+            else "No latent is active."
         )
         said.append(Missing("KL of each latent, the polarised regime and Eq. 7", why))
     if found.probes is not None:
         why = "Only some of its latents were sampled, and these need all of them."
         said.append(Missing("Matrices, spectrum, traversals and singular directions", why))
     elif found.dto_active is None:
-        said.append(Missing("Orthogonality", "There are fewer than two live latents to compare."))
+        said.append(Missing("Orthogonality", "There are fewer than two active latents to compare."))
     return tuple(said)
 
 

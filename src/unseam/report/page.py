@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unseam.drawing import COLOURS
+from unseam.files import write_text
 from unseam.report._chart import ramps
 from unseam.report._slim import slim
-from unseam.training.files import write_text
 
 __all__ = ["Group", "Panel", "Section", "check_path", "write_page"]
 

@@ -18,16 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Directions", "Factorisation", "Match", "Missing", "Pictures", "Study", "Walks"]
 
-# A factor is named beside a latent that holds at least this part of its entropy.
+# A factor is named beside a latent that explains at least this fraction of its entropy.
 TELLS = 0.2
 
 
 class Missing(NamedTuple):
-    """A part that cannot be computed, and why.
-
-    >>> Missing("scores", "no factors were given").part
-    'scores'
-    """
+    """A part that cannot be computed, and why."""
 
     part: str
     why: str
@@ -67,7 +63,7 @@ class Directions(NamedTuple):
 
 
 class Factorisation(NamedTuple):
-    """Whether the density of what is generated is a product over live latents."""
+    """Whether the density of what is generated is a product over active latents."""
 
     gap: float
     """Mean over points of log-density less the sum of its factors, in nats."""
@@ -76,7 +72,7 @@ class Factorisation(NamedTuple):
     """Mean squared dependence of each factor on coordinates that are not its own."""
     coupling_error: float
     matrix: Tensor
-    """Coupling of live latents (live, live)."""
+    """Coupling of active latents (active, active)."""
     latents: tuple[int, ...]
     points: int
     step: float | None
@@ -94,7 +90,7 @@ class Match(NamedTuple):
     points: int
 
     def mean(self, metric: str) -> list[float]:
-        """Scores of a metric, one a seed."""
+        """Scores of a metric, one per seed."""
         rows = self.scores[self.scores["metric"] == metric].sort_values("member", kind="stable")
         return [float(value) for value in rows["score"]]
 
@@ -105,7 +101,7 @@ class Study:
 
     Attributes:
         name: what to call it.
-        inspections: one a seed.
+        inspections: one per seed.
         shown: which of the seeds is drawn, and spoken of.
         members: what to call the seeds, where there are several.
         about: settings, versions: whatever says where it comes from.
@@ -137,31 +133,31 @@ class Study:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Latents by importance: live ones first, by their KL, or else by how far they move the output."""
+        """Latents by importance: active ones first, by their KL, or else by how far they move the output."""
         return importance(self.found)
 
     @property
     def live(self) -> tuple[int, ...]:
-        """Live latents by importance."""
+        """Active latents by importance."""
         active = self.found.active
         return tuple(latent for latent in self.order if active is None or bool(active[latent]))
 
     @property
     def chance(self) -> float | None:
-        """DtO of live latents as a fraction of what random rotations of as many have."""
+        """DtO of active latents as a fraction of that of random rotations of as many."""
         return self.found.dto_of_chance
 
     def factor(self, latent: int) -> str:
-        """The factor that a live latent tells most of, where it tells a fair part of one."""
+        """The factor that an active latent explains best, where it explains enough of one."""
         active = self.found.active
         if self.match is None or (active is not None and not bool(active[latent])):
             return ""
-        told = self.match.information[self.shown, latent]
-        return self.match.factors[int(told.argmax())] if told.max() >= TELLS else ""
+        shares = self.match.information[self.shown, latent]
+        return self.match.factors[int(shares.argmax())] if shares.max() >= TELLS else ""
 
 
 def importance(found: Inspection) -> tuple[int, ...]:
-    """Latents by importance: live ones first, by their KL, or else by how far they move the output.
+    """Latents by importance: active ones first, by their KL, or else by how far they move the output.
 
     >>> import torch, unseam
     >>> importance(unseam.inspect(lambda z: z * torch.tensor([1.0, 3.0]), torch.zeros(4, 2)))
@@ -170,6 +166,6 @@ def importance(found: Inspection) -> tuple[int, ...]:
     weight = found.column_norms if found.polarised is None else found.polarised.kl
     if weight is None:
         return tuple(range(found.latent))
-    alive = weight.new_ones(len(weight)) if found.active is None else found.active.to(weight)
-    keys = [(-float(lives), -float(value)) for lives, value in zip(alive, weight, strict=True)]
+    active = weight.new_ones(len(weight)) if found.active is None else found.active.to(weight)
+    keys = [(-float(is_active), -float(value)) for is_active, value in zip(active, weight, strict=True)]
     return tuple(sorted(range(len(keys)), key=keys.__getitem__))

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unseam.inspection import Inspection
-from unseam.papers import Result, Tally
 from unseam.report.artefacts import artefact_sections
+from unseam.report.measure import study
 from unseam.report.page import Section, check_path, write_page
-from unseam.report.runs import MODELS, count_models, run_studies
 from unseam.report.story import sections
+from unseam.report.studies import check_room, compare_runs
 from unseam.report.study import Missing, Study
-from unseam.targets import Inspected
+from unseam.run import Run
+from unseam.subject import Subject
 
-__all__ = ["all_runs", "write"]
+if TYPE_CHECKING:
+    from unseam.papers import Result
 
-Reported = Study | Inspection | Inspected | Result | str | Path
+__all__ = ["write"]
+
+Reported = Study | Inspection | Subject | Run | str | Path
 
 
 def write(
-    results: Reported | Sequence[Reported],
+    results: Reported | Result | Iterable[Reported | Result],
     path: str | Path | None = None,
     *,
     title: str | None = None,
@@ -31,110 +33,73 @@ def write(
     first: Sequence[Section] = (),
     about: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write what was found as one HTML file that opens from disk without a network; several models stand side by side.
+    """Write what was found as one HTML file that opens from disk without a network; models are shown side by side.
 
     The same results give the same bytes. Nothing of the file is written before all of it is made.
 
     Args:
-        results: folders of runs; studies of :func:`unseam.report.study` or :func:`unseam.report.run_studies`;
-            inspections of :func:`unseam.inspect`; or results of reproduced artefacts. One, or several.
+        results: runs or their folders; subjects; studies of :func:`unseam.report.study` or
+            :func:`unseam.report.run_studies`; inspections of :func:`unseam.inspect`; or results of reproduced
+            artefacts. One, or several.
         path: file to write; by default ``report.html`` in the folder of the one run.
         title: heading of the page.
         lead: paragraph below it; by default what the models are.
         first: sections that come before all others.
         about: settings and versions, shown folded away; by default those of the models.
     """
-    given = [results] if isinstance(results, Reported) else list(results)
+    given = list(results) if isinstance(results, Iterable) and not isinstance(results, str) else [results]
     if not given:
         raise ValueError("results must hold at least one run, study, inspection or artefact, got none")
-    if unknown := [one for one in given if not isinstance(one, Reported)]:
-        raise ValueError(
-            "results must be runs, studies, inspections or artefacts; make a study of a decoder by "
-            f"unseam.report.study, got {type(unknown[0]).__name__}"
-        )
     target = _target(given, path)
     check_path(target)
-    measured = [one for one in given if isinstance(one, Result)]
-    if measured and len(measured) < len(given):
-        raise ValueError("results must be all artefacts or all models: one page does not hold both")
-    if measured:
-        parts, said = artefact_sections(measured), _outcomes(measured)
-        shown: Mapping[str, Any] = {result.artefact.key: result.about for result in measured}
-        name = "Published beside measured"
-    else:
-        studies = _studies(given)
+    if any(isinstance(one, Reported) for one in given):
+        if others := [one for one in given if not isinstance(one, Reported)]:
+            raise ValueError(
+                "results must be all artefacts or all models: one page does not hold both, got "
+                f"{type(others[0]).__name__} among models; make a study of a decoder by unseam.report.study"
+            )
+        studies = _studies([Run.open(one) if isinstance(one, str | Path) else one for one in given])
         parts, said = sections(studies), _models(studies)
-        shown = {study.name: study.about for study in studies if study.about}
+        shown: Mapping[str, Any] = {study.name: study.about for study in studies if study.about}
         name = f"What did {'this model' if len(studies) == 1 else 'these models'} learn?"
+    else:
+        reproduced = _results(given)
+        parts, said = artefact_sections(reproduced), _outcomes(reproduced)
+        shown = {result.artefact.key: result.about for result in reproduced}
+        name = "Published beside measured"
     return write_page(
         target, title or name, lead or said, [*first, *parts], shown if about is None else about
     )
 
 
-def all_runs(paths: Sequence[Path], **options: Any) -> list[list[Study]]:
-    """Models of runs; of several, under the names of their folders.
-
-    Too many are refused before any is measured.
-
-    Args:
-        paths: folders of the runs.
-        options: of :func:`unseam.report.run_studies`.
-    """
-    _check_room(sum(count_models(path, options.get("members")) for path in paths))
-    measured = [run_studies(path, **options) for path in paths]
-    if len(paths) == 1:
-        return [list(measured[0])]
-    return [_under(folder, found) for folder, found in zip(_folders(paths), measured, strict=True)]
-
-
-def _under(run: str, found: Sequence[Study]) -> list[Study]:
-    """Models under the name of their run."""
-    return [
-        dataclasses.replace(study, name=run if len(found) == 1 else f"{run}: {study.name}") for study in found
-    ]
-
-
-def _folders(paths: Sequence[Path]) -> list[str]:
-    """Names of folders, with as many of those above them as tell them apart."""
-    whole = [Path(os.path.abspath(path)).parts for path in paths]
-    tails: list[str] = []
-    for depth in range(1, max(map(len, whole)) + 1):
-        tails = ["/".join(parts[-depth:]) for parts in whole]
-        if len(set(tails)) == len(set(whole)):
-            break
-    return tails
-
-
-def _check_room(models: int) -> None:
-    if models > MODELS:
-        raise ValueError(f"at most {MODELS} models stand side by side, got {models}; leave some out")
-
-
 def _target(given: Sequence[Any], path: str | Path | None) -> Path:
     if path is not None:
         return Path(path)
-    if len(given) == 1 and isinstance(given[0], str | Path):
-        return Path(given[0]) / "report.html"
+    folder = given[0].path if isinstance(given[0], Run) else given[0]
+    if len(given) == 1 and isinstance(folder, str | Path):
+        return Path(folder) / "report.html"
     raise ValueError("path must name the file to write where results are not one run")
 
 
 def _studies(given: Sequence[Any]) -> list[Study]:
     """Every model that is to be shown."""
-    paths = [Path(one) for one in given if isinstance(one, str | Path)]
-    runs = iter(all_runs(paths) if paths else ())
+    runs = [one for one in given if isinstance(one, Run)]
+    measured = iter(compare_runs(runs) if runs else ())
     made = [
-        study for one in given for study in (next(runs) if isinstance(one, str | Path) else [_study(one)])
+        one for target in given for one in (next(measured) if isinstance(target, Run) else [_study(target)])
     ]
-    _check_room(len(made))
+    check_room(len(made))
     return made
 
 
-def _study(one: Study | Inspection | Inspected) -> Study:
+def _study(one: Study | Subject | Inspection) -> Study:
     if isinstance(one, Study):
         return one
-    name, found = one if isinstance(one, Inspected) else ("decoder", one)
+    if isinstance(one, Subject):
+        return study(one)
     why = "An inspection alone holds neither decoder nor data; make a study of them by unseam.report.study."
-    return Study(name, (found,), missing=(Missing("Pictures, densities, scores and thresholds of β", why),))
+    gap = Missing("Pictures, densities, scores and thresholds of β", why)
+    return Study("decoder", (one,), missing=(gap,))
 
 
 def _models(studies: Sequence[Study]) -> str:
@@ -156,7 +121,21 @@ def _models(studies: Sequence[Study]) -> str:
     return f"{text}. Measured at {found.points} points; every number below was measured on {which}."
 
 
+def _results(given: Sequence[Any]) -> list[Result]:
+    """The results of artefacts; anything else is refused."""
+    from unseam.papers import Result
+
+    if unknown := [one for one in given if not isinstance(one, Result)]:
+        raise ValueError(
+            "results must be runs, studies, inspections or artefacts; make a study of a decoder by "
+            f"unseam.report.study, got {type(unknown[0]).__name__}"
+        )
+    return list(given)
+
+
 def _outcomes(results: Sequence[Result]) -> str:
+    from unseam.papers import Tally
+
     count = Tally(*map(sum, zip(*(result.tally for result in results), strict=True)))
     return (
         f"{len(results)} artefact{'s' * (len(results) > 1)} of the papers, measured again; findings on the papers' "

@@ -9,6 +9,7 @@ from unseam.training.loop import Record, training_index, training_steps
 from unseam.training.provenance import provenance
 from unseam.training.run import DivergenceWarning, train
 from unseam.training.sgd import Sgd
+from unseam.training.splits import Split, split_items
 from unseam.training.stack import Stack, group, stack_trials
 from unseam.training.step import make_step, precision, update
 from unseam.training.streams import minibatches, normals, uniforms
@@ -19,6 +20,7 @@ __all__ = [
     "Ensemble",
     "Learner",
     "Record",
+    "Split",
     "Stack",
     "Trial",
     "AdaGrad",
@@ -33,6 +35,7 @@ __all__ = [
     "provenance",
     "save",
     "Sgd",
+    "split_items",
     "stack_trials",
     "train",
     "training_index",

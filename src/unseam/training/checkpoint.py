@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unseam.training.ensemble import Ensemble
-from unseam.training.files import (
+from unseam.files import (
     read_json,
     read_table,
     read_tensors,
@@ -18,17 +17,41 @@ from unseam.training.files import (
     write_table,
     write_tensors,
 )
+from unseam.training.ensemble import Ensemble
 from unseam.training.stack import Stack, group, stack_trials
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Restored", "load", "restore", "save", "write_checkpoint", "write_run"]
+__all__ = [
+    "Recorded",
+    "Restored",
+    "load",
+    "read_ensemble",
+    "read_run",
+    "restore",
+    "save",
+    "write_checkpoint",
+    "write_run",
+]
 
 FORMAT = 1
 OBSERVED = "observed-"
-WRITTEN = ("format", "trials", "shape", "sizes", "steps", "stopped", "complete")
+MEMBERS = ("trials", "shape", "sizes", "steps", "stopped")
+
+
+class Recorded(NamedTuple):
+    """What ``run.json`` says: trials, the shape of an item, and of each stack its training items and its steps."""
+
+    trials: tuple[Trial, ...]
+    shape: tuple[int, ...]
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    stopped: dict[int, int]
+    """Members that diverged, with the step at which each stopped."""
+    about: dict[str, Any]
+    """Versions, hardware, code revision, worlds."""
 
 
 def save(ensemble: Ensemble, path: str | Path) -> None:
@@ -43,7 +66,7 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
     True
     """
     folder = Path(path)
-    if (folder / "run.json").exists() and _trials(_read_run(folder)) != ensemble.trials:
+    if (folder / "run.json").exists() and read_run(folder).trials != ensemble.trials:
         raise ValueError(f"{folder} holds a run of other trials; choose another folder, or remove it first")
     (folder / "optimizer.safetensors").unlink(missing_ok=True)
     write_run(folder, ensemble.trials, ensemble.shape, ensemble.stacks, ensemble.about)
@@ -55,30 +78,32 @@ def load(path: str | Path, *, device: torch.device | str = "cpu") -> Ensemble:
 
     Args:
         path: folder that :func:`save` or a training wrote.
-        device: where the members shall live.
+        device: of the members.
 
     >>> load("absent")
     Traceback (most recent call last):
     FileNotFoundError: absent holds no run.json; is it the folder of a run?
     """
-    folder = Path(path)
-    record = _read_run(folder)
-    trials = _trials(record)
-    shape, size = tuple(record["shape"]), tuple(record["sizes"])
+    return read_ensemble(Path(path), read_run(Path(path)), device=device)
+
+
+def read_ensemble(folder: Path, record: Recorded, *, device: torch.device | str = "cpu") -> Ensemble:
+    """The ensemble of a run's folder whose ``run.json`` was read already; no weights are drawn on the way."""
+    trials = record.trials
     tensors = read_tensors(folder / "weights.safetensors")
     positions = tuple(map(tuple, group(trials)))
     stacks = []
     for number, members in enumerate(positions):
-        stack = stack_trials([trials[i] for i in members], shape, size=size[number], device=device)
+        stack = stack_trials(
+            [trials[i] for i in members], record.shape, size=record.sizes[number], device=device, drawn=False
+        )
         _fill(stack, _part(tensors, number), folder / "weights.safetensors")
-        stack.step = record["steps"][number]
-        stack.stopped_at.copy_(torch.tensor([record["stopped"].get(str(i), -1) for i in members]))
+        stack.step = record.steps[number]
+        stack.stopped_at.copy_(torch.tensor([record.stopped.get(member, -1) for member in members]))
         stack.alive.copy_(stack.stopped_at < 0)
         stacks.append(stack)
-    about = {
-        key: record[key] for key in record if key not in ("trials", "shape", "sizes", "steps", "stopped")
-    }
-    return Ensemble(trials, shape, tuple(stacks), positions, read_table(folder / "history.parquet"), about)
+    history = read_table(folder / "history.parquet")
+    return Ensemble(trials, record.shape, tuple(stacks), positions, history, record.about)
 
 
 def write_run(
@@ -151,18 +176,18 @@ def restore(
     """
     if not (folder / "run.json").exists():
         return None
-    record = _read_run(folder)
-    held = _trials(record)
+    record = read_run(folder)
+    held = record.trials
     if held != tuple(trials):
         changed = next((i for i, (a, b) in enumerate(zip(held, trials, strict=False)) if a != b), len(held))
         raise ValueError(
             f"{folder} holds a run of other trials (first difference at member {changed}); resume it with the "
             f"trials it was started with, or choose another folder"
         )
-    if record.get("worlds") != list(worlds):
+    if record.about.get("worlds") != list(worlds):
         raise ValueError(
-            f"{folder} was trained on {record.get('worlds')}, which is not the world given now, {list(worlds)}; resume "
-            f"it with the data it was started with, or choose another folder"
+            f"{folder} was trained on {record.about.get('worlds')}, which is not the world given now, {list(worlds)}; "
+            f"resume it with the data it was started with, or choose another folder"
         )
     path = folder / "optimizer.safetensors"
     if not path.exists():
@@ -182,10 +207,9 @@ def restore(
         stack.clock.fill_(stack.step)
     history = read_table(folder / "history.parquet")
     reached = {member: s.step for members, s in zip(group(trials), stacks, strict=True) for member in members}
-    kept = history[history["step"] <= history["member"].map(reached)].reset_index(drop=True)
     return Restored(
-        kept,
-        {key: record[key] for key in record if key not in WRITTEN},
+        history[history["step"] <= history["member"].map(reached)].reset_index(drop=True),
+        {key: value for key, value in record.about.items() if key not in ("format", "complete")},
         _observed(folder, max(reached.values())),
     )
 
@@ -198,19 +222,23 @@ def _observed(folder: Path, step: int) -> dict[str, pd.DataFrame]:
     return {name: table[table["step"] <= step].reset_index(drop=True) for name, table in tables.items()}
 
 
-def _read_run(folder: Path) -> dict[str, Any]:
+def read_run(folder: Path) -> Recorded:
+    """What ``run.json`` in a run's folder says."""
     record = read_json(folder / "run.json")
-    missing = [key for key in ("trials", "shape", "sizes", "steps", "stopped") if key not in record]
+    missing = [key for key in MEMBERS if key not in record]
     if missing or record.get("format") != FORMAT:
         what = (
             f"lacks {missing[0]!r}" if missing else f"has format {record.get('format')!r}, expected {FORMAT}"
         )
         raise ValueError(f"{folder / 'run.json'} {what}; it was not written by this version")
-    return record
-
-
-def _trials(record: Mapping[str, Any]) -> tuple[Trial, ...]:
-    return tuple(Trial.from_dict(entry) for entry in record["trials"])
+    return Recorded(
+        tuple(Trial.from_dict(entry) for entry in record["trials"]),
+        tuple(record["shape"]),
+        tuple(record["sizes"]),
+        tuple(record["steps"]),
+        {int(member): step for member, step in record["stopped"].items()},
+        {key: value for key, value in record.items() if key not in MEMBERS},
+    )
 
 
 def _state(stack: Stack) -> dict[str, Tensor]:

@@ -71,7 +71,7 @@ class Ensemble:
 
     @property
     def device(self) -> torch.device:
-        """Where the members live."""
+        """Device of the members."""
         return self.stacks[0].device
 
     @property

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unseam.data import World, split
+from unseam.data import World
+from unseam.training.splits import split_items
 from unseam.training.stack import Stack
 from unseam.training.step import make_step, precision
 from unseam.training.streams import minibatches, normals, uniforms
@@ -78,18 +79,14 @@ def training_steps(stack: Stack, world: World, *, every: int = 100) -> Iterator[
 
 
 def training_index(trial: Trial, items: int) -> Tensor | None:
-    """Which of ``items`` a trial trains on, or ``None`` for all; the other parts are for validation and test.
-
-    The split is 1 : ½(1 − f) : ½(1 − f) of a permutation seeded by ``split_seed`` (rolinek2019 Suppl. 8 with
-    f = 0.8).
+    """Which of ``items`` a trial trains on, or ``None`` for all (see :func:`split_items`).
 
     >>> len(training_index(Trial(train_fraction=0.8), 1000))
     800
     """
     if trial.train_fraction == 1.0:
         return None
-    rest = (1.0 - trial.train_fraction) / 2
-    part = split(items, (trial.train_fraction, rest, rest), seed=trial.split_seed)[0]
+    part = split_items(trial, items).train
     if not len(part):
         raise ValueError(f"train_fraction {trial.train_fraction} leaves nothing of {items} items to train on")
     return part

@@ -17,9 +17,9 @@ import torch
 
 from unseam.data import ArrayWorld, World, place
 from unseam.data import load as load_world
+from unseam.files import clear_parts
 from unseam.training.checkpoint import restore, write_checkpoint
 from unseam.training.ensemble import Ensemble
-from unseam.training.files import clear_parts
 from unseam.training.loop import Record, training_index, training_steps
 from unseam.training.progress import report_progress
 from unseam.training.provenance import provenance

@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 from unseam import choices
 from unseam.models import stacked
 from unseam.training.adam import Adam
-from unseam.training.learner import Learner, learner
+from unseam.training.learner import Learner, blank_learner, learner
 from unseam.training.optimisers import Optimiser
 from unseam.trial import Trial
 
@@ -126,6 +126,7 @@ def stack_trials(
     size: int,
     device: torch.device | str = "cpu",
     products: bool | None = None,
+    drawn: bool = True,
 ) -> Stack:
     """A fresh stack of trials that differ in member fields only.
 
@@ -136,6 +137,7 @@ def stack_trials(
         device: where to train.
         products: run convolutions as batched matrix products (see :func:`unseam.models.stacked`); by default on CUDA,
             unless the objective takes the decoder's Jacobian, which needs forward mode.
+        drawn: whether to draw initial weights; without, they have to be loaded.
 
     >>> stack_trials([Trial(latent=2)], (1, 4, 4), size=10).template.model.posterior.latent
     2
@@ -146,7 +148,7 @@ def stack_trials(
         raise ValueError(
             "trials must differ in member fields only (seed and scalar weights) to share a stack"
         )
-    template = learner(trials[0], shape, size=size)
+    template = (learner if drawn else blank_learner)(trials[0], shape, size=size)
     named = dict(template.named_parameters())
     dtype = next(iter(named.values())).dtype
     starts, width = _starts(named)
@@ -160,9 +162,11 @@ def stack_trials(
                 parameters[name][member].copy_(value)
         return dict(drawn.named_buffers())
 
-    # members have generators of their own, so the order in which they are drawn does not matter
-    with ThreadPoolExecutor() as pool:
-        rows = list(pool.map(draw, range(len(trials))))
+    rows = [dict(template.named_buffers())] * len(trials)
+    if drawn:
+        # members have generators of their own, so the order in which they are drawn does not matter
+        with ThreadPoolExecutor() as pool:
+            rows = list(pool.map(draw, range(len(trials))))
     flat, template = flat.to(device), template.to(device)
     if products is None:
         products = flat.device.type == "cuda" and not trials[0].objective_choice.jacobian

@@ -67,7 +67,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     noise = torch.randn(settings.hessians, len(x), settings.latent, generator=random).to(ensemble.device)
     rows, entries = [], []
     for member, trial in enumerate(trials):
-        who = {"likelihood": trial.likelihood, "posterior": trial.posterior}
+        who: dict[str, Any] = {"likelihood": trial.likelihood, "posterior": trial.posterior}
         found, optimum = _precisions(ensemble[member], x, settings.beta)
         errors = _errors(ensemble[member], x, noise, settings.beta)
         rows.append(who | {"seed": trial.seed} | errors | _agreement(found, optimum))

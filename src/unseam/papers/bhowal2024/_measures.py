@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from unseam import geometry
-from unseam.data import World, split
+from unseam.data import World
 from unseam.geometry.local_fit import LocalFit, local_fits
 from unseam.metrics import DciSettings, MigEntropySettings, MigSupSettings, dci, mig, mig_entropy, mig_sup
 from unseam.models import VAE, Encoding
 from unseam.papers.bhowal2024._setups import Setup
 from unseam.papers.bhowal2024.released import gram_root, released_errors, signed_fits
 from unseam.papers.measures import ACTIVE, Unseen, measures
-from unseam.training import Ensemble, precision
+from unseam.training import Ensemble, precision, split_items
 
 COLUMNS = ("seed", "point", "latent", "variance", "jacobian")
 """Of the table of variances and column lengths."""
@@ -147,7 +147,7 @@ def entropy_gaps(code: Encoding, factors: Tensor, *, excluded: tuple[int, ...] =
 
 
 def _unseen(world: World, setup: Setup) -> Unseen:
-    _, validation, test = (part.to(world.device) for part in split(len(world), (0.8, 0.1, 0.1), seed=0))
+    _, validation, test = (part.to(world.device) for part in split_items(setup.base, len(world)))
     return Unseen(world, validation, test[: setup.scored], setup.points, True)
 
 

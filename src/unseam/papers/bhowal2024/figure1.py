@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from unseam.data import MissingFileError, World, split
+from unseam.data import MissingFileError, World
 from unseam.data import place as place_world
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace, missing_table
@@ -24,6 +24,7 @@ from unseam.papers.bhowal2024._runs import (
 from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, NAMES, SPRITES, Cell, Setup, smoke, vary
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.trainings import follow
+from unseam.training import split_items
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +110,7 @@ def responses_of(ensemble: Ensemble, world: World, setup: Setup) -> dict[str, pd
     """
     import pandas as pd
 
-    test = split(len(world), (0.8, 0.1, 0.1), seed=0)[2][: setup.scored].to(world.device)
+    test = split_items(setup.base, len(world)).test[: setup.scored].to(world.device)
     x = world.images(test)
     scale = attributes(x).std(0)
     mean = ensemble.encode(x).mean

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unseam import geometry
-from unseam.data import MissingFileError, World, split
+from unseam.data import MissingFileError, World
 from unseam.data import place as place_world
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
@@ -20,7 +20,7 @@ from unseam.papers.claims import Bound, Bounds
 from unseam.papers.rolinek2019._plots import finish, plot_missing
 from unseam.papers.rolinek2019.setups import LINEAR, NAMES, NONLINEAR, SPRITES, Setup, smoke
 from unseam.papers.trainings import follow
-from unseam.training import Ensemble
+from unseam.training import Ensemble, split_items
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ def _latents(ensemble: Ensemble, *, world: World, setup: Setup, seed: int) -> di
     """What Definition 1 asks of every latent of every model, on test items."""
     import pandas as pd
 
-    _, _, test = split(len(world), (0.8, 0.1, 0.1), seed=0)
+    test = split_items(ensemble.trials[0], len(world)).test
     x = world.images(test[: setup.points].to(world.device))
     mean, variance = (part.double() for part in ensemble.encode(x))
     random = torch.Generator().manual_seed(seed)

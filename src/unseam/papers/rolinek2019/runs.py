@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.data import World, place, split
+from unseam.data import World, place
 from unseam.geometry import gaussian_kl
 from unseam.papers.artefact import Workplace
 from unseam.papers.measures import Unseen, measures
 from unseam.papers.rolinek2019.setups import BETA, Column, Setup
 from unseam.papers.trainings import follow
-from unseam.training import Ensemble, training_index
+from unseam.training import Ensemble, split_items, training_index
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,7 +149,7 @@ def final(part: Runs) -> pd.DataFrame:
 
 def held_out(setup: Setup, world: World) -> Unseen:
     """Where members of a setup are measured."""
-    _, validation, test = (part.to(world.device) for part in split(len(world), (0.8, 0.1, 0.1), seed=0))
+    _, validation, test = (part.to(world.device) for part in split_items(setup.base, len(world)))
     return Unseen(world, validation, test, setup.points, setup.base.world not in UNSCORED)
 
 

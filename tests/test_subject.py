@@ -1,4 +1,4 @@
-"""Inspection from the command line: runs, decoders of the user's own, and what can go wrong."""
+"""Inspection of runs and of decoders of the user's own, from Python and from the command line."""
 
 import dataclasses
 import json
@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import unseam
-from unseam import cli, targets
-from unseam.targets import imported, inspect_own, inspect_run, read_array, unseen
+from unseam import cli, files
+from unseam.choices import load_object
+from unseam.files import read_array
+from unseam.subject import import_subject
 from unseam.trial import Trial
 
 OWN = """
@@ -61,6 +63,10 @@ def run(tmp_path_factory):
     return folder / "r"
 
 
+def inspect_own(name, data, **options):
+    return unseam.inspect(import_subject(name, data, **options))
+
+
 def command(monkeypatch, capsys, *words):
     monkeypatch.setattr("sys.argv", ["unseam", *map(str, words)])
     monkeypatch.setenv("COLUMNS", "140")
@@ -68,11 +74,13 @@ def command(monkeypatch, capsys, *words):
     return capsys.readouterr()
 
 
-def test_run_is_inspected_on_unseen_items(run):
-    every = list(inspect_run(run, points=20))
-    assert [one.name for one in every] == ["member 0 (diagonal, β 1, seed 0)", "member 1 (full, β 1, seed 1)"]
-    assert all(one.found.points == 20 for one in every)
-    assert every[1].found.variance.ndim == 3
+def test_run_is_inspected_on_held_out_items(run):
+    opened = unseam.Run.open(run)
+    found = unseam.inspect(opened, points=20)
+    names = [opened.subject(member).name for member in found]
+    assert names == ["member 0 (diagonal, β 1, seed 0)", "member 1 (full, β 1, seed 1)"]
+    assert all(one.points == 20 for one in found.values())
+    assert found[1].variance.ndim == 3
 
 
 def test_command_on_a_run(run, monkeypatch, capsys, tmp_path):
@@ -101,7 +109,7 @@ def test_figures_go_into_the_run_by_default(run, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", ["orthogonal", "make", "Decoder"])
 def test_own_decoders(own, name):
-    found = inspect_own(f"mine_to_inspect:{name}", own / "z.npy").found
+    found = inspect_own(f"mine_to_inspect:{name}", own / "z.npy")
     assert found.latent == 3
     assert found.points == 50
     assert (found.cosine < 1e-6) == (name != "make")
@@ -109,7 +117,7 @@ def test_own_decoders(own, name):
 
 def test_own_logits(own):
     plain, weighted = (
-        inspect_own("mine_to_inspect:orthogonal", own / "z.npy", likelihood=likelihood).found
+        inspect_own("mine_to_inspect:orthogonal", own / "z.npy", likelihood=likelihood)
         for likelihood in (None, "bernoulli")
     )
     assert (weighted.column_norms < plain.column_norms / 2 + 1e-6).all()
@@ -119,17 +127,33 @@ def test_own_logits(own):
 
 def test_double_precision_points_for_a_single_precision_module(own):
     np.save(own / "double.npy", np.zeros((4, 3)))
-    assert inspect_own("mine_to_inspect:make", own / "double.npy").found.points == 4
+    assert inspect_own("mine_to_inspect:make", own / "double.npy").points == 4
 
 
 def test_members_outside_a_run(run):
     with pytest.raises(ValueError, match=r"member must lie in \[0, 2\), got 5"):
-        list(inspect_run(run, members=[5]))
+        unseam.Run.open(run).inspect([5])
+
+
+def test_a_subject_is_measured_at_its_points_or_data_and_drawn_from_the_prior_without_either(tmp_path):
+    matrix = torch.tensor([[3.0, 0.0], [0.0, 1.0]])
+    plain = unseam.Subject("mine", lambda z: z @ matrix, 2, beta=4.0)
+    at_points = dataclasses.replace(plain, z=torch.zeros(5, 2))
+    at_data = dataclasses.replace(plain, encoder=lambda x: (x, 0.1 + 0 * x), x=torch.ones(7, 2))
+    assert [unseam.inspect(one).points for one in (at_points, at_data)] == [5, 7]
+    assert unseam.inspect(at_data).beta == 4.0
+    assert unseam.inspect(at_data).mean is not None and unseam.inspect(at_points).mean is None
+    with pytest.raises(ValueError, match="z must be given, or encoder and x"):
+        unseam.inspect(plain)
+    assert unseam.report.study(plain, points=30).found.points == 30
+    page = unseam.report.write([at_points, at_data], tmp_path / "page.html")
+    assert "2 models side by side" in page.read_text()
+    assert unseam.explore.exhibit_decoder(at_data).subjects[0] is at_data
 
 
 def test_own_encoder(own):
     np.save(own / "x.npy", np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32))
-    found = inspect_own("mine_to_inspect:make", own / "x.npy", encoder="mine_to_inspect:encode").found
+    found = inspect_own("mine_to_inspect:make", own / "x.npy", encoder="mine_to_inspect:encode")
     assert found.precision_error is not None
 
 
@@ -222,7 +246,7 @@ def save(path, rows):
 def test_a_value_that_is_not_finite_is_found_in_rows_that_are_not_drawn(
     tmp_path, monkeypatch, suffix, at_once
 ):
-    monkeypatch.setattr(targets, "_AT_ONCE", at_once)
+    monkeypatch.setattr(files, "_AT_ONCE", at_once)
     rows = np.zeros((50, 3), np.float32)
     rows[17, 1], rows[31, 0], rows[31, 2] = np.nan, np.inf, -np.inf
     path = tmp_path / f"x.{suffix}"
@@ -266,9 +290,4 @@ def test_rows_must_hold_something(tmp_path, shape):
 
 def test_names_need_a_colon():
     with pytest.raises(ValueError, match="is named package.module:object, got 'torch'"):
-        imported("torch")
-
-
-def test_unseen_items_are_all_where_none_were_held_out():
-    index = unseen(Trial(), 10, 50, torch.Generator().manual_seed(0))
-    assert index.tolist() == list(range(10))
+        load_object("torch")

@@ -1,4 +1,4 @@
-"""What commands print: words, tables and JSON, as wide as the terminal."""
+"""What commands print: text, tables and JSON, as wide as the terminal."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["Row", "print_json", "print_rows", "print_table", "print_words"]
 
 Row = dict[str, Any]
 
-# Where neither a terminal nor the variable COLUMNS says how wide a line may be.
+# Width where neither a terminal nor the variable COLUMNS gives one.
 _WIDTH = 140
 # What a column takes beside its text: a line and a space on either side.
 _FRAME = 3
-# Part of the width that a column may claim to keep a word whole.
+# Fraction of the width that a column may take to avoid breaking a word.
 _MOST = 0.4
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON, which has no word for what is not finite.
+    """Print a value as JSON, which has no NaN or infinity.
 
     >>> print_json({"dto": 0.5})
     {
@@ -34,8 +34,8 @@ def print_json(value: object) -> None:
 def print_words(text: str) -> None:
     """Print lines of text, broken between words where a terminal, or COLUMNS, says how wide they may be.
 
-    >>> print_words("Two latents are alive.")
-    Two latents are alive.
+    >>> print_words("Two latents are active.")
+    Two latents are active.
     """
     width = _columns(0)
     for line in text.split("\n"):
@@ -60,13 +60,13 @@ def print_table(rows: Sequence[Row], *, title: str) -> None:
     Cells are broken between words. Columns that do not fit beside each other even so go on below, after the
     first one, which names the rows.
 
-    >>> print_table([{"latent": 0, "alive": True, "note": None}], title="latents")
+    >>> print_table([{"latent": 0, "active": True, "note": None}], title="latents")
     latents
-    ┏━━━━━━━━┳━━━━━━━┓
-    ┃ latent ┃ alive ┃
-    ┡━━━━━━━━╇━━━━━━━┩
-    │ 0      │ yes   │
-    └────────┴───────┘
+    ┏━━━━━━━━┳━━━━━━━━┓
+    ┃ latent ┃ active ┃
+    ┡━━━━━━━━╇━━━━━━━━┩
+    │ 0      │ yes    │
+    └────────┴────────┘
     """
     from rich.console import Console
     from rich.table import Table
