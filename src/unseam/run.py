@@ -109,7 +109,7 @@ class Run:
 
     >>> import unseam
     >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)
-    >>> run = Run.of(unseam.train([trial, trial], world=unseam.data.load("linear", size=20)))
+    >>> run = Run.of(unseam.train([trial, trial]))
     >>> run.codes(points=20).mean.shape
     torch.Size([2, 20, 2])
     """
@@ -142,7 +142,7 @@ class Run:
     ) -> Run:
         """The run in a folder; nothing in it can run code.
 
-        Only ``run.json`` is read at once; nothing is drawn at random, then or later.
+        Only ``run.json`` is read at once; loading the members later draws no weights.
         """
         folder, place = Path(path), choose_device(device)
         record = read_run(folder)

@@ -255,26 +255,26 @@ def test_equal_names_are_told_apart():
 
 def test_wide_data_have_the_thresholds_of_their_covariance(monkeypatch):
     from unseam.models import Bernoulli, Gaussian
-    from unseam.report import _thresholds
+    from unseam.report import measure
 
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(40, 6, generator=generator).double().round()
     x[:, 5] = 1.0
     for likelihood in (Bernoulli(), Gaussian(variance=0.3)):
-        monkeypatch.setattr(_thresholds, "WIDEST", 2048)
-        narrow, _ = _thresholds.thresholds(x, likelihood)
-        monkeypatch.setattr(_thresholds, "WIDEST", 5)
-        monkeypatch.setattr(_thresholds, "ITEMS", 40)
-        wide, _ = _thresholds.thresholds(x, likelihood)
+        monkeypatch.setattr(measure, "WIDEST", 2048)
+        narrow, _ = measure._thresholds(x, likelihood)
+        monkeypatch.setattr(measure, "WIDEST", 5)
+        monkeypatch.setattr(measure, "GRAM", 40)
+        wide, _ = measure._thresholds(x, likelihood)
         torch.testing.assert_close(wide.thresholds[:5], narrow.thresholds[:5])
         assert wide.constant == narrow.constant == 1
 
 
 def test_thresholds_of_other_likelihoods_are_unknown():
     from unseam.models import ContinuousBernoulli
-    from unseam.report._thresholds import thresholds
+    from unseam.report.measure import _thresholds
 
-    found, (gap,) = thresholds(
+    found, (gap,) = _thresholds(
         torch.rand(5, 3, generator=torch.Generator().manual_seed(0)), ContinuousBernoulli()
     )
     assert found is None

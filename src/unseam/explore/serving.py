@@ -78,9 +78,15 @@ def serve(
         exhibit = exhibit_run(decoder, points=points)
     else:
         exhibit = exhibit_decoder(
-            decoder, latent=latent, encoder=encoder, world=world, likelihood=likelihood, beta=beta, name=name,
+            decoder,
+            latent=latent,
+            encoder=encoder,
+            world=world,
+            likelihood=likelihood,
+            beta=beta,
+            name=name,
             points=points,
-        )  # fmt: skip
+        )
     if not 0 <= member < len(exhibit.subjects):
         raise ValueError(f"member must lie in [0, {len(exhibit.subjects)}), got {member}")
     exhibit.codes(member)

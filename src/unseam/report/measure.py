@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unseam.advice import Advice, advise
 from unseam.geometry import hadamard_gap, jacobian, pullback, restrict
 from unseam.independence import Coupling, NotSmoothError, coupling
 from unseam.inspection import Inspection
-from unseam.report._thresholds import thresholds
+from unseam.models import Bernoulli, Gaussian
 from unseam.report.matching import match
 from unseam.report.study import (
     Directions,
@@ -26,6 +27,7 @@ from unseam.report.study import (
     importance,
 )
 from unseam.subject import Subject
+from unseam.theory import collapse_thresholds
 
 __all__ = ["study"]
 
@@ -37,6 +39,8 @@ ROWS = 12  # latents that are walked along, and directions that are drawn, at mo
 ITEMS = 8
 POINTS = 1000
 COUPLED = 200  # points at which second derivatives are measured
+WIDEST = 2048  # values of an item up to which the data's covariance is taken
+GRAM = 2048  # items of wider data
 STEP = 0.1  # of differences, in standard deviations of a latent, where derivatives see nothing of kinks
 
 
@@ -95,7 +99,7 @@ def study(
     parts = {}
     if found.probes is None and places is not None:
         parts = _local(found, decoder.mean_output, places, _spread(places, variance))
-    advice, why = thresholds(decoder.x, decoder.likelihood)
+    advice, why = _thresholds(decoder.x, decoder.likelihood)
     return Study(
         decoder.name,
         (found,),
@@ -247,6 +251,30 @@ def _coupling(drawn: Decoder, points: Tensor) -> tuple[Coupling, float | None]:
         return coupling(drawn, points, per_point=True, step=STEP), STEP
 
 
+def _thresholds(x: Tensor | None, likelihood: Any) -> tuple[Advice | None, tuple[Missing, ...]]:
+    """Collapse thresholds of data under a likelihood, or why there are none."""
+    why = ""
+    if x is None:
+        why = "The thresholds come from the data's covariance, and no data were given."
+    elif likelihood is not None and not isinstance(likelihood, Gaussian | Bernoulli):
+        kind = type(likelihood).__name__
+        why = f"Thresholds are known for Gaussian and Bernoulli likelihoods, not for {kind}."
+    if x is None or why:
+        return None, (Missing("Which β keeps how many latents", why),)
+    kind = "bernoulli" if isinstance(likelihood, Bernoulli) else "gaussian"
+    noise = float(likelihood.log_variance.exp()) if isinstance(likelihood, Gaussian) else None
+    if x[0].numel() <= WIDEST:
+        return advise(x, likelihood=kind, noise=noise), ()
+    # wider data are seen through the Gram matrix of some items: it has the same eigenvalues
+    rows = x[:GRAM].flatten(1).double()
+    mean, noise = rows.mean(0), noise or 1.0
+    spread = mean * (1 - mean) if kind == "bernoulli" else torch.full_like(mean, noise)
+    constant = (rows.var(0, correction=0) <= 1e-14) | (spread <= 1e-14)
+    scaled = ((rows - mean) / spread.sqrt())[:, ~constant]
+    found = collapse_thresholds(scaled @ scaled.mT / len(rows))
+    return Advice("data", kind, noise, len(rows), int(constant.sum()), found), ()
+
+
 def _unmeasured(found: Inspection, encoder: Any, variance: Tensor | None) -> tuple[Missing, ...]:
     """What the inspection could not say, and why."""
     said = []
@@ -271,9 +299,8 @@ def _unmeasured(found: Inspection, encoder: Any, variance: Tensor | None) -> tup
 def _unknown(mean: Tensor | None, factors: Any) -> tuple[Missing, ...]:
     if mean is not None and factors is not None:
         return ()
-    lacking = "encoder" if mean is None else "known factors"
-    why = f"They compare an encoder's codes with the factors that made the data, and no {lacking} were given."
-    why = why.replace("encoder were", "encoder was")
+    lacking = "encoder was" if mean is None else "known factors were"
+    why = f"They compare an encoder's codes with the factors that made the data, and no {lacking} given."
     return (Missing("Mutual information and scores", why),)
 
 
