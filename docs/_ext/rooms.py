@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOMS = (
-    "data", "models", "objectives", "training", "geometry", "inspection", "independence", "metrics", "theory",
+    "choices", "data", "models", "objectives", "training", "geometry", "inspection", "independence", "metrics", "theory",
     "papers", "sweep", "report", "explore", "adapters",
 )  # fmt: skip
 

@@ -250,14 +250,15 @@ def describe_field(name: str) -> str:
     if name in KINDS:
         text = Trial.__dataclass_fields__[name].metadata["help"]
         return f"{text}: {', '.join(choices.names(KINDS[name]))}, or package.module:object"
+    values = f": {', '.join(_literals()[name])}" if name in _literals() else ""
     if name not in _users():
-        return str(Trial.__dataclass_fields__[name].metadata["help"])
+        return f"{Trial.__dataclass_fields__[name].metadata['help']}{values}"
     titles: dict[str, list[str]] = {}
     for choice in _users()[name][1]:
         for option in choice.options:
             if option.name == name:
                 titles.setdefault(option.help, []).append(choice.title)
-    return "; ".join(f"{text} ({', '.join(found)})" for text, found in titles.items())
+    return "; ".join(f"{text} ({', '.join(found)})" for text, found in titles.items()) + values
 
 
 @cache
