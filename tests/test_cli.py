@@ -122,7 +122,10 @@ BAD = {
         ("train", "--steps", "x"),
         "'--steps': must be a whole number, got 'x'; see unseam train --help",
     ),
-    "choice": (("train", "--objective", "foo"), "objective must be one of annealed_capacity, autoencoder, beta_elbo"),
+    "choice": (
+        ("train", "--objective", "foo"),
+        "objective must be one of annealed_capacity, autoencoder, beta_elbo",
+    ),
     "every": (("train", "--every", "0"), "--every"),
     "range": (("train", "--latent", "0"), "latent must be a whole number of at least 1, got 0"),
     "vary": (("train", "--vary", "beta"), "--vary must be field=a,b,c with a field of a trial, got 'beta'"),

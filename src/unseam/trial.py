@@ -60,7 +60,7 @@ class Trial:
     ValueError: momentum is used by optimiser sgd, not by 'adam'; leave it at 0.0, got 0.9
     """
 
-    world: str = _about("sprites", "data set, by the name `unseam data list` shows")
+    world: str = _about("sprites", "data set, by the name `unseam data list` shows, or package.module:object")
     world_options: tuple[tuple[str, Value], ...] = _about((), "options of the data set, e.g. ratio=1.2")
     train_fraction: float = _about(
         1.0, "fraction of the data that is trained on; the rest is held out in two halves"

@@ -242,7 +242,9 @@ def test_truncated_npz(tmp_path, keep):
     write_dsprites(path)
     content = path.read_bytes()
     path.write_bytes(content[: int(keep * len(content))])
-    with pytest.raises(DamagedFileError, match=r"dsprites.npz is damaged or cut short \(.*\); fetch it again"):
+    with pytest.raises(
+        DamagedFileError, match=r"dsprites.npz is damaged or cut short \(.*\); fetch it again"
+    ):
         dsprites(root=path, layout=SPRITES)
 
 
