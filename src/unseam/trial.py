@@ -192,7 +192,7 @@ class Trial:
             for option in choice.options
             if option.name in dict(self.weights) and self.value(option) != option.default
         }
-        if ":" in self.world:
+        if ":" in self.world or self.world in choices.names(choices.World):
             held.append(choices.find(choices.World, self.world))
         own = [where for choice in held if (where := choices.identity(choice)) is not None]
         text = json.dumps([KEY_SCHEMA, changed, extra, own, data], sort_keys=True)
