@@ -1,5 +1,6 @@
 """The command line: what it prints, where, and with which status."""
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -286,7 +287,8 @@ def test_an_interrupted_run_resumes_to_the_same_weights(call, tmp_path, monkeypa
     words = (*SMALL, "--every", "5", "--out")
     assert call(*words, tmp_path / "whole").status == 0
     with monkeypatch.context() as patch:
-        patch.setattr(progress.Lines, "record", lambda *_: signal.raise_signal(signal.SIGINT))
+        interrupt = contextlib.nullcontext(lambda *_: signal.raise_signal(signal.SIGINT))
+        patch.setattr(progress, "lines", lambda: interrupt)
         result = call(*words, tmp_path / "cut")
     assert (result.status, result.out) == (130, "")
     assert result.err == f"unseam: stopped at step 5; {tmp_path / 'cut'} can be resumed\n"

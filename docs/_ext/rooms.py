@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOMS = (
-    "data", "models", "objectives", "training", "subject", "run", "geometry", "inspection", "independence", "metrics",
+    "choices", "data", "models", "objectives", "training", "subject", "run", "geometry", "inspection", "independence", "metrics",
     "theory", "papers", "sweep", "report", "explore", "adapters",
 )  # fmt: skip
 

@@ -60,7 +60,7 @@ class Trial:
     ValueError: momentum is used by optimiser sgd, not by 'adam'; leave it at 0.0, got 0.9
     """
 
-    world: str = _about("sprites", "data set, by the name `unseam data list` shows")
+    world: str = _about("sprites", "data set, by the name `unseam data list` shows, or package.module:object")
     world_options: tuple[tuple[str, Value], ...] = _about((), "options of the data set, e.g. ratio=1.2")
     train_fraction: float = _about(
         1.0, "fraction of the data that is trained on; the rest is held out in two halves"
@@ -192,7 +192,7 @@ class Trial:
             for option in choice.options
             if option.name in dict(self.weights) and self.value(option) != option.default
         }
-        if ":" in self.world:
+        if ":" in self.world or self.world in choices.names(choices.World):
             held.append(choices.find(choices.World, self.world))
         own = [where for choice in held if (where := choices.identity(choice)) is not None]
         text = json.dumps([KEY_SCHEMA, changed, extra, own, data], sort_keys=True)
@@ -250,14 +250,15 @@ def describe_field(name: str) -> str:
     if name in KINDS:
         text = Trial.__dataclass_fields__[name].metadata["help"]
         return f"{text}: {', '.join(choices.names(KINDS[name]))}, or package.module:object"
+    values = f": {', '.join(_literals()[name])}" if name in _literals() else ""
     if name not in _users():
-        return str(Trial.__dataclass_fields__[name].metadata["help"])
+        return f"{Trial.__dataclass_fields__[name].metadata['help']}{values}"
     titles: dict[str, list[str]] = {}
     for choice in _users()[name][1]:
         for option in choice.options:
             if option.name == name:
                 titles.setdefault(option.help, []).append(choice.title)
-    return "; ".join(f"{text} ({', '.join(found)})" for text, found in titles.items())
+    return "; ".join(f"{text} ({', '.join(found)})" for text, found in titles.items()) + values
 
 
 @cache

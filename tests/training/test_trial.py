@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+import unseam
 from unseam import choices
 from unseam.training import Trial, group
 from unseam.trial import KINDS, MEMBER_FIELDS
@@ -127,6 +128,16 @@ def test_the_second_format_let_unused_fields_be_set():
     assert Trial.from_dict(FORMAT_2 | {"gamma": 7.0, "momentum": 0.9, "sampling": "stratified"}) == trial
     study = Trial.from_dict(FORMAT_2 | {"architecture": "study", "encoder_widths": [], "decoder_widths": []})
     assert study.encoder_widths == Trial().encoder_widths
+
+
+def test_old_run_folders_load(tmp_path):
+    trial = Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)
+    unseam.save(unseam.train(trial, world=unseam.data.load("linear", size=10)), tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    record["trials"][0] |= {"gamma": 7.0, "momentum": 0.9}
+    del record["trials"][0]["weights"], record["trials"][0]["accumulator"]
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    assert unseam.load(tmp_path).trials == (trial,)
 
 
 def test_the_third_format_refuses_them():

@@ -23,8 +23,6 @@ __all__ = ["TrialFlags", "trial_command"]
 FIELDS = Trial.__dataclass_fields__
 WEIGHT = "weight."
 WORDS = {int: "a whole number", float: "a number", str: "text"}
-
-
 PAIRS = {"world_options": "--world-option", "weights": "--weight"}
 
 
@@ -92,7 +90,7 @@ def _parameter(item: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
         annotation = Annotated[str, typer.Option(flag, help=f"{text}; separated by commas", metavar="<list>")]
         default = ",".join(map(str, default))
     elif item.name in KINDS:
-        option = typer.Option(flag, help=text, parser=_choice(KINDS[item.name]), metavar="<name>")
+        option = typer.Option(flag, help=text, parser=_parser(KINDS[item.name]), metavar="<name>")
         annotation = Annotated[str, option]
     elif (kind := _kind(hint)) is str:
         annotation = Annotated[hint, typer.Option(flag, help=text)]
@@ -168,26 +166,14 @@ def _kind(hint: Any) -> type:
 
 
 def _parser(kind: type) -> Callable[[str], Any]:
-    """A reader of one flag that says what came where typer would not."""
+    """A reader of one flag, whose errors say what was expected and what came."""
 
     def parse(text: str) -> Any:
         try:
-            return kind(text)
-        except ValueError:
-            raise typer.BadParameter(f"must be {WORDS[kind]}, got {text!r}") from None
-
-    return parse
-
-
-def _choice(kind: type[choices.Choice]) -> Callable[[str], str]:
-    """A reader of one flag that names a choice."""
-
-    def parse(text: str) -> str:
-        try:
-            choices.find(kind, text)
+            return choices.find(kind, text) and text if issubclass(kind, choices.Choice) else kind(text)
         except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
-        return text
+            words = f"must be {WORDS[kind]}, got {text!r}" if kind in WORDS else str(error)
+            raise typer.BadParameter(words) from None
 
     return parse
 
