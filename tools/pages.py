@@ -12,8 +12,8 @@ import matplotlib as mpl
 
 from unseam.papers import Artefact, Finding, Result, artefacts, committed, results_folder
 from unseam.papers.claims import Values
-from unseam.report._slim import slim
 from unseam.report.artefacts import finding_row
+from unseam.report.page import slim
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MARKS = {

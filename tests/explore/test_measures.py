@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from unseam.charts import Look
 from unseam.explore import Exhibit, Subject, Turn, beta_curve, measure, turn_curve
-from unseam.explore.pixels import Look
 from unseam.metrics import mig
 
 

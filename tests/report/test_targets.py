@@ -11,8 +11,7 @@ import torch
 import unseam
 from unseam.papers import artefacts, committed, results_folder
 from unseam.report import run_studies, study, write
-from unseam.report._slim import slim
-from unseam.report.page import check_path
+from unseam.report.page import check_path, slim
 from unseam.report.writing import all_runs
 from unseam.targets import inspect_run
 

@@ -144,13 +144,11 @@ def _geometry(one: Inspected) -> Row:
 
 
 def _draw(one: Inspected, folder: Path) -> list[str]:
-    from unseam.report import geometry_figures, write_svg
+    from unseam.report import geometry_figures
+    from unseam.training.files import write_text
 
-    found = one.found
-    if found.pullback is None or found.right_vectors is None or found.active is None:
-        return []
-    made = geometry_figures(
-        found.pullback, found.right_vectors, found.active, found.variance, beta=found.beta
-    )
     label = "-".join(one.name.replace(":", " ").replace("(", " ").replace(",", " ").split()[:2])
-    return [str(write_svg(figure, folder / f"{label}-{name}.svg")) for name, figure in made.items()]
+    drawn = {folder / f"{label}-{name}.svg": chart for name, chart in geometry_figures(one.found).items()}
+    for path, chart in drawn.items():
+        write_text(path, chart)
+    return [str(path) for path in drawn]

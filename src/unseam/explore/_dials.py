@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from unseam.charts import data_url
 from unseam.explore._controls import box, card, choice, knob, markup, picture, words
 from unseam.explore.maps import latent_name
 from unseam.explore.measures import Measured, beta_curve, turn_curve
-from unseam.explore.pixels import data_url
 from unseam.explore.state import WIDEST
 from unseam.explore.svg import Curve, curves_svg
 from unseam.explore.visit import reconstructions

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from unseam.charts import data_url, strip
 from unseam.explore._controls import box, card, markup, picture, words
 from unseam.explore.local import Local, local_view
 from unseam.explore.maps import latent_name
-from unseam.explore.pixels import data_url, strip
 from unseam.explore.svg import cosine_svg, spectrum_svg
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from nicegui import ui
 
+from unseam.charts import data_url, pixels
 from unseam.explore._controls import box, button, card, choice, knob, markup, number, picture, say, words
 from unseam.explore.measures import Measured, measure
-from unseam.explore.pixels import data_url, pixels
 from unseam.explore.tables import pair_table
 from unseam.explore.visit import Frame, frame
 

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from unseam.charts import Look
 from unseam.data import World, grid_factors, grid_index
-from unseam.explore.pixels import Look
 from unseam.explore.subject import Subject
 from unseam.geometry import active_latents, haar_dto, pullback
 
@@ -50,7 +50,7 @@ class Exhibit:
         source: Python expression that a snippet loads the models by.
         betas: for each subject the position of those that differ from it in β (and seed) alone.
 
-    >>> from unseam.explore.pixels import Look
+    >>> from unseam.charts import Look
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -6.0, 6.0))
     >>> exhibit.codes(0).alive, exhibit.codes(0).limit
     ((0, 1), 3.0)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from unseam.charts import Pixels, signed_pixels
 from unseam.explore.exhibit import Exhibit
-from unseam.explore.pixels import Pixels, signed_pixels
 from unseam.explore.turning import Turn, rotation, turned_pullback
 from unseam.geometry import (
     column_cosine,
@@ -63,7 +63,7 @@ def local_view(exhibit: Exhibit, member: int, z: Tensor, turn: Turn | None = Non
         z: the point (latent,) in the model's own space.
         turn: axes to look along in place of its own.
 
-    >>> from unseam.explore.pixels import Look
+    >>> from unseam.charts import Look
     >>> from unseam.explore.subject import Subject
     >>> stretch = Subject("stretch", lambda z: z * torch.tensor([3.0, 1.0]), 2)
     >>> found = local_view(Exhibit([stretch], Look((2,), -3.0, 3.0)), 0, torch.zeros(2))

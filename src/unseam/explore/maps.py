@@ -70,7 +70,7 @@ class Map(NamedTuple):
 def map_of(exhibit: Exhibit, state: State) -> Map:
     """The map of a state.
 
-    >>> from unseam.explore.pixels import Look
+    >>> from unseam.charts import Look
     >>> from unseam.explore.state import first_state
     >>> from unseam.explore.subject import Subject
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -3.0, 3.0))
@@ -133,7 +133,7 @@ def latent_name(latent: int, state: State | None = None) -> str:
 def clicked(exhibit: Exhibit, state: State, across: float, down: float) -> Place:
     """Where a click on the map leads.
 
-    >>> from unseam.explore.pixels import Look
+    >>> from unseam.charts import Look
     >>> from unseam.explore.state import first_state
     >>> from unseam.explore.subject import Subject
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -3.0, 3.0))

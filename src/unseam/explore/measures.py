@@ -34,7 +34,7 @@ class Measured(NamedTuple):
 def measure(exhibit: Exhibit, member: int, turn: Turn | None = None) -> Measured:
     """Reconstruction, live latents, orthogonality and MIG of one model, along turned axes where asked.
 
-    >>> from unseam.explore.pixels import Look
+    >>> from unseam.charts import Look
     >>> from unseam.explore.subject import Subject
     >>> stretch = Subject("stretch", lambda z: z * torch.tensor([3.0, 1.0]), 2)
     >>> exhibit = Exhibit([stretch], Look((2,), -3.0, 3.0))
@@ -48,7 +48,7 @@ def measure(exhibit: Exhibit, member: int, turn: Turn | None = None) -> Measured
 def turn_curve(exhibit: Exhibit, member: int, first: int, second: int) -> list[tuple[float, Measured]]:
     """What is measured of a model with two of its axes turned, from 0 to 90 degrees.
 
-    >>> from unseam.explore.pixels import Look
+    >>> from unseam.charts import Look
     >>> from unseam.explore.subject import Subject
     >>> stretch = Subject("stretch", lambda z: z * torch.tensor([3.0, 1.0]), 2)
     >>> curve = turn_curve(Exhibit([stretch], Look((2,), -3.0, 3.0)), 0, 0, 1)
@@ -62,7 +62,7 @@ def turn_curve(exhibit: Exhibit, member: int, first: int, second: int) -> list[t
 def beta_curve(exhibit: Exhibit, member: int) -> list[tuple[float, Measured]]:
     """What is measured of the members that differ from one in β alone, by β (allen2024 Fig. 2).
 
-    >>> from unseam.explore.pixels import Look
+    >>> from unseam.charts import Look
     >>> from unseam.explore.subject import Subject
     >>> beta_curve(Exhibit([Subject("one", lambda z: 2 * z, 2, beta=4.0)], Look((2,), -3.0, 3.0)), 0)[0][0]
     4.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from unseam.charts import animation, pixels
 from unseam.explore.exhibit import Exhibit
-from unseam.explore.pixels import animation, pixels
 from unseam.explore.state import State, shown, unshown
 from unseam.explore.walking import Walk
 

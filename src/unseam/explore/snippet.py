@@ -12,7 +12,7 @@ def snippet(exhibit: Exhibit, state: State) -> str:
     """Code that decodes the point of a state and measures the decoder there.
 
     >>> import torch
-    >>> from unseam.explore.pixels import Look
+    >>> from unseam.charts import Look
     >>> from unseam.explore.state import first_state
     >>> from unseam.explore.subject import Subject
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -3.0, 3.0))

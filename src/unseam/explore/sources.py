@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unseam.charts import Look, look_of
 from unseam.data import World
 from unseam.explore.exhibit import Exhibit
-from unseam.explore.pixels import Look, look_of
 from unseam.explore.subject import Subject
 from unseam.models import AbstractLikelihood
 from unseam.targets import run_world

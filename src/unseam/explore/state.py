@@ -58,7 +58,7 @@ def first_state(exhibit: Exhibit, member: int = 0) -> State:
 
     The map is coloured by the factor that the first of them correlates with most.
 
-    >>> from unseam.explore.pixels import Look
+    >>> from unseam.charts import Look
     >>> from unseam.explore.subject import Subject
     >>> first_state(Exhibit([Subject("mine", lambda z: z * torch.tensor([1.0, 2.0]), 2)], Look((2,), -3, 3))).plane
     (1, 0)
@@ -129,7 +129,7 @@ def from_query(exhibit: Exhibit, query: Mapping[str, str], member: int = 0) -> S
         query: parameters by name; what is absent is as in :func:`first_state`.
         member: the model where the link names none.
 
-    >>> from unseam.explore.pixels import Look
+    >>> from unseam.charts import Look
     >>> from unseam.explore.subject import Subject
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -3.0, 3.0))
     >>> from_query(exhibit, {"z": "1,2"}).z

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import torch
 
+from unseam.charts import Pixels, data_url, pixels, strip
 from unseam.explore.exhibit import Exhibit
 from unseam.explore.maps import clicked
-from unseam.explore.pixels import Pixels, data_url, pixels, strip
 from unseam.explore.recording import record
 from unseam.explore.state import State, first_state, shown, unshown
 from unseam.explore.turning import Turn
@@ -70,7 +70,7 @@ def reconstructions(exhibit: Exhibit, member: int, count: int = 8) -> tuple[Pixe
     ...     lambda z: z, encoder=lambda x: (x, 0 * x), world=load("linear", size=20)
     ... )
     >>> [part.shape for part in reconstructions(exhibit, 0, count=2)]
-    [(96, 268, 4), (96, 268, 4)]
+    [(96, 269, 4), (96, 269, 4)]
     """
     chosen = torch.linspace(0, len(exhibit.index) - 1, min(count, len(exhibit.index))).long()
     items = exhibit.items[chosen]

@@ -51,7 +51,7 @@ def walk(exhibit: Exhibit, member: int, z: tuple[float, ...], component: int, *,
         component: place of the singular vector at the start, 0 for the largest singular value.
         length: greatest arc length to either side, in latent space.
 
-    >>> from unseam.explore.pixels import Look
+    >>> from unseam.charts import Look
     >>> from unseam.explore.subject import Subject
     >>> stretch = Subject("stretch", lambda z: z * torch.tensor([1.0, 3.0]), 2)
     >>> found = walk(Exhibit([stretch], Look((2,), -3.0, 3.0)), 0, (0.0, 0.0), 0)

@@ -1,7 +1,7 @@
-"""What a decoder does to its latents, measured and said in plain words."""
+"""What a decoder does to its latents: measured, and summarised in sentences."""
 
 from unseam.inspection.baseline import RandomBaseline, random_baseline
-from unseam.inspection.measure import inspect
+from unseam.inspection.measure import inspect, pair_cosines
 from unseam.inspection.result import Inspection, PrecisionSummary, VarianceLaw
 from unseam.inspection.verdict import Verdict, verdict
 
@@ -12,6 +12,7 @@ __all__ = [
     "VarianceLaw",
     "Verdict",
     "inspect",
+    "pair_cosines",
     "random_baseline",
     "verdict",
 ]
