@@ -169,3 +169,4 @@ def test_a_chart_of_its_own_needs_no_page():
     root = parsed(standalone(bars([Bar("a > b", 1.0)], "nats", "a > b", top=1.0)))
     assert root.tag == "{http://www.w3.org/2000/svg}svg" and root.get("aria-label") == "a > b"
     assert "--ink: #1b1f24" in root[0].text
+    assert [root.get("width"), root.get("height")] == root.get("viewBox").split()[2:]

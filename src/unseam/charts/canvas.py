@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 
@@ -58,6 +59,7 @@ def standalone(chart: str) -> str:
     sheet = f"<style>:root {{ {_variables('light')} }}\nsvg {{ background: #fff; }}\n{_rules()}</style>"
     head, _, rest = chart.partition(">")
     named = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    named = re.sub(r'(viewBox="0 0 (\S+) (\S+)") style="[^"]*"', r'\1 width="\2" height="\3"', named)
     return f"{named}>{sheet}{rest}"
 
 
