@@ -143,7 +143,7 @@ def test_nothing_is_to_do_where_all_is_as_the_theory_has_it():
         ({"precision": 1.25}, "Posterior and decoder agree roughly", "agree only roughly (what then remains"),
         (
             {"spread": 0.15},
-            "; 1 neither active nor passive",
+            "; latent 1 is in neither polarised state",
             "since latent 1 is active without a small variance",
         ),
         (
@@ -153,7 +153,7 @@ def test_nothing_is_to_do_where_all_is_as_the_theory_has_it():
         ),
         (
             {"dead": 0.4},
-            "; 2 neither active nor passive",
+            "; latent 2 is in neither polarised state",
             "latent 2 is collapsed on average but not at every",
         ),
         ({"angle": 0.15}, "The axes are more orthogonal than chance", "are only partly orthogonal"),

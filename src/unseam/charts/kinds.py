@@ -46,7 +46,9 @@ class Curve(NamedTuple):
     digits: int = 2
 
 
-def bars(rows: Sequence[Bar], unit: str, label: str, *, top: float, height: float = math.inf) -> str:
+def bars(
+    rows: Sequence[Bar], unit: str, label: str, *, top: float, width: float = 300.0, height: float = math.inf
+) -> str:
     """Horizontal bars from zero to ``top``, each with its number; thinner ones where they would exceed ``height``.
 
     >>> bars([Bar("z0", 2.0)], "nats", "KL", top=4.0).count("<rect")
@@ -55,19 +57,19 @@ def bars(rows: Sequence[Bar], unit: str, label: str, *, top: float, height: floa
     left = _room([row.label for row in rows])
     tall = min(ROW, height / len(rows))
     every = math.ceil(14 / tall)
-    canvas = Canvas(300, tall * len(rows) + AXIS)
-    across = Scale(0, top, left, 240)
+    canvas = Canvas(width, tall * len(rows) + AXIS)
+    across = Scale(0, top, left, width - 60)
     for place, row in enumerate(rows):
         y = tall * (place + 0.5)
-        width = max(across(row.value) - left, 1.0)
+        long = max(across(row.value) - left, 1.0)
         title = f"{row.label}: {significant(row.value, 4)} {unit}"
         canvas.add(
-            "rect", "", title, x=left, y=y - tall / 3, width=width, height=2 * tall / 3, cls=f"fill {row.cls}"
+            "rect", "", title, x=left, y=y - tall / 3, width=long, height=2 * tall / 3, cls=f"fill {row.cls}"
         )
         if place % every == 0:
             shown = decimals(row.value) if abs(row.value) < 9.995 else significant(row.value)
             canvas.text(left - 8, y, row.label, anchor="end")
-            canvas.text(left + width + 6, y, shown, cls="soft")
+            canvas.text(left + long + 6, y, shown, cls="soft")
     canvas.text(left, canvas.height - 11, unit, cls="soft")
     return canvas.svg(label)
 

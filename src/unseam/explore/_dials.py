@@ -1,15 +1,14 @@
-"""Two dials over whole models: a turn of the latent space, and β."""
+"""Two dials over whole models: a rotation of the latent space, and β."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unseam.charts import data_url
+from unseam.charts import Curve, curves, data_url
 from unseam.explore._controls import box, card, choice, knob, markup, picture, words
 from unseam.explore.maps import latent_name
-from unseam.explore.measures import Measured, beta_curve, turn_curve
+from unseam.explore.measures import QUANTITIES, Measured, beta_curve, rotation_curve
 from unseam.explore.state import WIDEST
-from unseam.explore.svg import Curve, curves_svg
 from unseam.explore.visit import reconstructions
 
 if TYPE_CHECKING:
@@ -19,16 +18,16 @@ if TYPE_CHECKING:
 Curves = list[tuple[float, Measured]]
 
 
-class TurnPanel:
-    """Turn the axes of two latents: reconstruction stays, disentanglement goes."""
+class RotationPanel:
+    """Rotate the axes of two latents: reconstructions stay the same, disentanglement is lost."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
         lead = (
-            "Rotate the axes in the plane of two latents. Encoder and decoder turn along, so every reconstruction "
-            "stays; what each axis means does not (rolinek2019 Eq. 5)."
+            "Rotate the axes in the plane of two latents. Encoder and decoder rotate alike, so every reconstruction "
+            "stays the same, but the meaning of each axis is lost (rolinek2019 Eq. 5)."
         )
-        self.card = card("Turn the latent space", "turning", lead)
+        self.card = card("Rotate the latent space", "rotation", lead)
         with self.card:
             self.controls = box("div", "choosers")
             self.drawing = markup("drawing")
@@ -36,20 +35,22 @@ class TurnPanel:
 
     def rebuild(self) -> None:
         """Build the controls of the present model."""
-        state, alive = self.page.state, sorted(self.page.exhibit.codes(self.page.state.member).alive)
-        self.card.set_visibility(len(alive) > 1)
+        state, active = self.page.state, sorted(self.page.exhibit.codes(self.page.state.member).alive)
+        self.card.set_visibility(len(active) > 1)
         self.controls.clear()
-        names = {latent: latent_name(latent) for latent in {*alive, state.turn.first, state.turn.second}}
+        names = {
+            latent: latent_name(latent) for latent in {*active, state.rotation.first, state.rotation.second}
+        }
         with self.controls:
-            choice("from", names, state.turn.first, lambda latent: self._plane(0, latent))
-            choice("towards", names, state.turn.second, lambda latent: self._plane(1, latent))
+            choice("from", names, state.rotation.first, lambda latent: self._plane(0, latent))
+            choice("towards", names, state.rotation.second, lambda latent: self._plane(1, latent))
             knob(
                 "angle",
-                state.turn.degrees,
+                state.rotation.degrees,
                 self._angle,
                 limits=(0, WIDEST),
                 step=1,
-                spoken="Angle of the turn",
+                spoken="Angle of the rotation",
                 unit="°",
             )
 
@@ -57,32 +58,27 @@ class TurnPanel:
         """Draw what is measured over the angle."""
         exhibit, state = self.page.exhibit, self.page.state
         if len(exhibit.codes(state.member).alive) > 1:
-            first, second, _ = state.turn
-            self.page.curves.ask(lambda: turn_curve(exhibit, state.member, first, second), self._show)
+            first, second, _ = state.rotation
+            self.page.curves.ask(lambda: rotation_curve(exhibit, state.member, first, second), self._show)
 
     def _show(self, found: Curves) -> None:
-        self.page.well("turn")
-        drawn = curves_svg(
-            [angle for angle, _ in found],
-            _curves(found),
-            self.page.state.turn.degrees,
-            label="angle, degrees",
-        )
-        self.drawing.set_content(drawn)
+        self.page.well("rotation")
+        angles, here = [angle for angle, _ in found], self.page.state.rotation.degrees
+        self.drawing.set_content(curves(angles, _curves(found), here, label="angle, degrees"))
 
     def _plane(self, place: int, latent: int) -> None:
-        first, second, degrees = self.page.state.turn
+        first, second, degrees = self.page.state.rotation
         pair = (latent, second) if place == 0 else (first, latent)
         if pair[0] == pair[1]:  # the other axis makes way
             pair = (latent, first) if place == 0 else (second, latent)
-        self.page.visit.turn(*pair, degrees)
+        self.page.visit.rotate(*pair, degrees)
         self.rebuild()
-        self.page.turned()
+        self.page.rotated()
 
     def _angle(self, degrees: float) -> None:
-        first, second, _ = self.page.state.turn
-        self.page.visit.turn(first, second, degrees)
-        self.page.turned()
+        first, second, _ = self.page.state.rotation
+        self.page.visit.rotate(first, second, degrees)
+        self.page.rotated()
 
 
 class BetaPanel:
@@ -92,11 +88,11 @@ class BetaPanel:
         self.page = page
         self.members: tuple[int, ...] = ()
         self.dial: Control | None = None
-        lead = "Members that differ in β alone (allen2024 Fig. 2): more β, fewer latents, coarser pictures."
+        lead = "Members that differ in β alone (allen2024 Fig. 2): larger β, fewer active latents, coarser pictures."
         self.card = card("β dial", "beta", lead)
         with self.card:
             self.controls = box("div", "choosers")
-            words("h3", "items, and what this member makes of them")
+            words("h3", "items, and their reconstructions by this member")
             kind = "strip" if page.exhibit.look.is_picture else "strip signed"
             self.items = picture("Items of the world", kind)
             self.found = picture("Their reconstructions", kind)
@@ -140,17 +136,13 @@ class BetaPanel:
         here = self.page.exhibit.subjects[self.page.state.member].beta
         places, log = [beta for beta, _ in found], found[0][0] > 0
         if here is not None:
-            self.drawing.set_content(curves_svg(places, _curves(found, alive=True), here, label="β", log=log))
+            self.drawing.set_content(curves(places, _curves(found, active=True), here, label="β", log=log))
 
 
-def _curves(found: Curves, *, alive: bool = False) -> list[Curve]:
-    every = [one for _, one in found]
-    curves = [
-        Curve("squared error", tuple(one.reconstruction for one in every), 0, ".4f"),
-        Curve("DtO / random", tuple(one.dto for one in every), 5),
-        Curve("mean |cos|", tuple(one.cosine for one in every), 1),
-        Curve("MIG", tuple(one.mig for one in every), 2),
+def _curves(found: Curves, *, active: bool = False) -> list[Curve]:
+    columns = zip(*(one for _, one in found), strict=True)
+    return [
+        Curve(name, values, cls, digits)
+        for (name, cls, digits), values in zip(QUANTITIES, columns, strict=True)
+        if (active or name != "active latents") and any(value is not None for value in values)
     ]
-    if alive:
-        curves.insert(1, Curve("live latents", tuple(float(one.alive) for one in every), 3, ".0f"))
-    return [curve for curve in curves if any(value is not None for value in curve.values)]

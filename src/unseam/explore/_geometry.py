@@ -1,16 +1,16 @@
-"""The geometry where the visitor stands."""
+"""The geometry at the current point."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from unseam.charts import data_url, strip
+from unseam.charts import Bar, bars, data_url, decimals, matrix, significant, strip
 from unseam.explore._controls import box, card, markup, picture, words
 from unseam.explore.local import Local, local_view
 from unseam.explore.maps import latent_name
-from unseam.explore.svg import cosine_svg, spectrum_svg
 
 if TYPE_CHECKING:
     from unseam.explore._page import Page
@@ -23,20 +23,20 @@ class GeometryPanel:
         self.page = page
         signs = "vermilion brightens, blue darkens"
         if page.exhibit.look.is_coloured:
-            signs = "grey stays, and a colour shows where it grows"
+            signs = "grey is unchanged, and a colour shows where it increases"
         elif not page.exhibit.look.is_picture:
             signs = "vermilion raises, blue lowers"
-        lead = f"What an infinitesimal move does: {signs}."
+        lead = f"Effect of an infinitesimal step: {signs}."
         with card("Geometry here", "geometry", lead):
             self.numbers = markup("numbers")
             kind = "strip" if page.exhibit.look.is_coloured else "strip signed"
             self.strips = box("div", "strips")
             with self.strips:
                 words("h3", "along each latent: columns of the Jacobian")
-                self.columns = picture("Columns of the Jacobian, one picture a live latent", kind)
+                self.columns = picture("Columns of the Jacobian, one picture per active latent", kind)
                 self.column_names = markup("strip-names")
                 words("h3", "along each singular vector")
-                self.directions = picture("What moves along each singular vector", kind)
+                self.directions = picture("Change of the picture along each singular vector", kind)
                 self.direction_names = markup("strip-names")
             with box("div", "plots"):
                 self.cosines, self.spectrum = _plot("|cos| between columns"), _plot("singular values")
@@ -44,9 +44,10 @@ class GeometryPanel:
     def refresh(self) -> None:
         """Measure at the present point."""
         exhibit, state = self.page.exhibit, self.page.state
-        turn = state.turn if state.turn.degrees and len(state.z) > 1 else None
         z = torch.tensor(state.z, dtype=torch.float64)
-        self.page.details.ask(lambda: _drawn(local_view(exhibit, state.member, z, turn)), self._show)
+        self.page.details.ask(
+            lambda: _drawn(local_view(exhibit, state.member, z, state.rotation)), self._show
+        )
 
     def _show(self, drawn: tuple[Local, str, str]) -> None:
         found, columns, directions = drawn
@@ -58,9 +59,9 @@ class GeometryPanel:
         self.column_names.set_content(_names(names, found.norms))
         marks = [f"v{k + 1}" for k in range(len(names))]
         self.direction_names.set_content(_names(marks, found.singular_values))
-        self.cosines.set_content(cosine_svg(found, names))
+        self.cosines.set_content(_draw_cosines(found, names))
         self.cosines.parent_slot.parent.set_visibility(len(names) > 1)
-        self.spectrum.set_content(spectrum_svg(found))
+        self.spectrum.set_content(_draw_spectrum(found))
         self.numbers.set_content(_numbers(found))
 
 
@@ -75,17 +76,34 @@ def _drawn(found: Local) -> tuple[Local, str, str]:
     return found, data_url(strip(found.columns)), data_url(strip(found.directions))
 
 
+def _draw_cosines(found: Local, names: list[str]) -> str:
+    """|cos| between columns of the Jacobian: pale where orthogonal."""
+    values = np.array(found.cosines)
+    np.fill_diagonal(values, np.nan)
+    label = f"Mean |cos| between columns {decimals(found.cosine)}"
+    return matrix(values, names, names, label, numbers=len(names) <= 6, size=170)
+
+
+def _draw_spectrum(found: Local) -> str:
+    rows = [Bar(f"v{k + 1}", value, "c1") for k, value in enumerate(found.singular_values)]
+    label = "Singular values " + ", ".join(significant(value) for value in found.singular_values)
+    return bars(rows, "singular value", label, top=max(found.singular_values) or 1.0, width=205, height=170)
+
+
 def _names(names: list[str], values: tuple[float, ...]) -> str:
-    cells = (f"<span>{name} <b>{value:.2g}</b></span>" for name, value in zip(names, values, strict=True))
+    cells = (
+        f"<span>{name} <b>{significant(value, 2)}</b></span>"
+        for name, value in zip(names, values, strict=True)
+    )
     return "".join(cells)
 
 
 def _numbers(found: Local) -> str:
-    share = f"random {found.random_dto:.2f}" if found.random_dto else "one latent"
+    share = f"random {decimals(found.random_dto)}" if found.random_dto else "one latent"
     rows = [
-        ("DtO here", f"{found.dto:.2f}", share),
-        ("mean |cos|", f"{found.cosine:.2f}", "0: orthogonal"),
-        ("Hadamard gap", f"{found.gap:.2f}", "nats"),
+        ("DtO here", decimals(found.dto), share),
+        ("mean |cos|", decimals(found.cosine), "0: orthogonal"),
+        ("Hadamard gap", decimals(found.gap), "nats"),
     ]
     cells = "".join(
         f"<div><dt>{name}</dt><dd>{value} <small>{note}</small></dd></div>" for name, value, note in rows

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from unseam.charts import tint
 from unseam.explore._controls import box, card, choice, markup, say, words
-from unseam.explore.maps import SIDE, latent_name, map_of, marker_of
-from unseam.explore.svg import map_svg, marker_svg, ramp
+from unseam.explore.maps import SIDE, latent_name, map_of, map_svg, marker_of, marker_svg
 
 if TYPE_CHECKING:
     from unseam.explore._page import Page
@@ -75,7 +75,8 @@ class MapPanel:
             self.lead,
             _LEADS["latents" if not shown else "codes" if self.page.state.space == "latents" else "items"],
         )
-        swatch = f'<i style="background: {ramp()}"></i>'
+        ramp = ", ".join(tint(k / 4) for k in range(5))
+        swatch = f'<i style="background: linear-gradient(90deg, {ramp})"></i>'
         named = escape(found.legend)
         self.legend.set_content(f"<span>{named}: low {swatch} high</span>" if shown else "")
 
@@ -86,10 +87,10 @@ class MapPanel:
 
     def _space(self, factors: int) -> None:
         state = self.page.state
-        fresh = (0, 1) if factors else (state.turn.first, state.turn.second)
+        fresh = (0, 1) if factors else (state.rotation.first, state.rotation.second)
         names = len(self.page.exhibit.factor_names)
         # in the plane of factors a factor's colour says nothing new: begin with a latent's
-        colour = names + state.turn.first if factors else 0
+        colour = names + state.rotation.first if factors else 0
         self.page.visit.change(space="factors" if factors else "latents", plane=fresh, colour=colour)
         self.rebuild()
         self.refresh()

@@ -1,4 +1,4 @@
-"""The page of one tab: its parts, and what is shown anew when the visitor moves."""
+"""The page of one tab: its parts, and what is updated when the visitor moves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from importlib.resources import files
 
 from nicegui import ui
 
+from unseam.charts import style
 from unseam.explore._controls import box, button, choice, say, words
-from unseam.explore._dials import BetaPanel, TurnPanel
+from unseam.explore._dials import BetaPanel, RotationPanel
 from unseam.explore._geometry import GeometryPanel
 from unseam.explore._map import MapPanel
 from unseam.explore._sliders import SliderPanel
@@ -53,16 +54,16 @@ class Page:
         self.pictures = Latest(quick, partial(self.failed, "picture"))
         self.details = Latest(slow, partial(self.failed, "geometry"), pause=_PAUSE)
         self.curves, self.betas, self.traces, self.pairs = (
-            Latest(slow, partial(self.failed, part)) for part in ("turn", "β", "walk", "comparison")
+            Latest(slow, partial(self.failed, part)) for part in ("rotation", "β", "walk", "comparison")
         )
-        ui.add_css(files("unseam.explore").joinpath("style.css").read_text("utf8"))
+        ui.add_css(style(".body--dark") + files("unseam.explore").joinpath("style.css").read_text("utf8"))
         self._header()
         self.banner = words("div", message, "banner").props('role="alert"')
         self.banner.set_visibility(bool(message))
         with box("div", "rooms"):
             with box("div", "column"):
                 self.view = ViewPanel(self)
-                self.turning = TurnPanel(self)
+                self.rotation = RotationPanel(self)
             with box("div", "column"):
                 self.sliders = SliderPanel(self)
                 self.geometry = GeometryPanel(self)
@@ -81,7 +82,7 @@ class Page:
 
     def everything(self) -> None:
         """Show all of the state anew."""
-        for panel in (self.map, self.turning, self.beta):
+        for panel in (self.map, self.rotation, self.beta):
             panel.refresh()
         self.view.compare()
         self.moved()
@@ -106,15 +107,15 @@ class Page:
         if member != self.state.member:
             self.visit.choose(member)
             self.model.put(member)
-            for panel in (self.sliders, self.turning, self.map, self.view, self.beta):
+            for panel in (self.sliders, self.rotation, self.map, self.view, self.beta):
                 panel.rebuild()
             self.everything()
 
-    def turned(self) -> None:
-        """Show the axes as they are turned now."""
+    def rotated(self) -> None:
+        """Show the axes as they are rotated now."""
         self.sliders.put()
         self.map.refresh()
-        self.turning.refresh()
+        self.rotation.refresh()
         self.moved()
 
     def tell(self, message: str) -> None:

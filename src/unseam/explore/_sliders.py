@@ -1,4 +1,4 @@
-"""One slider a latent, or one a singular vector."""
+"""Sliders: one per latent, or one per singular vector."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nicegui import ui
 
 from unseam.explore._controls import box, button, card, knob, tick, words
 from unseam.explore.maps import latent_name
-from unseam.explore.state import State, shown
+from unseam.explore.state import State, displayed_point
 from unseam.explore.walking import Walk
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ _STEP = 0.05
 _ENDS = {
     "box": "far outside the codes",
     "degenerate": "where singular values coincide",
-    "rank": "where nothing moves",
-    "solver": "where its direction turns too fast",
+    "rank": "where the output does not change",
+    "solver": "where its direction changes too fast",
 }
 
 
@@ -62,20 +62,15 @@ class SliderPanel:
                     self._component(component)
                 return
             if not codes.alive:
-                words("p", "No latent is alive: all items have the same code.", "quiet")
-            alive = codes.alive or (0,)
-            for latent in alive:
+                words("p", "No latent is active: all items have the same code.", "quiet")
+            active = codes.alive or (0,)
+            for latent in active:
                 self._latent(latent)
-            dead = [k for k in range(len(state.z)) if k not in alive]
-            if dead:
-                with box("details", "dead"):
-                    said = (
-                        "1 dead latent: it changes"
-                        if len(dead) == 1
-                        else f"{len(dead)} dead latents: they change"
-                    )
-                    words("summary", f"{said} nothing")
-                    for latent in dead:
+            collapsed = [k for k in range(len(state.z)) if k not in active]
+            if collapsed:
+                with box("details", "collapsed"):
+                    words("summary", f"{len(collapsed)} collapsed latent{'s' * (len(collapsed) > 1)}")
+                    for latent in collapsed:
                         self._latent(latent)
 
     def put(self) -> None:
@@ -83,7 +78,7 @@ class SliderPanel:
         if self.page.state.follow:
             self._anchor()
             return
-        values = shown(self.page.state)
+        values = displayed_point(self.page.state)
         for latent, control in self.controls.items():
             control.call(latent_name(latent, self.page.state))
             control.put(values[latent])
@@ -92,7 +87,7 @@ class SliderPanel:
         state = self.page.state
         limit = self.page.exhibit.codes(state.member).limit
         self.controls[latent] = knob(
-            latent_name(latent, state), shown(state)[latent], lambda value: self._move(latent, value),
+            latent_name(latent, state), displayed_point(state)[latent], lambda value: self._move(latent, value),
             limits=(-limit, limit), step=_STEP, spoken=f"Latent {latent_name(latent)}",
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The picture, the item of the world beside it, and the model that it is compared with."""
+"""The decoded picture, an item of the world, and a second model to compare with."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from nicegui import ui
 
-from unseam.charts import data_url, pixels
+from unseam.charts import data_url, decimals, pixels
 from unseam.explore._controls import box, button, card, choice, knob, markup, number, picture, say, words
-from unseam.explore.measures import Measured, measure
-from unseam.explore.tables import pair_table
+from unseam.explore.measures import QUANTITIES, Measured, measure
 from unseam.explore.visit import Frame, frame
 
 if TYPE_CHECKING:
@@ -148,3 +147,14 @@ class ViewPanel:
             self.other.set_source(found.other)
             say(self.other_name, self.page.exhibit.subjects[self.page.state.other].name)
         say(self.note, found.note)
+
+
+def pair_table(first: Measured, second: Measured) -> str:
+    """Numbers of two models as the rows of an HTML table; what cannot be measured is left out."""
+    rows = [
+        f"<tr><th scope='row'>{name}</th><td>{decimals(one, digits)}</td><td>{decimals(two, digits)}</td></tr>"
+        for (name, _, digits), one, two in zip(QUANTITIES, first, second, strict=True)
+        if one is not None and two is not None
+    ]
+    head = "<thead><tr><td></td><th scope='col'>this</th><th scope='col'>other</th></tr></thead>"
+    return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"

@@ -11,15 +11,13 @@ __all__ = ["snippet"]
 def snippet(exhibit: Exhibit, state: State) -> str:
     """Code that decodes the point of a state and measures the decoder there.
 
-    >>> import torch
-    >>> from unseam.charts import Look
+    >>> from unseam.explore import exhibit_decoder
     >>> from unseam.explore.state import first_state
-    >>> from unseam.explore.subject import Subject
-    >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -3.0, 3.0))
+    >>> exhibit = exhibit_decoder(lambda z: 2 * z, latent=2)
     >>> print(snippet(exhibit, first_state(exhibit)).splitlines()[3])
     # decoder is yours: (batch, 2) -> (batch, 2)
     """
-    alive = sorted(exhibit.codes(state.member).alive) or [0]
+    active = sorted(exhibit.codes(state.member).alive) or [0]
     point = ", ".join(f"{value:.6g}" for value in state.z)
     lines = [
         "import torch",
@@ -42,21 +40,21 @@ def snippet(exhibit: Exhibit, state: State) -> str:
     device, dtype = exhibit.subjects[state.member].kind
     where = "" if device.type == "cpu" or exhibit.source is not None else f', device="{device}"'
     lines.append(f"z = torch.tensor([[{point}]], dtype={dtype}{where})")
-    if state.turn.degrees:
-        first, second, degrees = state.turn
+    if state.rotation.degrees:
+        first, second, degrees = state.rotation
         lines += [
             "",
-            "# axes turned in the plane of two latents (rolinek2019 Eq. 5): same pictures, other axes",
-            "from unseam.explore import Turn, rotation",
-            f"turn = rotation({len(state.z)}, Turn({first}, {second}, {degrees:g})).to(z)",
-            "own, decoder = decoder, lambda z: own(z @ turn)",
-            "z = z @ turn.mT",
+            "# axes rotated in the plane of two latents (rolinek2019 Eq. 5): same pictures, other axes",
+            "from unseam.explore import Rotation, rotation_matrix",
+            f"rotation = rotation_matrix({len(state.z)}, Rotation({first}, {second}, {degrees:g})).to(z)",
+            "own, decoder = decoder, lambda z: own(z @ rotation)",
+            "z = z @ rotation.mT",
         ]
     lines += [
         "",
         "picture = decoder(z) if likelihood is None else likelihood.mean(decoder(z))",
         "geometry = local_geometry(decoder, z, likelihood=likelihood)",
-        f"basis = restricted_basis(geometry.pullback, {alive}, decoder, z, likelihood=likelihood)  # live latents",
+        f"basis = restricted_basis(geometry.pullback, {active}, decoder, z, likelihood=likelihood)  # active latents",
         "dto = distance_to_orthogonality(basis.right_vectors)",
         'print("singular values", basis.singular_values.tolist(), "DtO", dto.item())',
     ]

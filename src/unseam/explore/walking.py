@@ -42,7 +42,7 @@ def walk(exhibit: Exhibit, member: int, z: tuple[float, ...], component: int, *,
 
     .. math:: \dot z = \pm v_i(z), \qquad W^{1/2} J = U S V^\top
 
-    the sub-manifold of allen2024 §3.2.3, by :func:`unseam.independence.submanifold` over live latents.
+    the sub-manifold of allen2024 §3.2.3, by :func:`unseam.independence.submanifold` over active latents.
 
     Args:
         exhibit: whose models.
@@ -51,10 +51,8 @@ def walk(exhibit: Exhibit, member: int, z: tuple[float, ...], component: int, *,
         component: place of the singular vector at the start, 0 for the largest singular value.
         length: greatest arc length to either side, in latent space.
 
-    >>> from unseam.charts import Look
-    >>> from unseam.explore.subject import Subject
-    >>> stretch = Subject("stretch", lambda z: z * torch.tensor([1.0, 3.0]), 2)
-    >>> found = walk(Exhibit([stretch], Look((2,), -3.0, 3.0)), 0, (0.0, 0.0), 0)
+    >>> from unseam.explore import exhibit_decoder
+    >>> found = walk(exhibit_decoder(lambda z: z * torch.tensor([1.0, 3.0]), latent=2), 0, (0.0, 0.0), 0)
     >>> [round(value, 6) for value in found.at(1.5)]
     [0.0, 1.5]
     """

@@ -18,6 +18,7 @@ from unseam.inspection.todo import (
     is_orthogonal,
     join_words,
     list_positions,
+    name_latents,
     positions,
     todo,
 )
@@ -128,7 +129,8 @@ def describe_regime(found: Inspection) -> str:
         return ""
     mixed = positions(found.polarised.mixed)
     word = "polarised" if found.delta_kl < POLARISED and not mixed else "not fully polarised"
-    extra = f"; {list_positions(mixed)} neither active nor passive" if mixed else ""
+    verb = "is" if len(mixed) == 1 else "are"
+    extra = f"; {name_latents(mixed)} {verb} in neither polarised state" if mixed else ""
     return f"The regime is {word}: the polarised KL is off by {found.delta_kl:.1%}{extra}."
 
 
