@@ -43,13 +43,13 @@ async def steps(user, client):
     await page.pictures.idle()
     await page.details.idle()
     found = {"moved": page.view.picture.source != before, "geometry": "DtO" in page.geometry.numbers.content}
-    page.failed("geometry", ValueError("no derivative"))
-    page.failed("rotation", ValueError("no curve"))
+    page.report_fault("geometry", ValueError("no derivative"))
+    page.report_fault("rotation", ValueError("no curve"))
     found["said"] = page.banner.content
-    page.well("picture")
-    page.well("rotation")
+    page.clear_fault("picture")
+    page.clear_fault("rotation")
     found["still said"] = page.banner.content if page.banner.visible else ""
-    page.well("geometry")
+    page.clear_fault("geometry")
     found["taken back"] = not page.banner.visible
     client.delete()
     del page, client

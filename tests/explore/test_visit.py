@@ -12,8 +12,7 @@ from unseam.data import ArrayWorld
 from unseam.explore import Rotation, exhibit_decoder, local_view, walk
 from unseam.explore.maps import find_place, map_of
 from unseam.explore.recording import record
-from unseam.explore.snippet import snippet
-from unseam.explore.state import displayed_point, first_state
+from unseam.explore.state import displayed_point, first_state, snippet
 from unseam.explore.visit import Visit, frame, reconstructions
 from unseam.models import Bernoulli
 
