@@ -52,7 +52,8 @@ def test_without_a_posterior_there_is_no_precision():
     found = unseam.inspect(lambda z: z, torch.zeros(4, 2))
     assert "precision" not in geometry_figures(found)
     assert geometry_figures(unseam.inspect(lambda z: z, torch.zeros(4, 2), latents=2)) == {}
-    assert geometry_figures(unseam.inspect(lambda z: 0 * z, torch.zeros(4, 2))) == {}
+    collapsed = geometry_figures(unseam.inspect(lambda z: 0 * z, torch.zeros(4, 2)))
+    assert set(collapsed) == {"norms", "basis-1", "basis-2", "basis-3"}
 
 
 def test_page_stands_alone(tmp_path):

@@ -17,7 +17,7 @@ import unseam
 from unseam.geometry import distance_to_orthogonality
 from unseam.inspection.todo import todo
 from unseam.report import SCORES, Missing, Study, match, run_studies, sections, study, write
-from unseam.report.pictures import strip
+from unseam.report._pictures import strip
 from unseam.report.study import importance
 from unseam.targets import inspect_run
 from unseam.training.files import write_table

@@ -12,10 +12,8 @@ __all__ = [
     "COLOURS",
     "Canvas",
     "Scale",
-    "contrast",
     "decimals",
     "percent",
-    "shade",
     "significant",
     "standalone",
     "style",
@@ -43,6 +41,9 @@ def style(dark: str = "") -> str:
 
     Args:
         dark: selector under which paper is dark; by default the reader's preference decides.
+
+    >>> "--ink: #1b1f24" in style() and ".night { --ink: #e6edf3" in style(".night")
+    True
     """
     there = f"{dark} {{ {_variables('dark')} }}"
     if not dark:
@@ -120,7 +121,13 @@ def percent(value: float) -> str:
 
 
 class Canvas:
-    """SVG marks on a plane of so many pixels."""
+    """SVG marks on a plane of so many pixels.
+
+    >>> canvas = Canvas(20, 10)
+    >>> canvas.add("circle", "", "a < b", cx=4, cy=5.04, r=2, cls="fill c0")
+    >>> canvas.marks[-1]
+    '<circle cx="4" cy="5" r="2" class="fill c0"><title>a &lt; b</title></circle>'
+    """
 
     def __init__(self, width: float, height: float) -> None:
         self.width, self.height, self.marks = width, height, [""]
@@ -153,7 +160,12 @@ class Canvas:
 
 
 class Scale:
-    """A map from values to pixels, linear or logarithmic."""
+    """A map from values to pixels, linear or logarithmic.
+
+    >>> scale = Scale(1.0, 100.0, 0.0, 200.0, log=True)
+    >>> scale(10.0), scale.ticks()
+    (100.0, [1.0, 10.0, 100.0])
+    """
 
     def __init__(self, low: float, high: float, start: float, end: float, *, log: bool = False) -> None:
         self.log = log

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unseam.charts.canvas import COLOURS
 
-__all__ = ["Look", "Pixels", "animation", "data_url", "look_of", "pixels", "png", "signed_pixels", "strip"]
+__all__ = ["Look", "Pixels", "animation", "data_url", "look_of", "pixels", "signed_pixels", "strip"]
 
 Pixels = NDArray[np.uint8]
 

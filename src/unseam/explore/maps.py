@@ -20,9 +20,7 @@ __all__ = [
     "find_place",
     "latent_name",
     "map_of",
-    "map_svg",
     "marker_of",
-    "marker_svg",
 ]
 
 SIDE = 360
@@ -112,7 +110,12 @@ def map_of(exhibit: Exhibit, state: State) -> Map:
 
 
 def marker_of(exhibit: Exhibit, state: State) -> tuple[float, float] | None:
-    """Where the present point is on the map; in the plane of factors, the item that was chosen."""
+    """Where the current point is on the map; in the plane of factors, the item that was chosen.
+
+    >>> from unseam.explore import exhibit_decoder
+    >>> marker_of(exhibit_decoder(lambda z: 2 * z, latent=2), State(0, (1.0, 2.0), plane=(1, 0)))
+    (2.0, 1.0)
+    """
     first, second = state.plane
     if state.space == "latents":
         here = displayed_point(state)
@@ -124,7 +127,11 @@ def marker_of(exhibit: Exhibit, state: State) -> tuple[float, float] | None:
 
 
 def latent_name(latent: int, state: State | None = None) -> str:
-    """What a latent is called on the page, counted from 0; primed where the axes are rotated away from it."""
+    """What a latent is called on the page, counted from 0; primed where the axes are rotated away from it.
+
+    >>> latent_name(0)
+    'z0'
+    """
     rotated = state is not None and state.rotation.degrees != 0 and latent in state.rotation[:2]
     return f"z{latent}{'′' if rotated else ''}"
 

@@ -66,7 +66,12 @@ def rotation_curve(exhibit: Exhibit, member: int, first: int, second: int) -> li
 
 
 def beta_curve(exhibit: Exhibit, member: int) -> list[tuple[float, Measured]]:
-    """What is measured of the members that differ from one in β alone, by β (allen2024 Fig. 2)."""
+    """What is measured of the members that differ from one in β alone, by β (allen2024 Fig. 2).
+
+    >>> from unseam.explore import exhibit_decoder
+    >>> [beta for beta, _ in beta_curve(exhibit_decoder(lambda z: 2 * z, latent=2, beta=4.0), 0)]
+    [4.0]
+    """
     betas = ((exhibit.subjects[other].beta, other) for other in exhibit.betas[member])
     return [(beta, measure(exhibit, other)) for beta, other in betas if beta is not None]
 

@@ -89,7 +89,11 @@ def displayed_point(state: State) -> tuple[float, ...]:
 
 
 def model_point(state: State, values: tuple[float, ...]) -> tuple[float, ...]:
-    r"""The point in the model's own space of one along the displayed axes, :math:`z = U^\top z'`."""
+    r"""The point in the model's own space of one along the displayed axes, :math:`z = U^\top z'`.
+
+    >>> [round(value, 6) for value in model_point(State(0, (1.0, 0.0), rotation=Rotation(0, 1, 90.0)), (0.0, 1.0))]
+    [1.0, 0.0]
+    """
     found = rotation_matrix(len(values), state.rotation).mT @ torch.tensor(values, dtype=torch.float64)
     return tuple(found.tolist())
 

@@ -27,17 +27,7 @@ if TYPE_CHECKING:
     from unseam.geometry import Probes
     from unseam.inspection.result import Inspection
 
-__all__ = [
-    "Verdict",
-    "describe_activity",
-    "describe_agreement",
-    "describe_degeneracy",
-    "describe_orthogonality",
-    "describe_probes",
-    "describe_regime",
-    "describe_variances",
-    "verdict",
-]
+__all__ = ["Verdict", "verdict"]
 
 
 class Verdict(NamedTuple):

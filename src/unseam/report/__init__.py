@@ -1,12 +1,12 @@
 """The report of models and artefacts as one self-contained page; only reads results."""
 
 from unseam.drawing import to_svg, write_svg
+from unseam.report._panels import geometry_figures, seeds_panel
 from unseam.report.artefacts import artefact_sections
 from unseam.report.matching import SCORES, match
 from unseam.report.measure import study
 from unseam.report.own import own_study
 from unseam.report.page import Group, Panel, Section, write_page
-from unseam.report.panels import geometry_figures, seeds_panel
 from unseam.report.runs import run_studies
 from unseam.report.story import sections
 from unseam.report.study import Directions, Factorisation, Match, Missing, Pictures, Study, Walks

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unseam.charts import style
 from unseam.training.files import write_text
 
-__all__ = ["Group", "Panel", "Section", "check_path", "slim", "write_page"]
+__all__ = ["Group", "Panel", "Section", "check_path", "write_page"]
 
 # Part of its own width that a figure keeps: labels of 8 pt stay above 7 pixels of a phone.
 _SHRUNK = 0.7

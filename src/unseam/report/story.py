@@ -21,9 +21,7 @@ from unseam.inspection.verdict import (
     describe_regime,
     describe_variances,
 )
-from unseam.report.matching import SCORES
-from unseam.report.page import Group, Panel, Section
-from unseam.report.panels import (
+from unseam.report._panels import (
     MOST,
     basis_panel,
     cosine_panel,
@@ -37,7 +35,9 @@ from unseam.report.panels import (
     spectrum_panel,
     usage_panel,
 )
-from unseam.report.pictures import directions, reconstructions, traversals
+from unseam.report._pictures import directions, reconstructions, traversals
+from unseam.report.matching import SCORES
+from unseam.report.page import Group, Panel, Section
 from unseam.report.study import TELLS, Match, Study
 
 __all__ = ["sections"]

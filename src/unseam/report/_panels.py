@@ -49,13 +49,11 @@ def geometry_figures(found: Inspection) -> dict[str, str]:
     ['basis-1', 'basis-2', 'basis-3', 'cosine', 'norms', 'spectrum']
     """
     study = Study("", (found,))
-    if found.pullback is None or found.right_vectors is None or not study.live:
+    if found.pullback is None:
         return {}
-    drawn = {
-        "norms": _norms(study),
-        "cosine": cosine_panel(study).markup,
-        "spectrum": spectrum_panel(study).markup,
-    }
+    drawn = {"norms": _norms(study)}
+    if study.live:
+        drawn |= {"cosine": cosine_panel(study).markup, "spectrum": spectrum_panel(study).markup}
     drawn |= {f"basis-{k + 1}": chart for k, chart in enumerate(_bases(study))}
     if found.precision_error is not None:
         drawn["precision"] = _precisions(study)[0]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from unseam.charts import Canvas, Look, Scale, data_url, percent, pixels, signed_pixels, significant
 from unseam.charts import strip as join_pictures
+from unseam.report._panels import name_latent
 from unseam.report.page import Group, Panel, Section
-from unseam.report.panels import name_latent
 from unseam.report.study import Study
 
 __all__ = ["directions", "reconstructions", "signed_picture", "strip", "traversals"]
