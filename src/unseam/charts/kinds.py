@@ -223,12 +223,12 @@ def columns(
 def curves(
     places: Sequence[float], rows: Sequence[Curve], here: float, *, label: str, log: bool = False
 ) -> str:
-    """Small multiples over one dial: a row for each curve, its value where the dial stands, and a line there.
+    """Small multiples over one dial: a row for each curve, its value at the current position, and a line there.
 
     Args:
         places: where the curves were measured, ascending.
         rows: what was measured there; ``None`` where it could not be.
-        here: where the dial stands.
+        here: current position of the dial.
         label: of the dial.
         log: whether the dial is logarithmic.
 

@@ -18,7 +18,7 @@ from unseam.explore.latest import Latest
 from unseam.explore.state import State, first_state, from_query, snippet, to_query
 from unseam.explore.visit import Visit
 
-# Geometry follows the hand ten times a second, pictures as fast as they can be made.
+# Geometry is updated ten times per second, pictures as fast as they can be computed.
 _PAUSE = 0.1
 # How long a passing message stays.
 _SECONDS = 6.0
@@ -72,11 +72,11 @@ class Page:
 
     @property
     def state(self) -> State:
-        """Where the visitor stands."""
+        """The current state of the visit."""
         return self.visit.state
 
     def refresh_all(self) -> None:
-        """Show all of the state anew."""
+        """Update all of the page."""
         for panel in (self.map, self.rotation, self.beta):
             panel.refresh()
         self.view.compare()

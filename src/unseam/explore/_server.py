@@ -40,13 +40,13 @@ _FAVICON = (
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
-    """The application as one server shows it: each has models, and threads to compute in, of its own."""
+class _Shown:
+    """The application as one server shows it, with its own models and threads."""
 
     app: FastAPI
     exhibit: Exhibit
     quick: Executor
-    """For what follows the hand: it must not wait for what is looked at afterwards."""
+    """For what follows a slider: it must not wait for slower parts of the page."""
     slow: Executor
     member: int
 
@@ -57,12 +57,12 @@ class Shown:
 
 @cache
 def framework() -> tuple[FastAPI, asyncio.AbstractEventLoop]:
-    """The application and the loop that it runs in; the framework can be started but once in a process."""
+    """The application and the loop that it runs in; the framework can be started only once per process."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @ui.page("/", response_timeout=30.0)
     def page() -> None:
-        shown: Shown = ui.context.client.request.scope[_KEY]
+        shown: _Shown = ui.context.client.request.scope[_KEY]
         build_page(shown.exhibit, shown.quick, shown.slow, shown.member)
 
     # the page's own style sheet is enough
@@ -115,7 +115,7 @@ def run_server(
     pools = ThreadPoolExecutor(1, "pictures"), ThreadPoolExecutor(1, "geometry")
     app, loop = framework()
     config = uvicorn.Config(
-        Guard(Shown(app, exhibit, *pools, member), local=local),
+        Guard(_Shown(app, exhibit, *pools, member), local=local),
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=1,
@@ -129,36 +129,36 @@ def run_server(
     # in the framework's own thread, so that one that already runs a loop (a notebook's) may wait for it
     serving = asyncio.run_coroutine_threadsafe(server.serve(sockets=[listening]), loop)
     try:
-        _patiently(serving, server.leave)
+        _await(serving, server.leave)
     finally:
         server.leave()
-        _patiently(serving, server.leave)
+        _await(serving, server.leave)
         for pool in pools:
-            _patiently(pool.submit(_rest), server.leave, seconds=_LAST)
+            _await(pool.submit(_finish), server.leave, seconds=_LAST)
             pool.shutdown(wait=False, cancel_futures=True)
         serving.result()
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it is ready."""
+    """A server that reports when it is ready."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self.ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then say so."""
+        """Start, then report it."""
         await super().startup(sockets)
         if self.started:
             self.ready()
 
     def leave(self) -> None:
-        """Stop as soon as the answers under way are given, or a second has passed."""
+        """Stop as soon as pending requests are answered, or after a second."""
         self.should_exit = True
 
 
-def _patiently(awaited: Future[None], interrupted: Callable[[], None], *, seconds: float = math.inf) -> None:
-    """Wait for what another thread does; Ctrl-C is how a visit ends, and pressed again it changes nothing."""
+def _await(awaited: Future[None], interrupted: Callable[[], None], *, seconds: float = math.inf) -> None:
+    """Wait for another thread; Ctrl-C ends the visit, and pressing it again changes nothing."""
     end = time.monotonic() + seconds
     while not awaited.done() and time.monotonic() < end:
         try:
@@ -168,12 +168,12 @@ def _patiently(awaited: Future[None], interrupted: Callable[[], None], *, second
             interrupted()
 
 
-def _rest() -> None:
-    """What a thread does last: Python would wait for it anyway, and there Ctrl-C is not quiet."""
+def _finish() -> None:
+    """The last task of a thread: Python would wait for it anyway, and print a traceback on Ctrl-C."""
 
 
 def _warm(exhibit: Exhibit, member: int) -> None:
-    """Compute once what every tab begins with; an error is shown by the tab that meets it."""
+    """Compute once what every tab starts with; errors are shown by the tab that meets them."""
     with contextlib.suppress(Exception):
         state = first_state(exhibit, member)
         frame(exhibit, state)

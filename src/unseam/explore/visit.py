@@ -45,7 +45,7 @@ def frame(exhibit: Exhibit, state: State) -> Frame:
     z, note = state.z, ""
     if state.same == "item":
         if state.item is None or other.encoder is None:
-            return Frame(own, None, "Choose an item of the world to compare what both models make of it.")
+            return Frame(own, None, "Choose an item of the world to compare both reconstructions of it.")
         item = exhibit.item(state.item)[None]
         mean, _ = other.encode(item)
         z = tuple(mean[0].tolist())
@@ -62,7 +62,7 @@ def _has_left(code: Sequence[float], z: Sequence[float]) -> bool:
 
 
 def reconstructions(exhibit: Exhibit, member: int, count: int = 8) -> tuple[Pixels, Pixels]:
-    """Some items of the world and what one model makes of them, as two strips.
+    """Some items of the world and their reconstructions by one model, as two strips.
 
     >>> from unseam.data import load
     >>> from unseam.explore import exhibit_decoder

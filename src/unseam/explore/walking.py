@@ -12,7 +12,7 @@ from unseam.independence import submanifold
 
 __all__ = ["Walk", "walk"]
 
-# Coarse on purpose: it is followed by eye, and must be there before the hand has moved on.
+# Coarse on purpose: it is only looked at, and must be ready while the slider moves.
 _TOLERANCE, _STEPS = 3e-3, 24
 
 

@@ -218,7 +218,7 @@ def _fill(
 
 
 def _fit(draw: Draw, budget: int) -> list[str]:
-    """What ``draw`` makes of pictures with every first, second, fourth … pixel: the first that fits the budget."""
+    """Pictures with every first, second, fourth … pixel: the first result of ``draw`` that fits the budget."""
     made: list[str] = []
     for every in (1, 2, 4, 8, 16):
         made = draw(every)
