@@ -40,7 +40,7 @@ def test_run_folder_and_report(demo):
     assert titles[:3] == [
         "Who is orthogonal, and who finds the factors?",
         "At a glance",
-        "What the model sees, and what it draws",
+        "What does the model reconstruct?",
     ]
     assert all("aria-label" in tag for tag in re.findall(r"<svg[^>]+>", text))
     assert "twin" in demo.summary()

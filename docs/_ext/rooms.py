@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOMS = (
     "data", "models", "objectives", "training", "geometry", "inspection", "independence", "metrics", "theory",
-    "papers", "sweep", "report", "explore", "adapters",
+    "papers", "sweep", "charts", "report", "explore", "adapters",
 )  # fmt: skip
 
 PAGE = """# `unseam.{room}`

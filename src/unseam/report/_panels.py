@@ -173,7 +173,7 @@ def spectrum_panel(study: Study) -> Panel:
         + f"; at {share:.0%} of all points two of them nearly coincide."
     )
     caption = f"Spectrum at {len(few)} points (rings: two values nearly coincide, {percent(share)} of all)"
-    return Panel(columns(marks, alt, across="singular value, by rank", along="size"), caption)
+    return Panel(columns(marks, alt, across="rank", along="singular value"), caption)
 
 
 def basis_panel(study: Study) -> Panel:
