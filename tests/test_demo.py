@@ -77,9 +77,7 @@ def test_the_report_shows_the_three_models(demo):
     for sentence in demo.summary().splitlines()[1:-1]:
         assert sentence in text
     found = demo.models[0].found[0]
-    assert any(f"DtO is {found.dto_active:.2f} over" in text for found in demo.models[0].found), (
-        found.dto_active
-    )
+    assert any(f"DtO {found.dto_active:.2f} over" in text for found in demo.models[0].found), found.dto_active
 
 
 def test_the_report_is_that_of_the_command_but_for_its_first_part(demo, tmp_path):
