@@ -1,10 +1,13 @@
 """The geometry at a point, rotated and unrotated."""
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 import torch
 
-from unseam.explore import Rotation, local_view
+from unseam.explore import Rotation, exhibit_decoder, local_view
+from unseam.explore.local import cosine_chart, spectrum_chart
 from unseam.explore.rotation import rotated_pullback, rotation_matrix
 from unseam.geometry import distance_to_orthogonality, local_geometry, pullback, restricted_basis
 
@@ -60,3 +63,18 @@ def test_rotations_are_orthogonal_and_refuse_one_axis_twice():
     assert torch.allclose(matrix @ matrix.mT, torch.eye(4, dtype=torch.float64))
     with pytest.raises(ValueError, match="rotation must name two different latents below 4, got 1 and 1"):
         rotation_matrix(4, Rotation(1, 1, 17.0))
+
+
+@pytest.mark.parametrize("latent, numbers", [(3, True), (40, False)])
+def test_charts_have_a_cell_per_pair_and_a_bar_per_singular_value(latent, numbers):
+    weight = torch.randn(latent, latent + 2, generator=torch.Generator().manual_seed(0))
+    found = local_view(exhibit_decoder(lambda z: z @ weight, latent=latent), 0, torch.zeros(latent))
+    names = [f"<{k}>" for k in found.latents]
+    drawn = ElementTree.fromstring(cosine_chart(found, names))
+    assert len(drawn.findall("rect")) == latent**2
+    assert drawn.get("aria-label") == f"Mean |cos| between columns {found.cosine:.2f}"
+    shown = [text.text for text in drawn.findall("text")]
+    assert (f"{found.cosines[0][1]:.2f}" in shown) == numbers and names[0] in shown
+    bars = ElementTree.fromstring(spectrum_chart(found)).findall("rect")
+    widths = [float(bar.get("width")) for bar in bars]
+    assert len(widths) == latent and widths == sorted(widths, reverse=True)

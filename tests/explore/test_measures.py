@@ -5,6 +5,7 @@ import torch
 
 from unseam.charts import Look
 from unseam.explore import Exhibit, Rotation, Subject, beta_curve, measure, rotation_curve
+from unseam.explore.measures import Measured, pair_table
 from unseam.metrics import mig
 
 
@@ -52,3 +53,10 @@ def test_without_a_world_only_geometry_is_measured(linear):
     rotated = measure(linear, 0, Rotation(0, 1, 90.0))
     assert rotated.cosine == pytest.approx(found.cosine)
     assert torch.isfinite(torch.tensor(rotated.dto))
+
+
+def test_what_one_model_lacks_is_not_compared():
+    table = pair_table(Measured(None, 3, 0.5, 0.996, 0.2), Measured(0.1, 2, 0.25, 0.2, None))
+    assert table.count("<tr>") == 4  # with the head
+    assert "<th scope='row'>active latents</th><td>3</td><td>2</td>" in table
+    assert "<td>1.00</td><td>0.20</td>" in table

@@ -8,7 +8,6 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from nicegui import ui
 
@@ -27,9 +26,9 @@ from unseam.explore._controls import (
     tick,
     words,
 )
-from unseam.explore.local import Local, local_view
+from unseam.explore.local import Local, cosine_chart, local_view, spectrum_chart
 from unseam.explore.maps import SIDE, latent_name, map_of, map_svg, marker_of, marker_svg
-from unseam.explore.measures import QUANTITIES, Measured, beta_curve, measure, rotation_curve
+from unseam.explore.measures import QUANTITIES, Measured, beta_curve, measure, pair_table, rotation_curve
 from unseam.explore.state import WIDEST, State, displayed_point
 from unseam.explore.visit import Frame, frame, reconstructions
 from unseam.explore.walking import Walk
@@ -190,18 +189,6 @@ class ViewPanel:
             self.other.set_source(found.other)
             say(self.other_name, self.page.exhibit.subjects[self.page.state.other].name)
         say(self.note, found.note)
-
-
-def pair_table(first: Measured, second: Measured) -> str:
-    """Numbers of two models as the rows of an HTML table; what cannot be measured is left out."""
-    rows = [
-        (name, charts.decimals(one, digits), charts.decimals(two, digits))
-        for (name, _, digits), one, two in zip(QUANTITIES, first, second, strict=True)
-        if one is not None and two is not None
-    ]
-    cells = "".join(f"<tr><th scope='row'>{name}</th><td>{a}</td><td>{b}</td></tr>" for name, a, b in rows)
-    head = "<thead><tr><td></td><th scope='col'>this</th><th scope='col'>other</th></tr></thead>"
-    return f"<table>{head}<tbody>{cells}</tbody></table>"
 
 
 class SliderPanel:
@@ -380,9 +367,9 @@ class GeometryPanel:
         self.column_names.set_content(_names(names, found.norms))
         marks = [f"v{k + 1}" for k in range(len(names))]
         self.direction_names.set_content(_names(marks, found.singular_values))
-        self.cosines.set_content(_draw_cosines(found, names))
+        self.cosines.set_content(cosine_chart(found, names))
         self.cosines.parent_slot.parent.set_visibility(len(names) > 1)
-        self.spectrum.set_content(_draw_spectrum(found))
+        self.spectrum.set_content(spectrum_chart(found))
         self.numbers.set_content(_numbers(found))
 
 
@@ -398,22 +385,6 @@ def _encode(found: Local) -> tuple[Local, str, str]:
         found,
         charts.data_url(charts.strip(found.columns)),
         charts.data_url(charts.strip(found.directions)),
-    )
-
-
-def _draw_cosines(found: Local, names: list[str]) -> str:
-    """|cos| between columns of the Jacobian: pale where orthogonal."""
-    values = np.array(found.cosines)
-    np.fill_diagonal(values, np.nan)
-    label = f"Mean |cos| between columns {charts.decimals(found.cosine)}"
-    return charts.matrix(values, names, names, label, numbers=len(names) <= 6, size=170)
-
-
-def _draw_spectrum(found: Local) -> str:
-    rows = [charts.Bar(f"v{k + 1}", value, "c1") for k, value in enumerate(found.singular_values)]
-    label = "Singular values " + ", ".join(charts.significant(value) for value in found.singular_values)
-    return charts.bars(
-        rows, "singular value", label, top=max(found.singular_values) or 1.0, width=205, height=170
     )
 
 

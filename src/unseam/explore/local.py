@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from unseam.charts import Pixels, signed_pixels
+from unseam.charts import Bar, Pixels, bars, decimals, matrix, signed_pixels, significant
 from unseam.explore.exhibit import Exhibit
 from unseam.explore.rotation import Rotation, rotated_pullback, rotation_matrix
 from unseam.geometry import (
@@ -101,6 +102,21 @@ def local_view(exhibit: Exhibit, member: int, z: Tensor, rotation: Rotation | No
         gap=float(hadamard_gap(pull)),
         degenerate=bool(degenerate_points(basis.singular_values)),
     )
+
+
+def cosine_chart(found: Local, names: list[str]) -> str:
+    """|cos| between columns of the Jacobian: pale where orthogonal."""
+    values = np.array(found.cosines)
+    np.fill_diagonal(values, np.nan)
+    label = f"Mean |cos| between columns {decimals(found.cosine)}"
+    return matrix(values, names, names, label, numbers=len(names) <= 6, size=170)
+
+
+def spectrum_chart(found: Local) -> str:
+    """Singular values as bars."""
+    rows = [Bar(f"v{k + 1}", value, "c1") for k, value in enumerate(found.singular_values)]
+    label = "Singular values " + ", ".join(significant(value) for value in found.singular_values)
+    return bars(rows, "singular value", label, top=max(found.singular_values) or 1.0, width=205, height=170)
 
 
 def _floats(values: Tensor) -> tuple[float, ...]:

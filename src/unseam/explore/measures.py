@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from unseam.charts import decimals
 from unseam.explore.exhibit import Exhibit
 from unseam.explore.rotation import Rotation, rotated_pullback, rotation_matrix
 from unseam.geometry import column_cosine, distance_to_orthogonality, pullback, restrict, right_basis
@@ -74,6 +75,18 @@ def beta_curve(exhibit: Exhibit, member: int) -> list[tuple[float, Measured]]:
     """
     betas = ((exhibit.subjects[other].beta, other) for other in exhibit.betas[member])
     return [(beta, measure(exhibit, other)) for beta, other in betas if beta is not None]
+
+
+def pair_table(first: Measured, second: Measured) -> str:
+    """Numbers of two models as the rows of an HTML table; what cannot be measured is left out."""
+    rows = [
+        (name, decimals(one, digits), decimals(two, digits))
+        for (name, _, digits), one, two in zip(QUANTITIES, first, second, strict=True)
+        if one is not None and two is not None
+    ]
+    cells = "".join(f"<tr><th scope='row'>{name}</th><td>{a}</td><td>{b}</td></tr>" for name, a, b in rows)
+    head = "<thead><tr><td></td><th scope='col'>this</th><th scope='col'>other</th></tr></thead>"
+    return f"<table>{head}<tbody>{cells}</tbody></table>"
 
 
 @torch.no_grad()
