@@ -165,8 +165,15 @@ def test_colours_run_from_end_to_end():
     assert len({tint(k / 6) for k in range(7)}) == 7
 
 
-def test_a_chart_of_its_own_needs_no_page():
-    root = parsed(standalone(bars([Bar("a > b", 1.0)], "nats", "a > b", top=1.0)))
+@pytest.mark.parametrize(
+    "caption", ["", "KL of z < 1, a caption that is wider than its chart of three hundred pixels"]
+)
+def test_a_chart_of_its_own_needs_no_page(caption):
+    chart = bars([Bar("a > b", 1.0)], "nats", "a > b", top=1.0)
+    root = parsed(standalone(chart, caption))
     assert root.tag == "{http://www.w3.org/2000/svg}svg" and root.get("aria-label") == "a > b"
-    assert "--ink: #1b1f24" in root[0].text
-    assert [root.get("width"), root.get("height")] == root.get("viewBox").split()[2:]
+    assert "--ink: #1b1f24" in root[0].text and (root[1].text or "") == caption
+    width, height = float(root.get("width")), float(root.get("height"))
+    assert root.get("viewBox") == f"0 0 {root.get('width')} {root.get('height')}"
+    assert (width > 300) == bool(caption) and height == 46 + 24 * bool(caption)
+    assert len(root[2]) == len(parsed(chart))

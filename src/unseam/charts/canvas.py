@@ -51,17 +51,22 @@ def style(dark: str = "") -> str:
     return f":root {{ {_variables('light')} }}\n{there}\n{_rules()}"
 
 
-def standalone(chart: str) -> str:
-    """A chart as an SVG file of its own, on white.
+def standalone(chart: str, caption: str = "") -> str:
+    """A chart as an SVG file of its own, on white, below its caption.
 
     >>> standalone(Canvas(10, 10).svg("nothing")).startswith('<svg xmlns="http://www.w3.org/2000/svg" class="chart"')
     True
     """
+    found = re.match(r'<svg (class=.*?) viewBox="0 0 (\S+) (\S+)"[^>]*>(.*)</svg>$', chart, re.DOTALL)
+    assert found is not None
+    room = 24 if caption else 0
+    size = (max(float(found[2]), 8 + 6.6 * len(caption)), float(found[3]) + room)
+    wide, tall = map(_coordinate, size)
     sheet = f"<style>:root {{ {_variables('light')} }}\nsvg {{ background: #fff; }}\n{_rules()}</style>"
-    head, _, rest = chart.partition(">")
-    named = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    named = re.sub(r'(viewBox="0 0 (\S+) (\S+)") style="[^"]*"', r'\1 width="\2" height="\3"', named)
-    return f"{named}>{sheet}{rest}"
+    place = f'viewBox="0 0 {wide} {tall}" width="{wide}" height="{tall}"'
+    title = f'<text x="4" y="16">{html.escape(caption)}</text>'
+    inside = f'{sheet}{title}<g transform="translate(0 {room})">{found[4]}</g>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {found[1]} {place}>{inside}</svg>'
 
 
 def shade(share: float) -> str:

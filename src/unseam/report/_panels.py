@@ -53,11 +53,11 @@ def geometry_figures(found: Inspection) -> dict[str, str]:
         return {}
     drawn = {"norms": _norms(study)}
     if study.live:
-        drawn |= {"cosine": cosine_panel(study).markup, "spectrum": spectrum_panel(study).markup}
-    drawn |= {f"basis-{k + 1}": chart for k, chart in enumerate(_bases(study))}
+        drawn |= {"cosine": cosine_panel(study), "spectrum": spectrum_panel(study)}
+    drawn |= {f"basis-{k + 1}": Panel(chart, "|V| at a point") for k, chart in enumerate(_bases(study))}
     if found.precision_error is not None:
-        drawn["precision"] = _precisions(study)[0]
-    return {name: standalone(chart) for name, chart in drawn.items()}
+        drawn["precision"] = Panel(_precisions(study)[0], "Posterior precision against that of Eq. 7")
+    return {name: standalone(*panel[:2]) for name, panel in drawn.items()}
 
 
 def seeds_panel(values: Mapping[str, Sequence[float]], title: str) -> str:
@@ -250,7 +250,7 @@ def get_score(study: Study, metric: str) -> Dot | None:
     return Dot(score, "c0", study.name, *bounds)
 
 
-def _norms(study: Study) -> str:
+def _norms(study: Study) -> Panel:
     """Norm of each latent's Jacobian column at some points."""
     assert study.found.pullback is not None
     norms = _spread(study.found.pullback.diagonal(dim1=-2, dim2=-1)).clamp(min=0).sqrt()
@@ -267,7 +267,8 @@ def _norms(study: Study) -> str:
     }
     means = ", ".join(f"{name}: {np.mean([dot.value for dot in row]):.3g}" for name, row in marks.items())
     alt = f"Norm of each latent's Jacobian column at {len(norms)} points, mean by latent: {means}."
-    return columns(marks, alt, across="latent (grey: collapsed)", along="norm of its Jacobian column")
+    drawn = columns(marks, alt, across="latent (grey: collapsed)", along="norm")
+    return Panel(drawn, "Norm of each latent's Jacobian column")
 
 
 def _bases(study: Study) -> list[str]:
