@@ -39,7 +39,7 @@ def test_run_folder_and_report(demo):
     assert titles[:3] == [
         "Which models have orthogonal axes, and which find the factors?",
         "At a glance",
-        "What the model sees, and what it draws",
+        "What does the model reconstruct?",
     ]
     assert all("aria-label" in tag for tag in re.findall(r"<svg[^>]+>", text))
     assert "twin" in demo.summary()
@@ -76,9 +76,7 @@ def test_the_report_shows_the_three_models(demo):
     for sentence in demo.summary().splitlines()[1:-1]:
         assert sentence in text
     found = demo.models[0].found[0]
-    assert any(f"DtO is {found.dto_active:.2f} over" in text for found in demo.models[0].found), (
-        found.dto_active
-    )
+    assert any(f"DtO {found.dto_active:.2f} over" in text for found in demo.models[0].found), found.dto_active
 
 
 def test_the_report_is_that_of_the_command_but_for_its_first_part(demo, tmp_path):

@@ -86,7 +86,7 @@ def test_run_is_inspected_on_held_out_items(run):
 def test_command_on_a_run(run, monkeypatch, capsys, tmp_path):
     said = command(monkeypatch, capsys, "inspect", run, "--points", 20, "--figures", tmp_path / "f")
     assert "To do:" in said.out and "Eq. 7 diag" in said.out
-    assert len(list((tmp_path / "f").glob("*.svg"))) == 8
+    assert len(list((tmp_path / "f").glob("*.svg"))) == 12
     said = command(monkeypatch, capsys, "inspect", run, "--points", 20, "--member", 1, "--json")
     record = json.loads(said.out)
     assert record["inspected"][0]["name"].startswith("member 1")
@@ -98,12 +98,12 @@ def test_command_on_a_run(run, monkeypatch, capsys, tmp_path):
 def test_figures_go_where_they_are_asked_for(run, monkeypatch, capsys, tmp_path, words):
     words = ("inspect", run, "--points", 20, "--member", 1, "--figures", tmp_path, *words)
     command(monkeypatch, capsys, *words)
-    assert len(list(tmp_path.glob("member-1-*.svg"))) == 4
+    assert len(list(tmp_path.glob("member-1-*.svg"))) == 7
 
 
 def test_figures_go_into_the_run_by_default(run, monkeypatch, capsys):
     said = command(monkeypatch, capsys, "inspect", run, "--points", 20, "--member", 0)
-    assert f"4 figures in {run / 'inspection'}" in said.out
+    assert f"5 figures in {run / 'inspection'}" in said.out
     shutil.rmtree(run / "inspection")
 
 

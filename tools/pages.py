@@ -14,8 +14,8 @@ import pandas as pd
 
 from unseam.papers import Artefact, Claim, Finding, Result, artefacts, committed, results_folder
 from unseam.papers.claims import Bounds, Correlations, Orders, Values
-from unseam.report._slim import slim
 from unseam.report.artefacts import finding_row
+from unseam.report.page import slim
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MARKS = {

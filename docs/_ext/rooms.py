@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOMS = (
     "choices", "data", "models", "objectives", "training", "subject", "run", "geometry", "inspection", "independence", "metrics",
-    "theory", "papers", "sweep", "report", "explore", "adapters",
+    "theory", "papers", "sweep", "charts", "report", "explore", "adapters",
 )  # fmt: skip
 
 PAGE = """# `unseam.{room}`

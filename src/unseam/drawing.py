@@ -1,4 +1,4 @@
-"""How figures look and are written: colours, panels, byte-reproducible SVG."""
+"""How figures of matplotlib look and are written: colours, panels, byte-reproducible SVG."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unseam.charts import COLOURS
 from unseam.files import write_atomically
 
 if TYPE_CHECKING:
@@ -14,14 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["COLOURS", "panels", "to_svg", "write_svg"]
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
-"""Okabe and Ito's colours, told apart by colour-blind readers."""
-
 
 def panels(
     titles: Sequence[str], *, rows: int = 1, width: float = 2.6, height: float = 2.2
 ) -> tuple[Figure, list[Any]]:
-    """A figure with a row, or rows, of titled axes without the lines that nobody needs.
+    """A figure with one or more rows of titled axes, without top and right spines.
 
     >>> figure, axes = panels(["ELBO", "KL"])
     >>> axes[1].get_title(loc="left")
@@ -48,22 +46,20 @@ def to_svg(figure: Figure) -> str:
     >>> to_svg(Figure(figsize=(1, 1))).startswith("<svg")
     True
     """
-    import matplotlib as mpl
-
-    target = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "unseam", "svg.fonttype": "path"}):
-        figure.savefig(target, format="svg", metadata={"Date": None}, transparent=True)
-    text = target.getvalue()
+    target = io.BytesIO()
+    _save(figure, target, transparent=True)
+    text = target.getvalue().decode()
     return text[text.index("<svg") :]
 
 
 def write_svg(figure: Figure, path: Path) -> Path:
     """Write a figure as an SVG file on white, to a temporary name first."""
+    write_atomically(path, lambda temporary: _save(figure, temporary))
+    return path
+
+
+def _save(figure: Figure, target: Any, **options: Any) -> None:
     import matplotlib as mpl
 
-    def write(temporary: Path) -> None:
-        with mpl.rc_context({"svg.hashsalt": "unseam", "svg.fonttype": "path"}):
-            figure.savefig(temporary, format="svg", metadata={"Date": None})
-
-    write_atomically(path, write)
-    return path
+    with mpl.rc_context({"svg.hashsalt": "unseam", "svg.fonttype": "path"}):
+        figure.savefig(target, format="svg", metadata={"Date": None}, **options)

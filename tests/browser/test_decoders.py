@@ -22,8 +22,8 @@ def test_a_decoder_of_ones_own(visit, own, picture):
     before = picture(page)
     plane.locator("img").first.click(position={"x": 120, "y": 120})
     page.wait_for_function(CHANGED, arg=before)
-    page.wait_for_selector(".turning .drawing svg")
-    assert "MIG" not in page.locator(".turning .drawing").inner_text()
+    page.wait_for_selector(".rotation .drawing svg")
+    assert "MIG" not in page.locator(".rotation .drawing").inner_text()
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -49,20 +49,20 @@ def test_every_slider_moves_the_picture_and_the_geometry(visit, server):
 
 def test_geometry_has_all_its_parts(visit, server):
     page = visit(server.address)
-    alive = page.locator(SLIDERS).count()
-    assert page.locator(".geometry .drawing").first.locator("rect").count() == alive**2
-    assert page.locator(".geometry .drawing").nth(1).locator("rect").count() == alive
+    active = page.locator(SLIDERS).count()
+    assert page.locator(".geometry .drawing").first.locator("rect").count() == active**2
+    assert page.locator(".geometry .drawing").nth(1).locator("rect").count() == active
     assert page.locator(".geometry .strip img").count() == 2
     assert "DtO here" in page.locator(NUMBERS).inner_text()
 
 
-def test_dead_latents_are_folded_away(visit, server):
+def test_collapsed_latents_are_folded_away(visit, server):
     page = visit(server.address + "?member=2")
-    dead = page.locator(".dead input[type=range]")
-    assert dead.count() >= 1
-    assert not dead.first.is_visible()
-    page.locator(".dead summary").click()
-    assert dead.first.is_visible()
+    collapsed = page.locator(".collapsed input[type=range]")
+    assert collapsed.count() >= 1
+    assert not collapsed.first.is_visible()
+    page.locator(".collapsed summary").click()
+    assert collapsed.first.is_visible()
 
 
 def test_a_link_restores_the_state(visit, server):
@@ -70,7 +70,7 @@ def test_a_link_restores_the_state(visit, server):
     press(
         page, "Latent z1" if page.get_by_label("Latent z1", exact=True).is_visible() else "Latent z2", times=5
     )
-    press(page, "Angle of the turn", times=12)
+    press(page, "Angle of the rotation", times=12)
     page.get_by_label("Compare with").select_option("3")
     page.wait_for_selector(".view .other img[src^='data:']")
     page.get_by_role("button", name="Copy link").click()
@@ -81,7 +81,7 @@ def test_a_link_restores_the_state(visit, server):
     again.wait_for_selector(".view .other img[src^='data:']")
     assert again.locator(SLIDERS).evaluate_all("all => all.map(one => one.value)") == values
     assert src(again) == src(page)
-    assert again.get_by_label("Angle of the turn").input_value() == "12"
+    assert again.get_by_label("Angle of the rotation").input_value() == "12"
     assert again.get_by_label("Compare with").input_value() == "3"
 
 
@@ -176,18 +176,18 @@ def test_singular_vectors_are_followed(visit, server):
     assert sum(abs(value) > 1e-4 for value in z) >= 2
 
 
-def test_a_turn_keeps_the_picture_and_changes_the_geometry(visit, server):
+def test_a_rotation_keeps_the_picture_and_changes_the_geometry(visit, server):
     page = visit(server.address)
     press(page, page.locator(SLIDERS).first.get_attribute("aria-label"), times=10)
     page.wait_for_timeout(600)
     before, numbers = src(page), page.locator(NUMBERS).inner_html()
-    page.wait_for_selector(".turning .drawing svg")
-    drawn = page.locator(".turning .drawing").inner_html()
-    press(page, "Angle of the turn", times=40)
+    page.wait_for_selector(".rotation .drawing svg")
+    drawn = page.locator(".rotation .drawing").inner_html()
+    press(page, "Angle of the rotation", times=40)
     changed(page, NUMBERS, numbers)
-    changed(page, ".turning .drawing", drawn)
+    changed(page, ".rotation .drawing", drawn)
     assert src(page) == before
-    assert "squared error" in page.locator(".turning .drawing").inner_text()
+    assert "squared error" in page.locator(".rotation .drawing").inner_text()
     page.wait_for_function("selector => document.querySelector(selector).value === '0.4'", arg=SLIDERS)
 
 
@@ -203,7 +203,7 @@ def test_the_beta_dial_moves_everything(visit, server):
     )
     assert page.get_by_label("β", exact=True).evaluate("element => element === document.activeElement")
     text = page.locator(".beta .drawing").inner_text()
-    assert all(name in text for name in ("squared error", "live latents", "DtO / random", "MIG"))
+    assert all(name in text for name in ("squared error", "active latents", "DtO / random", "MIG"))
 
 
 def test_a_hasty_hand_does_not_leave_a_slider_behind(visit, server):

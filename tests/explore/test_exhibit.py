@@ -51,8 +51,8 @@ def test_codes_are_the_ensemble_s(exhibit, run):
 def test_the_living_are_those_of_the_library(exhibit):
     codes = exhibit.codes(1)
     found = active_latents(codes.mean, codes.covariance)
-    assert set(codes.alive) == set(found.active.nonzero().flatten().tolist())
-    values = [float(found.value[latent]) for latent in codes.alive]
+    assert set(codes.active) == set(found.active.nonzero().flatten().tolist())
+    values = [float(found.value[latent]) for latent in codes.active]
     assert values == sorted(values, reverse=True)
 
 
@@ -83,7 +83,7 @@ def test_a_decoder_of_ones_own_needs_no_more_than_latents():
     exhibit = exhibit_decoder(
         lambda z: torch.cat([z, 0 * z[:, :1]], 1) * torch.tensor([1.0, 5.0, 0.0, 1.0]), latent=3
     )
-    assert exhibit.codes(0).alive == (1, 0)
+    assert exhibit.codes(0).active == (1, 0)
     assert not exhibit.encodes(0)
     assert exhibit.factor_names == ()
 

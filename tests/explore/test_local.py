@@ -1,11 +1,14 @@
-"""The geometry at a point, turned and unturned."""
+"""The geometry at a point, rotated and unrotated."""
+
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
 
-from unseam.explore import Turn, local_view, rotation
-from unseam.explore.turning import turned_pullback
+from unseam.explore import Rotation, exhibit_decoder, local_view
+from unseam.explore.local import cosine_chart, spectrum_chart
+from unseam.explore.rotation import rotated_pullback, rotation_matrix
 from unseam.geometry import distance_to_orthogonality, local_geometry, pullback, restricted_basis
 
 
@@ -32,22 +35,22 @@ def test_numbers_are_the_library_s(exhibit, member):
 
 
 @pytest.mark.parametrize("degrees", [30.0, 45.0, 90.0])
-def test_a_turn_is_the_geometry_of_the_turned_decoder(linear, degrees):
-    turn = Turn(0, 1, degrees)
-    matrix = rotation(2, turn)
+def test_a_rotation_is_the_geometry_of_the_rotated_decoder(linear, degrees):
+    rotation = Rotation(0, 1, degrees)
+    matrix = rotation_matrix(2, rotation)
     decoder, z = linear.subjects[0].decoder, torch.tensor([[0.3, -0.2]], dtype=torch.float64)
-    reference = pullback(lambda turned: decoder(turned @ matrix), z @ matrix.mT)[0]
-    assert torch.allclose(turned_pullback(pullback(decoder, z)[0], matrix), reference)
-    found = local_view(linear, 0, z[0], turn)
+    reference = pullback(lambda rotated: decoder(rotated @ matrix), z @ matrix.mT)[0]
+    assert torch.allclose(rotated_pullback(pullback(decoder, z)[0], matrix), reference)
+    found = local_view(linear, 0, z[0], rotation)
     order = list(found.latents)
     assert found.norms == pytest.approx(reference.diagonal().sqrt()[order].tolist())
 
 
 def test_a_quarter_turn_only_swaps_the_axes(linear):
     z = torch.zeros(2)
-    straight, turned = local_view(linear, 0, z), local_view(linear, 0, z, Turn(0, 1, 90.0))
-    assert turned.dto == pytest.approx(straight.dto)
-    assert sorted(turned.norms) == pytest.approx(sorted(straight.norms))
+    straight, rotated = local_view(linear, 0, z), local_view(linear, 0, z, Rotation(0, 1, 90.0))
+    assert rotated.dto == pytest.approx(straight.dto)
+    assert sorted(rotated.norms) == pytest.approx(sorted(straight.norms))
 
 
 def test_pictures_have_the_size_of_the_data(exhibit):
@@ -56,7 +59,22 @@ def test_pictures_have_the_size_of_the_data(exhibit):
 
 
 def test_rotations_are_orthogonal_and_refuse_one_axis_twice():
-    matrix = rotation(4, Turn(3, 1, 17.0))
+    matrix = rotation_matrix(4, Rotation(3, 1, 17.0))
     assert torch.allclose(matrix @ matrix.mT, torch.eye(4, dtype=torch.float64))
-    with pytest.raises(ValueError, match="turn must name two different latents below 4, got 1 and 1"):
-        rotation(4, Turn(1, 1, 17.0))
+    with pytest.raises(ValueError, match="rotation must name two different latents below 4, got 1 and 1"):
+        rotation_matrix(4, Rotation(1, 1, 17.0))
+
+
+@pytest.mark.parametrize("latent, numbers", [(3, True), (40, False)])
+def test_charts_have_a_cell_per_pair_and_a_bar_per_singular_value(latent, numbers):
+    weight = torch.randn(latent, latent + 2, generator=torch.Generator().manual_seed(0))
+    found = local_view(exhibit_decoder(lambda z: z @ weight, latent=latent), 0, torch.zeros(latent))
+    names = [f"<{k}>" for k in found.latents]
+    drawn = ElementTree.fromstring(cosine_chart(found, names))
+    assert len(drawn.findall("rect")) == latent**2
+    assert drawn.get("aria-label") == f"Mean |cos| between columns {found.cosine:.2f}"
+    shown = [text.text for text in drawn.findall("text")]
+    assert (f"{found.cosines[0][1]:.2f}" in shown) == numbers and names[0] in shown
+    bars = ElementTree.fromstring(spectrum_chart(found)).findall("rect")
+    widths = [float(bar.get("width")) for bar in bars]
+    assert len(widths) == latent and widths == sorted(widths, reverse=True)

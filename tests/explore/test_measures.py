@@ -3,14 +3,15 @@
 import pytest
 import torch
 
-from unseam.explore import Exhibit, Subject, Turn, beta_curve, measure, turn_curve
-from unseam.explore.pixels import Look
+from unseam.charts import Look
+from unseam.explore import Exhibit, Rotation, Subject, beta_curve, measure, rotation_curve
+from unseam.explore.measures import Measured, pair_table
 from unseam.metrics import mig
 
 
 def test_reconstruction_stays_and_orthogonality_goes(exhibit):
-    first, second = exhibit.codes(1).alive[:2]
-    curve = turn_curve(exhibit, 1, first, second)
+    first, second = exhibit.codes(1).active[:2]
+    curve = rotation_curve(exhibit, 1, first, second)
     assert [angle for angle, _ in curve][:2] == [0.0, 7.5]
     straight, middle, quarter = (dict(curve)[angle] for angle in (0.0, 45.0, 90.0))
     assert middle.reconstruction == pytest.approx(straight.reconstruction, rel=1e-4)
@@ -25,17 +26,17 @@ def test_numbers_are_the_library_s(exhibit):
     assert found.mig == pytest.approx(float(expected))
     pictures = exhibit.subjects[0].picture(codes.mean)
     assert found.reconstruction == pytest.approx(float((pictures - exhibit.items).square().mean()), rel=1e-5)
-    assert found.alive == len(codes.alive)
+    assert found.active == len(codes.active)
 
 
-def test_no_turn_is_the_model_itself(exhibit):
-    assert measure(exhibit, 0, Turn(0, 1, 0.0)) is measure(exhibit, 0)
+def test_no_rotation_is_the_model_itself(exhibit):
+    assert measure(exhibit, 0, Rotation(0, 1, 0.0)) is measure(exhibit, 0)
 
 
 def test_betas_ascend(exhibit):
     curve = beta_curve(exhibit, 0)
     assert [beta for beta, _ in curve] == [0.5, 2.0, 8.0]
-    assert curve[0][1].alive >= curve[-1][1].alive
+    assert curve[0][1].active >= curve[-1][1].active
 
 
 def test_no_beta_is_a_place_on_the_dial_as_well():
@@ -49,6 +50,13 @@ def test_without_a_world_only_geometry_is_measured(linear):
     assert found.reconstruction is None
     assert found.mig is None
     assert found.cosine == pytest.approx(2**-0.5)
-    turned = measure(linear, 0, Turn(0, 1, 90.0))
-    assert turned.cosine == pytest.approx(found.cosine)
-    assert torch.isfinite(torch.tensor(turned.dto))
+    rotated = measure(linear, 0, Rotation(0, 1, 90.0))
+    assert rotated.cosine == pytest.approx(found.cosine)
+    assert torch.isfinite(torch.tensor(rotated.dto))
+
+
+def test_what_one_model_lacks_is_not_compared():
+    table = pair_table(Measured(None, 3, 0.5, 0.996, 0.2), Measured(0.1, 2, 0.25, 0.2, None))
+    assert table.count("<tr>") == 4  # with the head
+    assert "<th scope='row'>active latents</th><td>3</td><td>2</td>" in table
+    assert "<td>1.00</td><td>0.20</td>" in table

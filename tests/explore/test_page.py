@@ -43,13 +43,13 @@ async def steps(user, client):
     await page.pictures.idle()
     await page.details.idle()
     found = {"moved": page.view.picture.source != before, "geometry": "DtO" in page.geometry.numbers.content}
-    page.failed("geometry", ValueError("no derivative"))
-    page.failed("turn", ValueError("no curve"))
+    page.report_fault("geometry", ValueError("no derivative"))
+    page.report_fault("rotation", ValueError("no curve"))
     found["said"] = page.banner.content
-    page.well("picture")
-    page.well("turn")
+    page.clear_fault("picture")
+    page.clear_fault("rotation")
     found["still said"] = page.banner.content if page.banner.visible else ""
-    page.well("geometry")
+    page.clear_fault("geometry")
     found["taken back"] = not page.banner.visible
     client.delete()
     del page, client
@@ -124,7 +124,7 @@ def test_a_move_changes_picture_and_geometry(found):
 
 def test_an_error_is_said_until_the_same_part_is_well(found):
     geometry = "No geometry here: ValueError: no derivative"
-    assert found["said"] == f"{geometry} No turn here: ValueError: no curve"
+    assert found["said"] == f"{geometry} No rotation here: ValueError: no curve"
     assert found["still said"] == geometry
     assert found["taken back"]
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unseam.explore.state import State, first_state, from_query, shown, to_query, unshown
-from unseam.explore.turning import Turn
+from unseam.explore.rotation import Rotation
+from unseam.explore.state import State, displayed_point, first_state, from_query, model_point, to_query
 
 
 def parsed(query):
@@ -15,7 +15,7 @@ def parsed(query):
 
 def test_a_link_restores_the_state(exhibit):
     state = State(
-        3, (0.25, -1.5, 2.0), item=7, turn=Turn(2, 0, 33.5), plane=(1, 2), space="factors", colour=4, other=1,
+        3, (0.25, -1.5, 2.0), item=7, rotation=Rotation(2, 0, 33.5), plane=(1, 2), space="factors", colour=4, other=1,
         same="item", follow=True,
     )  # fmt: skip
     assert from_query(exhibit, parsed(to_query(state))) == state
@@ -24,7 +24,7 @@ def test_a_link_restores_the_state(exhibit):
 def test_an_empty_link_is_the_beginning(exhibit):
     assert from_query(exhibit, {}, 2) == first_state(exhibit, 2)
     assert first_state(exhibit, 2).z == (0.0, 0.0, 0.0)
-    assert first_state(exhibit, 2).plane[0] in exhibit.codes(2).alive or not exhibit.codes(2).alive
+    assert first_state(exhibit, 2).plane[0] in exhibit.codes(2).active or not exhibit.codes(2).active
 
 
 def test_the_map_begins_with_the_factor_that_the_first_latent_knows_best(exhibit):
@@ -46,9 +46,9 @@ def test_an_item_without_a_point_is_encoded(exhibit):
 
 @given(st.tuples(*[st.floats(-1e3, 1e3)] * 3), st.floats(-360, 360))
 def test_points_survive_a_turn(z, degrees):
-    state = State(0, z, turn=Turn(0, 2, degrees))
-    assert unshown(state, shown(state)) == pytest.approx(z, abs=1e-9)
-    assert shown(state)[1] == z[1]
+    state = State(0, z, rotation=Rotation(0, 2, degrees))
+    assert model_point(state, displayed_point(state)) == pytest.approx(z, abs=1e-9)
+    assert displayed_point(state)[1] == z[1]
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_points_survive_a_turn(z, degrees):
         ({"z": "1,2,nan"}, r"z must lie in \[-1e\+06, 1e\+06\], got 'nan'"),
         ({"z": "1,2,1e9"}, r"z must lie in"),
         ({"item": "100000"}, "item must be a whole number below 72"),
-        ({"turn": "0,1"}, "turn must be two latents and an angle"),
-        ({"turn": "1,1,30"}, "turn must name two different latents below 3, got 1 and 1"),
-        ({"turn": "0,1,1e5"}, r"turn must lie in \[0, 90\]"),
-        ({"turn": "0,1,-1"}, r"turn must lie in \[0, 90\]"),
-        ({"turn": "0,1,nan"}, r"turn must lie in \[0, 90\], got 'nan'"),
+        ({"rotation": "0,1"}, "rotation must be two latents and an angle"),
+        ({"rotation": "1,1,30"}, "rotation must name two different latents below 3, got 1 and 1"),
+        ({"rotation": "0,1,1e5"}, r"rotation must lie in \[0, 90\]"),
+        ({"rotation": "0,1,-1"}, r"rotation must lie in \[0, 90\]"),
+        ({"rotation": "0,1,nan"}, r"rotation must lie in \[0, 90\], got 'nan'"),
         ({"map": "0,1"}, "map must be what it shows, two axes and a colour"),
         ({"map": "disk,0,1,0"}, "map must be latents or factors, got 'disk'"),
         ({"map": "latents,0,9,0"}, "map must be a whole number below 3"),
@@ -102,7 +102,9 @@ def test_no_plane_of_factors_without_codes():
 
 
 @given(
-    st.dictionaries(st.sampled_from(["member", "z", "turn", "map", "item", "other"]), st.text(max_size=30))
+    st.dictionaries(
+        st.sampled_from(["member", "z", "rotation", "map", "item", "other"]), st.text(max_size=30)
+    )
 )
 def test_no_link_does_anything_but_parse_or_say_why(query):
     from unseam.explore import exhibit_decoder

@@ -9,11 +9,10 @@ import torch
 from PIL import Image
 
 from unseam.data import ArrayWorld
-from unseam.explore import Turn, exhibit_decoder, local_view, walk
-from unseam.explore.maps import clicked, map_of
+from unseam.explore import Rotation, exhibit_decoder, local_view, walk
+from unseam.explore.maps import find_place, map_of
 from unseam.explore.recording import record
-from unseam.explore.snippet import snippet
-from unseam.explore.state import first_state, shown
+from unseam.explore.state import displayed_point, first_state, snippet
 from unseam.explore.visit import Visit, frame, reconstructions
 from unseam.models import Bernoulli
 
@@ -33,23 +32,23 @@ def test_moving_a_slider_moves_one_coordinate(visit):
     assert visit.touched == 2
 
 
-def test_turned_sliders_move_along_turned_axes(visit):
-    visit.turn(0, 1, 90.0)
+def test_rotated_sliders_move_along_rotated_axes(visit):
+    visit.rotate(0, 1, 90.0)
     visit.move(1, 1.0)
     assert visit.state.z == pytest.approx((1.0, 0.0, 0.0), abs=1e-12)
 
 
-def test_a_turn_leaves_the_picture_alone(visit):
+def test_a_rotation_leaves_the_picture_alone(visit):
     visit.move(0, 1.2)
     before = frame(visit.exhibit, visit.state).picture
-    visit.turn(0, 1, 30.0)
-    assert shown(visit.state)[0] != pytest.approx(1.2)
+    visit.rotate(0, 1, 30.0)
+    assert displayed_point(visit.state)[0] != pytest.approx(1.2)
     assert frame(visit.exhibit, visit.state).picture == before
 
 
 def test_pictures_change_with_the_point(visit):
     before = frame(visit.exhibit, visit.state).picture
-    visit.move(visit.exhibit.codes(0).alive[0], 2.0)
+    visit.move(visit.exhibit.codes(0).active[0], 2.0)
     after = opened(frame(visit.exhibit, visit.state).picture)
     assert after.shape == (12, 12, 3)
     assert not np.array_equal(after, opened(before))
@@ -77,14 +76,14 @@ def test_a_walk_of_a_linear_decoder_is_straight(linear):
     assert found.ended == ("length", "length")
 
 
-def test_where_no_latent_lives_the_first_is_walked_along():
+def test_where_no_latent_is_active_the_first_is_walked_along():
     exhibit = exhibit_decoder(
         lambda z: z * torch.tensor([1.0, 3.0]),
         encoder=lambda x: (0 * x, torch.ones_like(x)),
         world=ArrayWorld(torch.rand(8, 2, generator=torch.Generator().manual_seed(0)), torch.arange(8)[:, None],
                          name="toy", factor_names=("row",), factor_sizes=(8,)),
     )  # fmt: skip
-    assert exhibit.codes(0).alive == ()
+    assert exhibit.codes(0).active == ()
     assert walk(exhibit, 0, (0.0, 0.0), 0).at(1.0) == pytest.approx((1.0, 0.0))
     assert local_view(exhibit, 0, torch.zeros(2)).latents == (0,)
 
@@ -111,7 +110,7 @@ def test_a_click_leads_where_it_was_made(visit, place):
 def test_a_click_on_the_plane_of_factors_takes_an_item(visit):
     names = visit.exhibit.factor_names
     visit.change(space="factors", plane=(len(names) - 2, len(names) - 1))
-    place = clicked(visit.exhibit, visit.state, *map_of(visit.exhibit, visit.state).place(2.0, 4.0))
+    place = find_place(visit.exhibit, visit.state, *map_of(visit.exhibit, visit.state).place(2.0, 4.0))
     assert visit.exhibit.item_factors(place.item)[-2:] == [2.0, 4.0]
 
 
@@ -135,11 +134,11 @@ def test_a_click_outside_stays_in_the_frame(visit):
 def test_the_map_turns_with_the_axes(visit):
     straight = map_of(visit.exhibit, visit.state)
     first, second = visit.state.plane
-    visit.turn(first, second, 90.0)
-    turned = map_of(visit.exhibit, visit.state)
-    assert torch.allclose(turned.points[:, 1], straight.points[:, 0])
-    assert torch.allclose(turned.ellipses[:, 1, 1], straight.ellipses[:, 0, 0])
-    assert turned.labels[0].endswith("′")
+    visit.rotate(first, second, 90.0)
+    rotated = map_of(visit.exhibit, visit.state)
+    assert torch.allclose(rotated.points[:, 1], straight.points[:, 0])
+    assert torch.allclose(rotated.ellipses[:, 1, 1], straight.ellipses[:, 0, 0])
+    assert rotated.labels[0].endswith("′")
 
 
 def test_two_models_under_the_same_point_and_the_same_item(visit):
@@ -171,7 +170,7 @@ def test_the_origin_is_a_button_away(visit):
 
 @pytest.mark.parametrize("follow", [False, True])
 def test_a_record_shows_the_traversal(visit, follow):
-    visit.move(visit.exhibit.codes(0).alive[0], 0.5)
+    visit.move(visit.exhibit.codes(0).active[0], 0.5)
     if follow:
         visit.walk = visit.start_walk(0)
     with Image.open(io.BytesIO(visit.record("gif"))) as image:
@@ -193,15 +192,15 @@ def test_reconstructions_are_two_strips(exhibit):
 def test_the_code_computes_what_the_page_shows(exhibit, capsys, degrees):
     visit = Visit(exhibit, first_state(exhibit, 1))
     visit.move(0, 0.5)
-    first, second = exhibit.codes(1).alive[:2]
-    visit.turn(first, second, degrees)
+    first, second = exhibit.codes(1).active[:2]
+    visit.rotate(first, second, degrees)
     code = snippet(exhibit, visit.state)
     names = {}
     exec(code, names)
     picture = exhibit.subjects[1].picture(visit.state.z)
     assert torch.allclose(names["picture"], picture, atol=1e-6)
-    turn = Turn(first, second, degrees) if degrees else None
-    found = local_view(exhibit, 1, torch.tensor(visit.state.z), turn)
+    rotation = Rotation(first, second, degrees) if degrees else None
+    found = local_view(exhibit, 1, torch.tensor(visit.state.z), rotation)
     assert names["dto"].item() == pytest.approx(found.dto, abs=1e-3)
     assert "DtO" in capsys.readouterr().out
 

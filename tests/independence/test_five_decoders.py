@@ -7,7 +7,6 @@ import torch
 
 from unseam.geometry import pullback, right_basis
 from unseam.independence import axis_density, coupling, log_density
-from unseam.report import factorisation_figure, to_svg
 
 F64 = {"dtype": torch.float64}
 # Rounding of a sum over two latents and two data dimensions, in units that squares and logarithms leave near 1.
@@ -146,27 +145,8 @@ def test_both_vanish_exactly_on_flat_coordinates(decoder, points):
     assert (bool(diagonal) and own) == all(TABLE[decoder][0])
 
 
-def test_the_figure_shows_each_decoder_above_the_densities_on_its_curves():
-    named = {decoder.__name__: decoder for decoder in TABLE}
-    figure = factorisation_figure(named)
-    assert [axes.get_title(loc="left") for axes in figure.axes[:5]] == list(named)
-    for axes, decoder in zip(figure.axes[5:], TABLE, strict=True):
-        first, *others = (line.get_data() for line in axes.lines)
-        alike = all(torch.allclose(torch.as_tensor(first[1]), torch.as_tensor(other[1])) for other in others)
-        assert alike == TABLE[decoder][0][1]
-    assert to_svg(figure) == to_svg(factorisation_figure(named))
-
-
-@pytest.mark.parametrize(
-    ("decoders", "message"),
-    [
-        ({}, "decoders must hold at least one decoder, got none"),
-        (
-            {"wide": lambda z: z[:, [0, 1, 0]]},
-            r"decoders must map \(batch, 2\) .*, but 'wide' gave shape \(201, 3\)",
-        ),
-    ],
-)
-def test_the_figure_refuses(decoders, message):
-    with pytest.raises(ValueError, match=message):
-        factorisation_figure(decoders)
+@pytest.mark.parametrize("decoder", TABLE, ids=lambda decoder: decoder.__name__)
+def test_densities_on_three_curves_coincide_where_components_are_independent(decoder):
+    starts = torch.tensor([[value, 0.0] for value in (-1.0, 0.0, 1.0)], dtype=torch.float64)
+    first, *others = axis_density(decoder, starts, 1).log_density.exp()
+    assert all(torch.allclose(first, other) for other in others) == TABLE[decoder][0][1]

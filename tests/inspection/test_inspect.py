@@ -66,7 +66,7 @@ def test_dead_columns_are_dropped():
     assert found.dto_active == pytest.approx(two.dto, rel=1e-9)
     assert found.cosine == pytest.approx(two.cosine, rel=1e-9)
     assert found.random_dto.haar == pytest.approx(0.548, abs=0.03)
-    assert "2 of 3 latents are alive (0, 1); 2 collapsed." in found.summary()
+    assert "2 of 3 latents are active (0, 1); 2 collapsed." in found.summary()
 
 
 @pytest.mark.parametrize(("dtype", "condition"), [(torch.float64, 1e6), (torch.float32, 1e3)])
@@ -107,18 +107,18 @@ def test_posterior_at_its_optimum():
     assert "Posterior and decoder agree" in found.summary()
     wrong = unseam.inspect(decoder, encoder=encoder, x=draw(40, 9), beta=5.0)
     assert wrong.precision_error.diagonal > 0.5
-    assert "check beta and likelihood where you gave them" in wrong.summary()
+    assert "check beta and likelihood if you gave them" in wrong.summary()
 
 
 def polarised(values=(30.0, 10.0), *, precision=1.0, spread=0.0, dead=0.0, angle=0.0):
-    """The verdict on two live latents and a dead one whose posterior is at its optimum, or off by what is given.
+    """The verdict on two active latents and a dead one whose posterior is at its optimum, or off by what is given.
 
     Args:
-        values: singular values of the live latents.
+        values: singular values of the active latents.
         precision: factor of their precisions.
         spread: added to the variance of the second.
         dead: mean of the dead latent at every tenth point.
-        angle: by which the live latents are turned.
+        angle: by which the active latents are turned.
     """
     decoder = linear([*values, 1e-6], angle)
     variance = 1 / (precision * (1 + geometry.pullback(decoder, draw(1, 3))[0].diagonal()))
@@ -143,8 +143,8 @@ def test_nothing_is_to_do_where_all_is_as_the_theory_has_it():
         ({"precision": 1.25}, "Posterior and decoder agree roughly", "agree only roughly (what then remains"),
         (
             {"spread": 0.15},
-            "; 1 neither active nor passive",
-            "since latent 1 is alive without small variances",
+            "; latent 1 is in neither polarised state",
+            "since latent 1 is active without a small variance",
         ),
         (
             {"values": (3.3, 3.1)},
@@ -153,10 +153,10 @@ def test_nothing_is_to_do_where_all_is_as_the_theory_has_it():
         ),
         (
             {"dead": 0.4},
-            "; 2 neither active nor passive",
-            "latent 2 is collapsed on the whole but not at every",
+            "; latent 2 is in neither polarised state",
+            "latent 2 is collapsed on average but not at every",
         ),
-        ({"angle": 0.15}, "The axes are more orthogonal than chance", "lie between orthogonal and chance"),
+        ({"angle": 0.15}, "The axes are more orthogonal than chance", "are only partly orthogonal"),
     ],
     ids=["posterior", "wide", "polarised KL", "restless", "axes"],
 )
@@ -178,7 +178,7 @@ def test_variances_follow_the_columns():
     expected = geometry.variance_norm_law(found.variance, found.pullback)
     assert found.variance_law.slope == pytest.approx(-1, abs=1e-2)
     assert found.variance_law.pooled_spread == pytest.approx(float(expected.pooled_spread))
-    assert "Variances go as 1/‖column‖² across live latents" in found.summary()
+    assert "Variances scale as 1/‖column‖² across active latents" in found.summary()
 
 
 def test_short_columns_bend_the_law():
@@ -187,7 +187,7 @@ def test_short_columns_bend_the_law():
     # log σ² is −log 2 and −log 1.01 where log ‖c‖² is 0 and −log 100
     assert found.variance_law.slope == pytest.approx(-math.log(2 / 1.01) / math.log(100))
     assert found.variance_law.spread == pytest.approx(math.log(100 * 1.01 / 2) / 2)
-    assert "columns are too short beside β for it, as posterior and decoder agree" in found.summary()
+    assert "columns are too short relative to β for it, since posterior and decoder agree" in found.summary()
 
 
 def test_variances_of_their_own():
@@ -200,7 +200,7 @@ def test_variances_of_their_own():
     )
     assert found.variance_law.slope == pytest.approx(0, abs=1e-12)
     assert found.variance_law.spread == pytest.approx(math.log(10))
-    assert "Variances do not go as 1/‖column‖²" in found.summary()
+    assert "Variances do not scale as 1/‖column‖²" in found.summary()
     assert "within a factor of 10.00, with slope" in found.summary()
 
 
@@ -226,7 +226,7 @@ def test_polarised_posterior():
 def test_a_posterior_without_a_live_latent_is_in_no_regime():
     prior = lambda x: (torch.zeros(len(x), 2), torch.ones(len(x), 2))  # noqa: E731
     said = unseam.inspect(lambda z: z * 1e-3, encoder=prior, x=torch.zeros(5, 9)).summary()
-    assert "No latent is alive." in said
+    assert "No latent is active." in said
     assert "regime" not in said
 
 
@@ -276,7 +276,7 @@ def test_one_live_latent():
     assert found.random_dto is None
     assert found.variance_law is None
     assert found.cosine is None
-    assert "orthogonality says nothing" in found.summary()
+    assert "orthogonality is not defined" in found.summary()
 
 
 def test_matrices_of_the_decoders_size_are_a_baseline():
@@ -330,7 +330,7 @@ def test_sampled_and_whole_cosines_are_of_the_same_pairs():
     error = float(sampled.probes.cosine_error)
     assert abs(sampled.cosine - whole.cosine) < 4 * error
     assert 4 * error < whole.cosine * (1 - 20 * 19 / (30 * 29))  # what zeros for dead pairs would take away
-    assert "33% of them move nothing and are left out" in sampled.summary()
+    assert "33% of them do not change the output and are left out" in sampled.summary()
 
 
 @pytest.mark.parametrize("told", ["active", "encoder"])
@@ -346,14 +346,14 @@ def test_live_latents_are_sampled_where_they_are_told(told):
     whole = unseam.inspect(lambda z: z @ matrix.T, **given)
     assert abs(found.cosine - whole.cosine) < 4 * float(found.probes.cosine_error)
     assert found.delta_kl == whole.delta_kl
-    assert "20 of 30 latents are alive" in found.summary()
-    assert "20 of 20 live latents were sampled" in found.summary()
+    assert "20 of 30 latents are active" in found.summary()
+    assert "20 of 20 active latents were sampled" in found.summary()
 
 
 def test_sampling_one_live_latent_says_that_it_says_nothing():
     found = unseam.inspect(linear([3.0, 2.0, 1.0]), draw(4, 3), active=[1], latents=2)
     assert found.probes is None and found.cosine is None
-    assert "With fewer than two live latents, orthogonality says nothing." in found.summary()
+    assert "With fewer than two active latents, orthogonality is not defined." in found.summary()
 
 
 def test_samples_without_overlap_say_so():
@@ -362,7 +362,7 @@ def test_samples_without_overlap_say_so():
     assert "nan" not in found.summary()
     dead = unseam.inspect(lambda z: 0 * z, draw(4, 30), latents=10)
     assert dead.cosine is None
-    assert "With fewer than two columns that are not zero" in dead.summary()
+    assert "With fewer than two nonzero columns" in dead.summary()
     assert "nan" not in dead.summary()
     json.dumps(dead.to_dict(), allow_nan=False)
 
@@ -395,7 +395,7 @@ def test_numbers_and_words_leave_as_json_and_html():
     assert record["summary"] == found.summary()
     page = found._repr_html_()
     assert page.count("<tr>") == page.count("</tr>") == 14
-    assert "DtO, live latents" in page
+    assert "DtO, active latents" in page
     assert f"DtO of U[0, 1] matrices</th><td>{found.random_dto.uniform:.4g}<" in page
     assert f"log ‖column‖²</th><td>{found.variance_law.slope:.4g}<" in page
     assert record["random_dto"]["uniform"] == found.random_dto.uniform
@@ -464,7 +464,7 @@ def test_decoders_that_leave_differentiation_are_refused(decoder):
 def test_a_constant_decoder_has_no_live_latent():
     found = unseam.inspect(lambda z: z * 0, draw(5, 3))
     assert not found.active.any()
-    assert "No latent is alive" in found.summary()
+    assert "No latent is active" in found.summary()
 
 
 def test_points_where_columns_vanish_do_not_count_as_orthogonal():

@@ -14,35 +14,35 @@ def draw(*shape, seed=0):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def model(values, *, turned=False, variance=None, dead=(), full=False, spread=0.0, **options):
+def model(values, *, rotated=False, variance=None, collapsed=(), full=False, spread=0.0, **options):
     """A linear decoder with the posterior that is best for it, or one of a given variance.
 
     Args:
-        values: lengths of its columns, before it is turned.
-        turned: whether the columns of live latents are turned out of their right angles.
-        variance: that of every live latent; 0 is an autoencoder.
-        dead: latents whose posterior is the prior.
-        full: whether live latents covary as they should.
-        spread: of the codes of dead latents, at every tenth item.
+        values: lengths of its columns, before it is rotated.
+        rotated: whether the columns of active latents are rotated out of their right angles.
+        variance: that of every active latent; 0 is an autoencoder.
+        collapsed: latents whose posterior is the prior.
+        full: whether active latents covary as they should.
+        spread: of the codes of collapsed latents, at every tenth item.
     """
     size = len(values)
-    alive = torch.tensor([latent not in dead for latent in range(size)])
+    active = torch.tensor([latent not in collapsed for latent in range(size)])
     columns = torch.diag(torch.tensor(values, dtype=torch.float64))
-    if turned:
+    if rotated:
         basis = torch.eye(size, dtype=torch.float64)
-        count = int(alive.sum())
+        count = int(active.sum())
         basis[:count, :count] = torch.linalg.qr(draw(count, count, seed=2)).Q
         columns = columns @ basis
-    columns[:, ~alive] = 0
+    columns[:, ~active] = 0
     precision = torch.eye(size, dtype=torch.float64) + columns.T @ columns
     covariance = torch.linalg.inv(precision) if full else torch.diag(1 / precision.diagonal())
     if variance is not None:
-        covariance = torch.diag(torch.where(alive, variance, 1.0 if variance else 0.0)).double()
+        covariance = torch.diag(torch.where(active, variance, 1.0 if variance else 0.0)).double()
     noise = covariance if full else covariance.diagonal()
 
     def encoder(x):
-        mean = x[:, :size] * alive
-        mean[::10] += spread * ~alive
+        mean = x[:, :size] * active
+        mean[::10] += spread * ~active
         return mean, noise.expand(len(x), *noise.shape)
 
     return unseam.inspect(lambda z: z @ columns.T, encoder=encoder, x=draw(200, max(size, 2)), **options)
@@ -55,20 +55,20 @@ def asked(found, **options):
 # Poor models
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("rotated", [False, True])
 @pytest.mark.parametrize("factors", [None, 2, 3, 5])
-def test_an_autoencoder_has_no_beta_to_change(turned, factors):
-    text = asked(model([3.0, 2.0, 1.0], variance=0.0, turned=turned), factors=factors)
+def test_an_autoencoder_has_no_beta_to_change(rotated, factors):
+    text = asked(model([3.0, 2.0, 1.0], variance=0.0, rotated=rotated), factors=factors)
     assert " β " not in text.replace("a β-VAE", "")
-    assert ("train it as a β-VAE with a diagonal posterior" in text) == turned
+    assert ("train it as a β-VAE with a diagonal posterior" in text) == rotated
     assert ("give it more latents, since all 3 are used and there are 5 factors" in text) == (factors == 5)
-    if not turned and factors != 5:
+    if not rotated and factors != 5:
         assert text == "nothing"
 
 
 def test_an_autoencoder_that_draws_one_thing_is_trained_on():
     found = unseam.inspect(lambda z: 0 * z, encoder=lambda x: (x, 0 * x), x=draw(20, 3))
-    assert asked(found) == "train longer or at another learning rate, since no latent moves the output"
+    assert asked(found) == "train longer or at another learning rate, since no latent changes the output"
 
 
 def test_sampled_latents_of_an_autoencoder_say_nothing_more():
@@ -83,26 +83,26 @@ def test_one_latent_has_no_others_to_wake(variance, factors):
     text = asked(found, factors=factors)
     assert not re.search("smaller|larger", text)
     assert ("give it more latents" in text) == (factors != 1)
-    assert "Its only latent is alive." in found.summary()
+    assert "Its only latent is active." in found.summary()
 
 
 def test_one_latent_that_collapsed_asks_for_a_smaller_beta():
-    found = model([1e-3], dead=[0])
+    found = model([1e-3], collapsed=[0])
     assert asked(found) == "try a smaller β, since its only latent collapsed"
     assert "Its only latent collapsed." in found.summary()
 
 
 @pytest.mark.parametrize("factors", [None, 2, 4])
-def test_a_full_covariance_that_turned_is_asked_for_a_diagonal_one_alone(factors):
-    found = model([30.0, 20.0, 10.0, 1.0], turned=True, full=True, dead=[3])
-    words = "train it with a diagonal posterior, since a full covariance leaves the axes free to turn"
+def test_a_full_covariance_that_rotated_is_asked_for_a_diagonal_one_alone(factors):
+    found = model([30.0, 20.0, 10.0, 1.0], rotated=True, full=True, collapsed=[3])
+    words = "train it with a diagonal posterior, since a full covariance leaves the axes free to rotate"
     assert todo(found, factors=factors) == ((words,), 0, "To do")
-    diagonal = asked(model([30.0, 20.0, 10.0, 1.0], turned=True, dead=[3]))
+    diagonal = asked(model([30.0, 20.0, 10.0, 1.0], rotated=True, collapsed=[3]))
     assert "train longer" in diagonal and "diagonal posterior" not in diagonal
 
 
 def test_off_the_diagonal_only_a_diagonal_posterior_cannot_follow():
-    full, diagonal = (model([30.0, 20.0, 10.0], turned=True, full=full).summary() for full in (True, False))
+    full, diagonal = (model([30.0, 20.0, 10.0], rotated=True, full=full).summary() for full in (True, False))
     assert "by 0% on the diagonal and by 0% off it." in full
     assert "where a diagonal posterior cannot follow" in diagonal and "cannot follow" not in full
     assert "off it" not in model([3.0]).summary()
@@ -116,32 +116,32 @@ def test_covariances_without_covariance_are_diagonal():
 
 @pytest.mark.parametrize("size", [2, 5])
 def test_a_collapsed_model_asks_for_a_smaller_beta_and_nothing_else(size):
-    found = model([1e-3] * size, dead=range(size))
-    assert todo(found) == (("try a smaller β, since no latent is alive",), -1, "To do")
+    found = model([1e-3] * size, collapsed=range(size))
+    assert todo(found) == (("try a smaller β, since no latent is active",), -1, "To do")
 
 
 @pytest.mark.parametrize(
-    ("dead", "factors", "words", "way"),
+    ("collapsed", "factors", "words", "way"),
     [
-        ([1, 2, 3], None, "try a smaller β, since only one latent is alive", -1),
+        ([1, 2, 3], None, "try a smaller β, since only one latent is active", -1),
         ([1, 2, 3], 1, "", 0),
         ([2, 3], None, "", 0),
-        ([2, 3], 3, "try a smaller β, since 2 latents are alive for 3 factors", -1),
+        ([2, 3], 3, "try a smaller β, since 2 latents are active for 3 factors", -1),
         ([2, 3], 2, "", 0),
-        ([3], 2, "try a larger β, since 3 latents are alive for 2 factors", 1),
-        ([3], 1, "try a larger β, since 3 latents are alive for one factor", 1),
+        ([3], 2, "try a larger β, since 3 latents are active for 2 factors", 1),
+        ([3], 1, "try a larger β, since 3 latents are active for one factor", 1),
         ([], None, "give it more latents, since every one is used and others might be too", 0),
         ([], 4, "", 0),
         ([], 9, "give it more latents, since all 4 are used and there are 9 factors", 0),
     ],
 )
-def test_the_number_of_live_latents_says_where_beta_goes(dead, factors, words, way):
-    found = model([40.0, 30.0, 20.0, 10.0], dead=dead)
+def test_the_number_of_active_latents_says_where_beta_goes(collapsed, factors, words, way):
+    found = model([40.0, 30.0, 20.0, 10.0], collapsed=collapsed)
     assert todo(found, factors=factors) == ((words or "nothing",), way, "To do")
 
 
-def test_the_number_of_live_latents_outweighs_the_axes():
-    found = model([40.0, 30.0, 20.0, 10.0, 1.0], turned=True, dead=[3, 4])
+def test_the_number_of_active_latents_outweighs_the_axes():
+    found = model([40.0, 30.0, 20.0, 10.0, 1.0], rotated=True, collapsed=[3, 4])
     alone = asked(found)
     assert (
         "train longer, since the axes" in alone
@@ -152,22 +152,22 @@ def test_the_number_of_live_latents_outweighs_the_axes():
 
 
 def test_reasons_to_train_longer_stand_together():
-    found = model([40.0, 30.0, 20.0, 1.0], turned=True, dead=[3], spread=0.4)
+    found = model([40.0, 30.0, 20.0, 1.0], rotated=True, collapsed=[3], spread=0.4)
     text = asked(found)
     assert text.count("train longer") == text.count("larger β") == 1
-    assert "and latent 3 is collapsed on the whole but not at every point" in text
+    assert "and latent 3 is collapsed on average but not at every point" in text
     assert text.endswith("try a larger β where that does not help the axes and latent 3")
 
 
 def test_without_a_kl_term_no_beta_is_advised():
-    assert "β" not in asked(model([1e-3] * 3, dead=range(3), beta=0.0))
+    assert "β" not in asked(model([1e-3] * 3, collapsed=range(3), beta=0.0))
 
 
 def test_axes_of_equal_length_need_no_training():
     tilt = torch.tensor([[1.0, 0.05], [0.05, 1.0]])
     found = unseam.inspect(lambda z: z @ tilt, torch.zeros(4, 2), active=[0, 1])
     assert "no more orthogonal than chance" in found.summary()
-    assert "near right angles, but so alike in length" in found.summary()
+    assert "nearly at right angles, but so similar in length" in found.summary()
     assert "train longer" not in found.summary()
 
 
@@ -185,11 +185,11 @@ def test_advice_to_a_decoder_alone_supposes_a_training():
 def every():
     """Models good and bad in every way at once."""
     kinds = [{"variance": 0.0}, {"full": True}, {"variance": 0.3}, {"variance": 1e-3}, {}]
-    for kind, turned, dead, spread in itertools.product(kinds, (False, True), range(5), (0.0, 0.4)):
+    for kind, rotated, collapsed, spread in itertools.product(kinds, (False, True), range(5), (0.0, 0.4)):
         yield model(
             [3.0, 2.0, 1.0, 0.5],
-            turned=turned and dead < 4,
-            dead=range(4 - dead, 4),
+            rotated=rotated and collapsed < 4,
+            collapsed=range(4 - collapsed, 4),
             spread=spread,
             **kind,
         )

@@ -10,8 +10,7 @@ import torch
 import unseam
 from unseam.papers import artefacts, committed, results_folder
 from unseam.report import run_studies, study, write
-from unseam.report._slim import slim
-from unseam.report.page import check_path
+from unseam.report.page import check_path, slim
 from unseam.report.studies import compare_runs
 
 

@@ -48,14 +48,14 @@ def test_all_links_of_the_chain_are_told(page):
     titles = re.findall(r"<h2[^>]*>([^<]+)</h2>", page)
     assert titles == [
         "At a glance",
-        "What the model sees, and what it draws",
-        "Who is alive?",
+        "What does the model reconstruct?",
+        "Which latents are active?",
         "Do encoder and decoder agree?",
-        "Are the axes at right angles?",
+        "Are the axes orthogonal?",
         "Do the latents act independently?",
-        "Are the latents the factors?",
+        "Do the latents match the factors?",
         "What does each latent do?",
-        "The decoder&#39;s own directions",
+        "What are the decoder&#39;s principal directions?",
         "What to change",
     ]
     assert page.count("<summary>How it is measured</summary>") == 8

@@ -170,7 +170,10 @@ def _parser(kind: type) -> Callable[[str], Any]:
 
     def parse(text: str) -> Any:
         try:
-            return choices.find(kind, text) and text if issubclass(kind, choices.Choice) else kind(text)
+            if issubclass(kind, choices.Choice):
+                choices.find(kind, text)
+                return text
+            return kind(text)
         except ValueError as error:
             words = f"must be {WORDS[kind]}, got {text!r}" if kind in WORDS else str(error)
             raise typer.BadParameter(words) from None

@@ -117,12 +117,13 @@ def geometry_rows(found: Mapping[str, Inspection]) -> list[Row]:
 
 def _draw(found: Mapping[str, Inspection], folder: Path) -> list[str]:
     """Write the figures of inspected decoders as SVG; returns their paths."""
-    from unseam.report import geometry_figures, write_svg
+    from unseam.files import write_text
+    from unseam.report import geometry_figures
 
     paths = []
     for name, one in found.items():
-        if one.pullback is not None and one.right_vectors is not None and one.active is not None:
-            made = geometry_figures(one.pullback, one.right_vectors, one.active, one.variance, beta=one.beta)
-            label = "-".join(name.replace(":", " ").replace("(", " ").replace(",", " ").split()[:2])
-            paths += [str(write_svg(figure, folder / f"{label}-{part}.svg")) for part, figure in made.items()]
+        label = "-".join(name.replace(":", " ").replace("(", " ").replace(",", " ").split()[:2])
+        for part, chart in geometry_figures(one).items():
+            paths.append(str(folder / f"{label}-{part}.svg"))
+            write_text(folder / f"{label}-{part}.svg", chart)
     return paths

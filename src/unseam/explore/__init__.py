@@ -1,11 +1,11 @@
-"""The live explorer in the browser: sliders over latents, the geometry where they stand, a map, β."""
+"""The explorer in the browser: sliders over latents, the local geometry, a map, β."""
 
 from unseam.explore.exhibit import Codes, Exhibit, exhibit_decoder, exhibit_run
 from unseam.explore.local import Local, local_view
-from unseam.explore.measures import Measured, beta_curve, measure, turn_curve
+from unseam.explore.measures import Measured, beta_curve, measure, rotation_curve
+from unseam.explore.rotation import Rotation, rotation_matrix
 from unseam.explore.serving import serve
 from unseam.explore.state import State
-from unseam.explore.turning import Turn, rotation
 from unseam.explore.walking import Walk, walk
 from unseam.subject import Subject
 
@@ -21,10 +21,10 @@ __all__ = [
     "local_view",
     "Measured",
     "measure",
-    "turn_curve",
+    "rotation_curve",
     "beta_curve",
-    "Turn",
-    "rotation",
+    "Rotation",
+    "rotation_matrix",
     "Walk",
     "walk",
 ]

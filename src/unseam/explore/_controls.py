@@ -11,15 +11,17 @@ from nicegui.element import Element
 
 
 class Control(Element, component="control.js"):
-    """A labelled control whose value is the browser's; the server is told of it, and may put another."""
+    """A labelled control whose value is the browser's; the server is notified of it, and may set another."""
 
-    def __init__(self, kind: str, label: str, start: Any, told: Callable[[Any], None], **props: Any) -> None:
+    def __init__(
+        self, kind: str, label: str, start: Any, changed: Callable[[Any], None], **props: Any
+    ) -> None:
         super().__init__()
         self._props.update(kind=kind, label=label, start=start, **props)
-        self.on("told", lambda event: told(event.args))
+        self.on("changed", lambda event: changed(event.args))
 
-    def call(self, label: str) -> None:
-        """Show another label, where it is another."""
+    def rename(self, label: str) -> None:
+        """Show another label."""
         if self._props["label"] != label:
             self._props["label"] = label
             self.update()
@@ -32,53 +34,51 @@ class Control(Element, component="control.js"):
 def knob(
     label: str,
     value: float,
-    told: Callable[[float], None],
-    *,
+    changed: Callable[[float], None],
     limits: tuple[float, float],
-    step: float,
+    *,
+    step: float = 1.0,
     spoken: str = "",
     unit: str = "",
     words: Sequence[str] | None = None,
 ) -> Control:
-    """A range; what is not a number within its limits is not told."""
+    """A range; what is not a number within its limits is ignored."""
     low, high = limits
 
     def checked(given: Any) -> None:
         if isinstance(given, int | float) and not isinstance(given, bool) and low <= given <= high:
-            told(float(given))
+            changed(float(given))
 
     digits = 0 if step >= 1 else 2
-    return Control(
-        "range", label, value, checked,
-        low=low, high=high, step=step, spoken=spoken or label, digits=digits, unit=unit, words=words,
-    )  # fmt: skip
+    props = {"low": low, "high": high, "step": step, "digits": digits, "unit": unit, "words": words}
+    return Control("range", label, value, checked, spoken=spoken or label, **props)
 
 
 def choice(
-    label: str, options: Mapping[int, str] | Sequence[str], value: int, told: Callable[[int], None]
+    label: str, options: Mapping[int, str] | Sequence[str], value: int, changed: Callable[[int], None]
 ) -> Control:
-    """A choice between texts; told by number, and only of those that there are."""
+    """A choice between texts, by number; unknown numbers are ignored."""
     texts = dict(options) if isinstance(options, Mapping) else dict(enumerate(options))
 
     def checked(given: Any) -> None:
         found = {str(key): key for key in texts}.get(str(given))
         if found is not None:
-            told(found)
+            changed(found)
 
     return Control("choice", label, value, checked, options={str(key): text for key, text in texts.items()})
 
 
-def tick(label: str, value: bool, told: Callable[[bool], None]) -> Control:
+def tick(label: str, value: bool, changed: Callable[[bool], None]) -> Control:
     """A switch."""
-    return Control("tick", label, value, lambda given: told(given is True))
+    return Control("tick", label, value, lambda given: changed(given is True))
 
 
-def number(label: str, value: int, size: int, told: Callable[[int], None]) -> Control:
+def number(label: str, value: int, size: int, changed: Callable[[int], None]) -> Control:
     """A whole number below a size."""
 
     def checked(given: Any) -> None:
         if isinstance(given, int | float) and 0 <= given < size and given == int(given):
-            told(int(given))
+            changed(int(given))
 
     return Control("number", label, value, checked, low=0, high=size - 1, step=1)
 

@@ -1,4 +1,4 @@
-"""The page of one tab: its parts, and what is shown anew when the visitor moves."""
+"""The page of one tab: its parts, and what is updated when the visitor moves."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ from importlib.resources import files
 
 from nicegui import ui
 
+from unseam.charts import style
 from unseam.explore._controls import box, button, choice, say, words
-from unseam.explore._dials import BetaPanel, TurnPanel
-from unseam.explore._geometry import GeometryPanel
-from unseam.explore._map import MapPanel
-from unseam.explore._sliders import SliderPanel
-from unseam.explore._view import ViewPanel
+from unseam.explore._panels import BetaPanel, GeometryPanel, MapPanel, RotationPanel, SliderPanel, ViewPanel
 from unseam.explore.exhibit import Exhibit
 from unseam.explore.latest import Latest
-from unseam.explore.snippet import snippet
-from unseam.explore.state import State, first_state, from_query, to_query
+from unseam.explore.state import State, first_state, from_query, snippet, to_query
 from unseam.explore.visit import Visit
 
-# Geometry follows the hand ten times a second, pictures as fast as they can be made.
+# Geometry is updated ten times per second, pictures as fast as they can be computed.
 _PAUSE = 0.1
 # How long a passing message stays.
 _SECONDS = 6.0
@@ -49,20 +45,20 @@ class Page:
         self.client = ui.context.client
         self.faults: dict[str, str] = {}
         self.hush: asyncio.TimerHandle | None = None
-        self.models = Latest(quick, partial(self.failed, "model"))
-        self.pictures = Latest(quick, partial(self.failed, "picture"))
-        self.details = Latest(slow, partial(self.failed, "geometry"), pause=_PAUSE)
+        self.models = Latest(quick, partial(self.report_fault, "model"))
+        self.pictures = Latest(quick, partial(self.report_fault, "picture"))
+        self.details = Latest(slow, partial(self.report_fault, "geometry"), pause=_PAUSE)
         self.curves, self.betas, self.traces, self.pairs = (
-            Latest(slow, partial(self.failed, part)) for part in ("turn", "β", "walk", "comparison")
+            Latest(slow, partial(self.report_fault, part)) for part in ("rotation", "β", "walk", "comparison")
         )
-        ui.add_css(files("unseam.explore").joinpath("style.css").read_text("utf8"))
+        ui.add_css(style(".body--dark") + files("unseam.explore").joinpath("style.css").read_text("utf8"))
         self._header()
         self.banner = words("div", message, "banner").props('role="alert"')
         self.banner.set_visibility(bool(message))
         with box("div", "rooms"):
             with box("div", "column"):
                 self.view = ViewPanel(self)
-                self.turning = TurnPanel(self)
+                self.rotation = RotationPanel(self)
             with box("div", "column"):
                 self.sliders = SliderPanel(self)
                 self.geometry = GeometryPanel(self)
@@ -72,50 +68,50 @@ class Page:
         self.status = words("div", "", "status").props('role="status" aria-live="polite"')
         self.client.on_delete(self.close)
         # a task may only be started once the browser listens
-        self.client.on_connect(self.everything)
+        self.client.on_connect(self.refresh_all)
 
     @property
     def state(self) -> State:
-        """Where the visitor stands."""
+        """The current state of the visit."""
         return self.visit.state
 
-    def everything(self) -> None:
-        """Show all of the state anew."""
-        for panel in (self.map, self.turning, self.beta):
+    def refresh_all(self) -> None:
+        """Update all of the page."""
+        for panel in (self.map, self.rotation, self.beta):
             panel.refresh()
         self.view.compare()
-        self.moved()
+        self.refresh_point()
 
-    def moved(self) -> None:
+    def refresh_point(self) -> None:
         """Show what depends on the point."""
         self.view.refresh()
         self.geometry.refresh()
 
-    def arrived(self) -> None:
+    def refresh_arrival(self) -> None:
         """Show a point that was not reached by its sliders."""
         self.sliders.put()
         self.view.put()
-        self.moved()
+        self.refresh_point()
 
     def choose(self, member: int) -> None:
         """Look at another model, once it has encoded the items of the world."""
         self.models.ask(lambda: self.exhibit.codes(member), lambda _: self._chosen(member))
 
     def _chosen(self, member: int) -> None:
-        self.well("model")
+        self.clear_fault("model")
         if member != self.state.member:
             self.visit.choose(member)
             self.model.put(member)
-            for panel in (self.sliders, self.turning, self.map, self.view, self.beta):
+            for panel in (self.sliders, self.rotation, self.map, self.view, self.beta):
                 panel.rebuild()
-            self.everything()
+            self.refresh_all()
 
-    def turned(self) -> None:
-        """Show the axes as they are turned now."""
+    def refresh_axes(self) -> None:
+        """Show the axes as they are rotated now."""
         self.sliders.put()
         self.map.refresh()
-        self.turning.refresh()
-        self.moved()
+        self.rotation.refresh()
+        self.refresh_point()
 
     def tell(self, message: str) -> None:
         """Say something in passing."""
@@ -127,14 +123,14 @@ class Page:
         if self.hush is not None:
             self.hush.cancel()
 
-    def failed(self, part: str, error: Exception) -> None:
+    def report_fault(self, part: str, error: Exception) -> None:
         """Say what went wrong with a part of the page, until it goes right again."""
         self.faults[part] = f"No {part} here: {type(error).__name__}: {error}"[:500]
         self.sliders.stop()
         say(self.banner, " ".join(self.faults.values()))
         self.banner.set_visibility(True)
 
-    def well(self, part: str) -> None:
+    def clear_fault(self, part: str) -> None:
         """Take back what was said to be wrong with a part of the page."""
         if self.faults.pop(part, None) is not None:
             say(self.banner, " ".join(self.faults.values()))

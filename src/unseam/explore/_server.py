@@ -1,30 +1,102 @@
-"""The server: one guard and two threads that compute for each visit, on a framework started once."""
+"""The server: one framework per process, and one guard and two threads that compute for each visit."""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import logging
 import math
 import socket
 import threading
 import time
+import warnings
 import webbrowser
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import torch
 import uvicorn
+from fastapi import FastAPI
+from nicegui import ui
 
-from unseam.explore._framework import Shown, framework
+from unseam.explore._page import build_page
 from unseam.explore.exhibit import Exhibit
-from unseam.explore.guard import Guard
+from unseam.explore.guard import Guard, Message, Receive, Send
 from unseam.explore.local import local_view
 from unseam.explore.state import first_state
 from unseam.explore.visit import frame
 
 # Seconds between two looks for an interrupt, and those that a computation may take to end after one.
 _GLANCE, _LAST = 0.5, 5.0
+_KEY = "unseam.shown"
+_FAVICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24"><path d="M4 20L20 20M4 20L4 4" stroke="#0072B2" '
+    'stroke-width="3"/><circle cx="14" cy="10" r="4" fill="#D55E00"/></svg>'
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Shown:
+    """The application as one server shows it, with its own models and threads."""
+
+    app: FastAPI
+    exhibit: Exhibit
+    quick: Executor
+    """For what follows a slider: it must not wait for slower parts of the page."""
+    slow: Executor
+    member: int
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one connection."""
+        await self.app({**scope, _KEY: self}, receive, send)
+
+
+@cache
+def framework() -> tuple[FastAPI, asyncio.AbstractEventLoop]:
+    """The application and the loop that it runs in; the framework can be started only once per process."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    @ui.page("/", response_timeout=30.0)
+    def page() -> None:
+        shown: _Shown = ui.context.client.request.scope[_KEY]
+        build_page(shown.exhibit, shown.quick, shown.slow, shown.member)
+
+    # the page's own style sheet is enough
+    ui.run_with(
+        app,
+        title="unseam explorer",
+        dark=None,
+        language="en-US",
+        favicon=_FAVICON,
+        tailwind=False,
+        message_history_length=200,
+        show_welcome_message=False,
+        binding_refresh_interval=None,
+    )
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="explorer", daemon=True)
+    thread.start()
+    life = app.router.lifespan_context(app)
+
+    def wait(step: Coroutine[Any, Any, Any]) -> None:
+        asyncio.run_coroutine_threadsafe(step, loop).result()
+
+    def stop() -> None:
+        with contextlib.suppress(KeyboardInterrupt):  # it is ending already
+            wait(life.__aexit__(None, None, None))
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    with warnings.catch_warnings():
+        # the framework looks at every object there is, and torch has one that warns when it is looked at
+        warnings.filterwarnings("ignore", ".*reduce_op", FutureWarning)
+        wait(life.__aenter__())
+    atexit.register(stop)
+    return app, loop
 
 
 def run_server(
@@ -43,7 +115,7 @@ def run_server(
     pools = ThreadPoolExecutor(1, "pictures"), ThreadPoolExecutor(1, "geometry")
     app, loop = framework()
     config = uvicorn.Config(
-        Guard(Shown(app, exhibit, *pools, member), local=local),
+        Guard(_Shown(app, exhibit, *pools, member), local=local),
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=1,
@@ -57,36 +129,36 @@ def run_server(
     # in the framework's own thread, so that one that already runs a loop (a notebook's) may wait for it
     serving = asyncio.run_coroutine_threadsafe(server.serve(sockets=[listening]), loop)
     try:
-        _patiently(serving, server.leave)
+        _await(serving, server.leave)
     finally:
         server.leave()
-        _patiently(serving, server.leave)
+        _await(serving, server.leave)
         for pool in pools:
-            _patiently(pool.submit(_rest), server.leave, seconds=_LAST)
+            _await(pool.submit(_finish), server.leave, seconds=_LAST)
             pool.shutdown(wait=False, cancel_futures=True)
         serving.result()
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it is ready."""
+    """A server that reports when it is ready."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self.ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then say so."""
+        """Start, then report it."""
         await super().startup(sockets)
         if self.started:
             self.ready()
 
     def leave(self) -> None:
-        """Stop as soon as the answers under way are given, or a second has passed."""
+        """Stop as soon as pending requests are answered, or after a second."""
         self.should_exit = True
 
 
-def _patiently(awaited: Future[None], interrupted: Callable[[], None], *, seconds: float = math.inf) -> None:
-    """Wait for what another thread does; Ctrl-C is how a visit ends, and pressed again it changes nothing."""
+def _await(awaited: Future[None], interrupted: Callable[[], None], *, seconds: float = math.inf) -> None:
+    """Wait for another thread; Ctrl-C ends the visit, and pressing it again changes nothing."""
     end = time.monotonic() + seconds
     while not awaited.done() and time.monotonic() < end:
         try:
@@ -96,12 +168,12 @@ def _patiently(awaited: Future[None], interrupted: Callable[[], None], *, second
             interrupted()
 
 
-def _rest() -> None:
-    """What a thread does last: Python would wait for it anyway, and there Ctrl-C is not quiet."""
+def _finish() -> None:
+    """The last task of a thread: Python would wait for it anyway, and print a traceback on Ctrl-C."""
 
 
 def _warm(exhibit: Exhibit, member: int) -> None:
-    """Compute once what every tab begins with; an error is shown by the tab that meets it."""
+    """Compute once what every tab starts with; errors are shown by the tab that meets them."""
     with contextlib.suppress(Exception):
         state = first_state(exhibit, member)
         frame(exhibit, state)

@@ -1,4 +1,4 @@
-// One labelled control: a range, a choice, a number or a tick. It shows its value at once and tells the server
+// One labelled control: a range, a choice, a number or a tick. It shows its value at once and notifies the server
 // at most every few milliseconds, so that a fast hand does not fill the line.
 const PAUSE = 12;
 const HOLD = 150;
@@ -7,13 +7,13 @@ export default {
   template: `
     <label class="control" :class="kind">
       <span class="name">{{ label }}</span>
-      <select v-if="kind == 'choice'" ref="box" :aria-label="spoken || label" @change="told($event.target.value)">
+      <select v-if="kind == 'choice'" ref="box" :aria-label="spoken || label" @change="changed($event.target.value)">
         <option v-for="(text, key) in options" :key="key" :value="key">{{ text }}</option>
       </select>
       <input v-else-if="kind == 'tick'" ref="box" type="checkbox" role="switch" :aria-label="spoken || label"
-        @change="told($event.target.checked)">
+        @change="changed($event.target.checked)">
       <input v-else-if="kind == 'number'" ref="box" type="number" :min="low" :max="high" :step="step"
-        :aria-label="spoken || label" @change="told($event.target.valueAsNumber)">
+        :aria-label="spoken || label" @change="changed($event.target.valueAsNumber)">
       <input v-else ref="box" type="range" :min="low" :max="high" :step="step" :disabled="disabled"
         :aria-label="spoken || label" :aria-valuetext="written" @input="moved">
       <output v-if="kind == 'range'">{{ written }}</output>
@@ -52,24 +52,24 @@ export default {
     moved(event) {
       this.now = event.target.valueAsNumber;
       this.touched = Date.now();
-      this.told(this.now);
+      this.changed(this.now);
     },
-    told(value) {
+    changed(value) {
       if (this.timer !== undefined) {
         this.waiting = value;
         return;
       }
-      this.$emit("told", value);
+      this.$emit("changed", value);
       this.timer = setTimeout(() => {
         this.timer = undefined;
         if (this.waiting === undefined) return;
         const latest = this.waiting;
         this.waiting = undefined;
-        this.told(latest);
+        this.changed(latest);
       }, PAUSE);
     },
     put(value) {
-      // what the server knows may be older than what the hand does: it counts once the hand has rested
+      // what the server knows may be older than what the user does: it counts once the user has paused
       const received = Date.now();
       clearTimeout(this.later);
       if (received - this.touched > HOLD) this.show(value);

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from unseam.charts import Look, look_of
 from unseam.data import World, grid_factors, grid_index
-from unseam.explore.pixels import Look, look_of
 from unseam.geometry import active_latents, haar_dto, pullback
 from unseam.models import AbstractLikelihood
 from unseam.run import Cache, Run, model_title
@@ -37,7 +37,7 @@ class Codes(NamedTuple):
     """(item, latent), in double precision on the host."""
     covariance: Tensor
     """(item, latent, latent)."""
-    alive: tuple[int, ...]
+    active: tuple[int, ...]
     """Latents that carry information, the most informative first."""
     limit: float
     """Magnitude that no slider needs to pass."""
@@ -55,9 +55,9 @@ class Exhibit:
         source: Python expression that a snippet loads the models by.
         betas: for each subject the position of those that differ from it in β (and seed) alone.
 
-    >>> from unseam.explore.pixels import Look
+    >>> from unseam.charts import Look, look_of
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -6.0, 6.0))
-    >>> exhibit.codes(0).alive, exhibit.codes(0).limit
+    >>> exhibit.codes(0).active, exhibit.codes(0).limit
     ((0, 1), 3.0)
     """
 

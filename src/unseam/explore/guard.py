@@ -1,4 +1,4 @@
-"""Who may talk to the explorer: this machine and this page, unless it was opened to others."""
+"""Access to the explorer: this machine and this page only, unless it was opened to others."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def refusal(host: str, origin: str | None, *, local: bool) -> str | None:
 
 
 class Guard:
-    """An application that refuses strangers, and tells browsers to load nothing from elsewhere.
+    """An application that refuses other hosts and origins, and makes browsers load nothing from elsewhere.
 
     Args:
         app: what is guarded.

@@ -1,4 +1,4 @@
-"""Work of which only the newest request counts."""
+"""Computations of which only the newest request counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Latest:
 
     Args:
         executor: where to compute.
-        failed: told of an error in computing or showing.
+        failed: called with an error in computing or showing.
         pause: seconds to wait before computing, so that a newer request may come first.
 
     >>> from concurrent.futures import ThreadPoolExecutor

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from unseam.charts import Bar, Pixels, bars, decimals, matrix, signed_pixels, significant
 from unseam.explore.exhibit import Exhibit
-from unseam.explore.pixels import Pixels, signed_pixels
-from unseam.explore.turning import Turn, rotation, turned_pullback
+from unseam.explore.rotation import Rotation, rotated_pullback, rotation_matrix
 from unseam.geometry import (
     column_cosine,
     cosine_matrix,
@@ -25,7 +26,7 @@ __all__ = ["Local", "local_view"]
 
 
 class Local(NamedTuple):
-    """What moving each live latent does at one point."""
+    """What moving each active latent does at one point."""
 
     latents: tuple[int, ...]
     """Which latents, in the order of everything below."""
@@ -40,7 +41,7 @@ class Local(NamedTuple):
     singular_values: tuple[float, ...]
     """Descending."""
     right_vectors: tuple[tuple[float, ...], ...]
-    """V, one row a latent and one column a singular vector."""
+    """V, one row per latent and one column per singular vector."""
     dto: float
     random_dto: float
     """DtO of random rotations of as many latents."""
@@ -53,25 +54,24 @@ class Local(NamedTuple):
 
 
 @torch.no_grad()
-def local_view(exhibit: Exhibit, member: int, z: Tensor, turn: Turn | None = None) -> Local:
-    r"""The geometry of one model at one point, over its live latents.
+def local_view(exhibit: Exhibit, member: int, z: Tensor, rotation: Rotation | None = None) -> Local:
+    r"""The geometry of one model at one point, over its active latents.
 
-    .. math:: W^{1/2} J = U S V^\top, \qquad J' = J\,U_\text{turn}^\top
+    .. math:: W^{1/2} J = U S V^\top, \qquad J' = J\,R^\top
 
     Args:
         exhibit: whose models.
         member: which of them.
         z: the point (latent,) in the model's own space.
-        turn: axes to look along in place of its own.
+        rotation: R, of the axes to look along in place of its own.
 
-    >>> from unseam.explore.pixels import Look
-    >>> from unseam.subject import Subject
-    >>> stretch = Subject("stretch", lambda z: z * torch.tensor([3.0, 1.0]), 2)
-    >>> found = local_view(Exhibit([stretch], Look((2,), -3.0, 3.0)), 0, torch.zeros(2))
+    >>> from unseam.explore import exhibit_decoder
+    >>> exhibit = exhibit_decoder(lambda z: z * torch.tensor([3.0, 1.0]), latent=2)
+    >>> found = local_view(exhibit, 0, torch.zeros(2))
     >>> found.dto, found.singular_values
     (0.0, (3.0, 1.0))
     """
-    subject, alive = exhibit.subjects[member], exhibit.codes(member).alive
+    subject = exhibit.subjects[member]
     point = subject.points(z)
     raw = jacobian(subject.decoder, point)[0].double()
     weighted, shown = raw, raw
@@ -81,18 +81,15 @@ def local_view(exhibit: Exhibit, member: int, z: Tensor, turn: Turn | None = Non
         weighted = weight.sqrt()[:, None] * raw
         shown = jacobian(subject.picture, point)[0].double()
     metric = weighted.mT @ weighted
-    matrix = torch.eye(subject.latent, dtype=torch.float64, device=metric.device)
-    if turn is not None:
-        matrix = rotation(subject.latent, turn).to(metric.device)
-        metric = turned_pullback(metric, matrix)
-    kept = list(alive) or [0]
-    pull = restrict(metric, kept)
+    matrix = rotation_matrix(subject.latent, rotation).to(metric.device)
+    latents = list(exhibit.codes(member).active) or [0]
+    pull = restrict(rotated_pullback(metric, matrix), latents)
     basis = right_basis(pull)
-    columns = (shown @ matrix.mT)[:, kept]
+    columns = (shown @ matrix.mT)[:, latents]
     along = columns @ basis.right_vectors
     scale = float(max(columns.abs().max(), along.abs().max()))
     return Local(
-        latents=tuple(kept),
+        latents=tuple(latents),
         columns=tuple(signed_pixels(column, exhibit.look, scale) for column in columns.mT),
         directions=tuple(signed_pixels(column, exhibit.look, scale) for column in along.mT),
         norms=_floats(pull.diagonal().clamp(min=0).sqrt()),
@@ -100,11 +97,26 @@ def local_view(exhibit: Exhibit, member: int, z: Tensor, turn: Turn | None = Non
         singular_values=_floats(basis.singular_values),
         right_vectors=tuple(_floats(row) for row in basis.right_vectors),
         dto=float(distance_to_orthogonality(basis.right_vectors)),
-        random_dto=exhibit.random_dto(len(kept)) if len(kept) > 1 else 0.0,
+        random_dto=exhibit.random_dto(len(latents)) if len(latents) > 1 else 0.0,
         cosine=float(column_cosine(pull)),
         gap=float(hadamard_gap(pull)),
         degenerate=bool(degenerate_points(basis.singular_values)),
     )
+
+
+def cosine_chart(found: Local, names: list[str]) -> str:
+    """|cos| between columns of the Jacobian: pale where orthogonal."""
+    values = np.array(found.cosines)
+    np.fill_diagonal(values, np.nan)
+    label = f"Mean |cos| between columns {decimals(found.cosine)}"
+    return matrix(values, names, names, label, numbers=len(names) <= 6, size=170)
+
+
+def spectrum_chart(found: Local) -> str:
+    """Singular values as bars."""
+    rows = [Bar(f"v{k + 1}", value, "c1") for k, value in enumerate(found.singular_values)]
+    label = "Singular values " + ", ".join(significant(value) for value in found.singular_values)
+    return bars(rows, "singular value", label, top=max(found.singular_values) or 1.0, width=205, height=170)
 
 
 def _floats(values: Tensor) -> tuple[float, ...]:

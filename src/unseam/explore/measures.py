@@ -1,4 +1,4 @@
-"""What a turn of the latent space, and β, do to a whole model: the curves under the dials."""
+"""How a rotation of the latent space, and β, affect a whole model: the curves under the dials."""
 
 from __future__ import annotations
 
@@ -7,12 +7,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from unseam.charts import decimals
 from unseam.explore.exhibit import Exhibit
-from unseam.explore.turning import Turn, rotation, turned_pullback
+from unseam.explore.rotation import Rotation, rotated_pullback, rotation_matrix
 from unseam.geometry import column_cosine, distance_to_orthogonality, pullback, restrict, right_basis
 from unseam.metrics import mig
 
-__all__ = ["Measured", "beta_curve", "measure", "turn_curve"]
+__all__ = ["QUANTITIES", "Measured", "beta_curve", "measure", "rotation_curve"]
+
+QUANTITIES = (
+    ("squared error", "c0", 4),
+    ("active latents", "c3", 0),
+    ("DtO / random", "c4", 2),
+    ("mean |cos|", "c1", 2),
+    ("MIG", "c2", 2),
+)
+"""Name, class of the curve and number of decimals of what :class:`Measured` holds, in its order."""
 
 # Points whose geometry is averaged: a tenth of a second.
 _POINTS = 96
@@ -22,78 +32,84 @@ class Measured(NamedTuple):
     """A model at a glance; what cannot be measured of it is ``None``."""
 
     reconstruction: float | None
-    """Mean squared error of a pixel over items of the world."""
-    alive: int
+    """Mean squared error per pixel over items of the world."""
+    active: int
+    """Number of active latents."""
     dto: float
-    """Mean DtO over live latents, of that of random rotations."""
+    """Mean DtO over active latents, as a fraction of that of random rotations."""
     cosine: float
-    """Mean ``|cos|`` over live latents."""
+    """Mean ``|cos|`` over active latents."""
     mig: float | None
 
 
-def measure(exhibit: Exhibit, member: int, turn: Turn | None = None) -> Measured:
-    """Reconstruction, live latents, orthogonality and MIG of one model, along turned axes where asked.
+def measure(exhibit: Exhibit, member: int, rotation: Rotation | None = None) -> Measured:
+    """Reconstruction, active latents, orthogonality and MIG of one model, along rotated axes where asked.
 
-    >>> from unseam.explore.pixels import Look
-    >>> from unseam.subject import Subject
-    >>> stretch = Subject("stretch", lambda z: z * torch.tensor([3.0, 1.0]), 2)
-    >>> exhibit = Exhibit([stretch], Look((2,), -3.0, 3.0))
-    >>> measure(exhibit, 0).dto, round(measure(exhibit, 0, Turn(0, 1, 45.0)).cosine, 6)
+    >>> from unseam.explore import exhibit_decoder
+    >>> exhibit = exhibit_decoder(lambda z: z * torch.tensor([3.0, 1.0]), latent=2)
+    >>> measure(exhibit, 0).dto, round(measure(exhibit, 0, Rotation(0, 1, 45.0)).cosine, 6)
     (0.0, 0.8)
     """
-    turn = None if turn is not None and turn.degrees == 0 else turn
-    return exhibit.once(("measured", member, turn), lambda: _measure(exhibit, member, turn))
+    rotation = None if rotation is not None and rotation.degrees == 0 else rotation
+    return exhibit.once(("measured", member, rotation), lambda: _measure(exhibit, member, rotation))
 
 
-def turn_curve(exhibit: Exhibit, member: int, first: int, second: int) -> list[tuple[float, Measured]]:
-    """What is measured of a model with two of its axes turned, from 0 to 90 degrees.
+def rotation_curve(exhibit: Exhibit, member: int, first: int, second: int) -> list[tuple[float, Measured]]:
+    """What is measured of a model with two of its axes rotated, from 0 to 90 degrees.
 
-    >>> from unseam.explore.pixels import Look
-    >>> from unseam.subject import Subject
-    >>> stretch = Subject("stretch", lambda z: z * torch.tensor([3.0, 1.0]), 2)
-    >>> curve = turn_curve(Exhibit([stretch], Look((2,), -3.0, 3.0)), 0, 0, 1)
+    >>> from unseam.explore import exhibit_decoder
+    >>> curve = rotation_curve(exhibit_decoder(lambda z: z * torch.tensor([3.0, 1.0]), latent=2), 0, 0, 1)
     >>> [round(found.dto, 6) for angle, found in curve if angle in (0.0, 90.0)]
     [0.0, 0.0]
     """
     angles = [7.5 * step for step in range(13)]
-    return [(angle, measure(exhibit, member, Turn(first, second, angle))) for angle in angles]
+    return [(angle, measure(exhibit, member, Rotation(first, second, angle))) for angle in angles]
 
 
 def beta_curve(exhibit: Exhibit, member: int) -> list[tuple[float, Measured]]:
     """What is measured of the members that differ from one in β alone, by β (allen2024 Fig. 2).
 
-    >>> from unseam.explore.pixels import Look
-    >>> from unseam.subject import Subject
-    >>> beta_curve(Exhibit([Subject("one", lambda z: 2 * z, 2, beta=4.0)], Look((2,), -3.0, 3.0)), 0)[0][0]
-    4.0
+    >>> from unseam.explore import exhibit_decoder
+    >>> [beta for beta, _ in beta_curve(exhibit_decoder(lambda z: 2 * z, latent=2, beta=4.0), 0)]
+    [4.0]
     """
     betas = ((exhibit.subjects[other].beta, other) for other in exhibit.betas[member])
     return [(beta, measure(exhibit, other)) for beta, other in betas if beta is not None]
 
 
+def pair_table(first: Measured, second: Measured) -> str:
+    """Numbers of two models as the rows of an HTML table; what cannot be measured is left out."""
+    rows = [
+        (name, decimals(one, digits), decimals(two, digits))
+        for (name, _, digits), one, two in zip(QUANTITIES, first, second, strict=True)
+        if one is not None and two is not None
+    ]
+    cells = "".join(f"<tr><th scope='row'>{name}</th><td>{a}</td><td>{b}</td></tr>" for name, a, b in rows)
+    head = "<thead><tr><td></td><th scope='col'>this</th><th scope='col'>other</th></tr></thead>"
+    return f"<table>{head}<tbody>{cells}</tbody></table>"
+
+
 @torch.no_grad()
-def _measure(exhibit: Exhibit, member: int, turn: Turn | None) -> Measured:
+def _measure(exhibit: Exhibit, member: int, rotation: Rotation | None) -> Measured:
     subject, codes = exhibit.subjects[member], exhibit.codes(member)
-    matrix = torch.eye(subject.latent, dtype=torch.float64)
-    if turn is not None:
-        matrix = rotation(subject.latent, turn)
-    metric = turned_pullback(_pullbacks(exhibit, member), matrix)
-    kept = sorted(codes.alive) or [0]
-    pull = restrict(metric, kept)
-    chance = exhibit.random_dto(len(kept)) if len(kept) > 1 else 1.0
+    matrix = rotation_matrix(subject.latent, rotation)
+    metric = rotated_pullback(_pullbacks(exhibit, member), matrix)
+    chosen = sorted(codes.active) or [0]
+    pull = restrict(metric, chosen)
+    chance = exhibit.random_dto(len(chosen)) if len(chosen) > 1 else 1.0
     dto = float(distance_to_orthogonality(right_basis(pull).right_vectors).mean()) / chance
     cosine = float(column_cosine(pull).mean())
     error = score = None
     if len(codes.mean):
-        items, turned = exhibit.items[:_POINTS], codes.mean @ matrix.mT
-        # the turned decoder at the turned codes: what is said to stay is measured, not assumed
-        pictures = subject.picture(turned[:_POINTS] @ matrix)
+        items, rotated = exhibit.items[:_POINTS], codes.mean @ matrix.mT
+        # the rotated decoder at the rotated codes: the error is measured, not assumed to stay
+        pictures = subject.picture(rotated[:_POINTS] @ matrix)
         error = float((pictures.cpu().double() - items.double()).square().mean())
         if exhibit.factor_names:
             sizes = exhibit.world.factor_sizes if exhibit.world is not None else ()
-            found = mig(turned, exhibit.factors, discrete=[size > 0 for size in sizes], preset="fast")
+            found = mig(rotated, exhibit.factors, discrete=[size > 0 for size in sizes], preset="fast")
             score = float(found.score)
-    return Measured(error, len(codes.alive), dto, cosine, score)
+    return Measured(error, len(codes.active), dto, cosine, score)
 
 
 def _pullbacks(exhibit: Exhibit, member: int) -> Tensor:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from unseam.charts import animation, pixels
 from unseam.explore.exhibit import Exhibit
-from unseam.explore.pixels import animation, pixels
-from unseam.explore.state import State, shown, unshown
+from unseam.explore.state import State, displayed_point, model_point
 from unseam.explore.walking import Walk
 
 __all__ = ["record"]
@@ -37,7 +37,7 @@ def record(exhibit: Exhibit, state: State, latent: int, form: str, *, along: Wal
         spread = [ends[0] + (ends[1] - ends[0]) * k / (_FRAMES - 1) for k in range(_FRAMES)]
         points = [along.at(place) for place in spread]
     else:
-        here = list(shown(state))
-        points = [unshown(state, tuple([*here[:latent], place, *here[latent + 1 :]])) for place in places]
+        here = list(displayed_point(state))
+        points = [model_point(state, tuple([*here[:latent], place, *here[latent + 1 :]])) for place in places]
     pictures = exhibit.subjects[state.member].picture(points)
     return animation([pixels(picture, exhibit.look) for picture in pictures], form)

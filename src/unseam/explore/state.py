@@ -1,4 +1,4 @@
-"""Where a visitor stands: one frozen value, written into links and read back with care."""
+"""The state of a visit: one frozen value, as a link, checked when it is read back, and as Python code."""
 
 from __future__ import annotations
 
@@ -10,26 +10,31 @@ from urllib.parse import urlencode
 import torch
 
 from unseam.explore.exhibit import Exhibit
-from unseam.explore.turning import Turn, rotation
+from unseam.explore.rotation import Rotation, rotation_matrix
 
-__all__ = ["WIDEST", "State", "first_state", "from_query", "shown", "to_query", "unshown"]
+__all__ = [
+    "WIDEST",
+    "State",
+    "displayed_point",
+    "first_state",
+    "from_query",
+    "model_point",
+    "snippet",
+    "to_query",
+]
 
 # A link longer than this is not one of ours.
 _LONGEST = 20_000
 # No model has been anywhere near.
 _FAR = 1e6
-_STRAIGHT = Turn(0, 1, 0.0)
+_UNROTATED = Rotation(0, 1, 0.0)
 WIDEST = 90.0
-"""The widest turn in degrees: from there on the axes have only changed places."""
+"""The largest angle in degrees: from there on the axes have only changed places."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What one tab shows.
-
-    >>> State(0, (0.0, 1.0)).z
-    (0.0, 1.0)
-    """
+    """What one tab shows."""
 
     member: int
     """Which model."""
@@ -37,8 +42,8 @@ class State:
     """The point, in the model's own latent space."""
     item: int | None = None
     """The item of the world that was encoded last."""
-    turn: Turn = _STRAIGHT
-    """How the latent space is turned."""
+    rotation: Rotation = _UNROTATED
+    """How the displayed axes are rotated."""
     plane: tuple[int, int] = (0, 1)
     """The two axes of the map: latents, or factors."""
     space: str = "latents"
@@ -54,13 +59,12 @@ class State:
 
 
 def first_state(exhibit: Exhibit, member: int = 0) -> State:
-    """Where a visit begins: the origin, the map and the turn in the plane of the two liveliest latents.
+    """Where a visit begins: the origin, with map and rotation in the plane of the two most informative latents.
 
     The map is coloured by the factor that the first of them correlates with most.
 
-    >>> from unseam.explore.pixels import Look
-    >>> from unseam.subject import Subject
-    >>> first_state(Exhibit([Subject("mine", lambda z: z * torch.tensor([1.0, 2.0]), 2)], Look((2,), -3, 3))).plane
+    >>> from unseam.explore import exhibit_decoder
+    >>> first_state(exhibit_decoder(lambda z: z * torch.tensor([1.0, 2.0]), latent=2)).plane
     (1, 0)
     """
     subject = exhibit.subjects[member]
@@ -68,48 +72,43 @@ def first_state(exhibit: Exhibit, member: int = 0) -> State:
     return State(
         member,
         (0.0,) * subject.latent,
-        turn=Turn(first, second, 0.0),
+        rotation=Rotation(first, second, 0.0),
         plane=(first, second),
         colour=_colour(exhibit, member, first),
     )
 
 
-def shown(state: State) -> tuple[float, ...]:
-    r"""The point along the axes that are shown, :math:`z' = U z`.
+def displayed_point(state: State) -> tuple[float, ...]:
+    r"""The point along the displayed axes, :math:`z' = U z`.
 
-    >>> [round(value, 6) for value in shown(State(0, (1.0, 0.0), turn=Turn(0, 1, 90.0)))]
+    >>> [round(value, 6) for value in displayed_point(State(0, (1.0, 0.0), rotation=Rotation(0, 1, 90.0)))]
     [0.0, 1.0]
     """
-    if state.turn.degrees == 0 or len(state.z) < 2:
-        return state.z
-    found = rotation(len(state.z), state.turn) @ torch.tensor(state.z, dtype=torch.float64)
-    return tuple(float(value) for value in found)
+    found = rotation_matrix(len(state.z), state.rotation) @ torch.tensor(state.z, dtype=torch.float64)
+    return tuple(found.tolist())
 
 
-def unshown(state: State, values: tuple[float, ...]) -> tuple[float, ...]:
-    r"""The point in the model's own space of one along the axes that are shown, :math:`z = U^\top z'`.
+def model_point(state: State, values: tuple[float, ...]) -> tuple[float, ...]:
+    r"""The point in the model's own space of one along the displayed axes, :math:`z = U^\top z'`.
 
-    >>> state = State(0, (1.0, 0.0), turn=Turn(0, 1, 90.0))
-    >>> [round(value, 6) for value in unshown(state, shown(state))]
+    >>> [round(value, 6) for value in model_point(State(0, (1.0, 0.0), rotation=Rotation(0, 1, 90.0)), (0.0, 1.0))]
     [1.0, 0.0]
     """
-    if state.turn.degrees == 0 or len(state.z) < 2:
-        return values
-    found = rotation(len(values), state.turn).mT @ torch.tensor(values, dtype=torch.float64)
-    return tuple(float(value) for value in found)
+    found = rotation_matrix(len(values), state.rotation).mT @ torch.tensor(values, dtype=torch.float64)
+    return tuple(found.tolist())
 
 
 def to_query(state: State) -> str:
     """A state as the query of a link.
 
     >>> to_query(State(0, (0.0, 1.25)))
-    'member=0&z=0,1.25&turn=0,1,0&map=latents,0,1,0'
+    'member=0&z=0,1.25&rotation=0,1,0&map=latents,0,1,0'
     """
-    first, second, degrees = state.turn
+    first, second, degrees = state.rotation
     fields: dict[str, object] = {
         "member": state.member,
         "z": ",".join(f"{value:.6g}" for value in state.z),
-        "turn": f"{first},{second},{degrees:g}",
+        "rotation": f"{first},{second},{degrees:g}",
         "map": f"{state.space},{state.plane[0]},{state.plane[1]},{state.colour}",
     }
     if state.item is not None:
@@ -129,16 +128,18 @@ def from_query(exhibit: Exhibit, query: Mapping[str, str], member: int = 0) -> S
         query: parameters by name; what is absent is as in :func:`first_state`.
         member: the model where the link names none.
 
-    >>> from unseam.explore.pixels import Look
-    >>> from unseam.subject import Subject
-    >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -3.0, 3.0))
+    >>> from unseam.explore import exhibit_decoder
+    >>> exhibit = exhibit_decoder(lambda z: 2 * z, latent=2)
     >>> from_query(exhibit, {"z": "1,2"}).z
     (1.0, 2.0)
     >>> from_query(exhibit, {"z": "1"})
     Traceback (most recent call last):
     ValueError: z must hold 2 numbers, got '1'
     """
-    known = {"member", "z", "turn", "map", "item", "other", "same", "follow"}
+    query = {
+        "rotation" if name == "turn" else name: text for name, text in query.items()
+    }  # its name in old links
+    known = {"member", "z", "rotation", "map", "item", "other", "same", "follow"}
     if sum(map(len, query.values())) > _LONGEST:
         raise ValueError(f"the link must be shorter than {_LONGEST} characters")
     if strange := sorted(set(query) - known):
@@ -155,8 +156,8 @@ def from_query(exhibit: Exhibit, query: Mapping[str, str], member: int = 0) -> S
         changes["item"] = item = _whole("item", query["item"], len(exhibit.world))
         if "z" not in query and exhibit.encodes(chosen):
             changes["z"] = tuple(exhibit.subjects[chosen].encode(exhibit.item(item)[None])[0][0].tolist())
-    if "turn" in query:
-        changes["turn"] = _turn(query["turn"], latent)
+    if "rotation" in query:
+        changes["rotation"] = _rotation(query["rotation"], latent)
     if "map" in query:
         changes |= _map(exhibit, query["map"], chosen)
     if "other" in query:
@@ -168,9 +169,61 @@ def from_query(exhibit: Exhibit, query: Mapping[str, str], member: int = 0) -> S
     return dataclasses.replace(state, **changes)  # type: ignore[arg-type]
 
 
+def snippet(exhibit: Exhibit, state: State) -> str:
+    """Code that decodes the point of a state and measures the decoder there.
+
+    >>> from unseam.explore import exhibit_decoder
+    >>> exhibit = exhibit_decoder(lambda z: 2 * z, latent=2)
+    >>> print(snippet(exhibit, first_state(exhibit)).splitlines()[3])
+    # decoder is yours: (batch, 2) -> (batch, 2)
+    """
+    active = sorted(exhibit.codes(state.member).active) or [0]
+    point = ", ".join(f"{value:.6g}" for value in state.z)
+    lines = [
+        "import torch",
+        *(["import unseam"] if exhibit.source is not None else []),
+        "from unseam.geometry import distance_to_orthogonality, local_geometry, restricted_basis",
+        "",
+    ]
+    if exhibit.source is not None:
+        lines += [
+            f"model = {exhibit.source}[{state.member}]",
+            "decoder, likelihood = model.decoder, model.likelihood",
+        ]
+    else:
+        shape = ", ".join(str(size) for size in exhibit.look.shape)
+        lines.append(f"# decoder is yours: (batch, {len(state.z)}) -> (batch, {shape})")
+        if exhibit.subjects[state.member].likelihood is None:
+            lines.append("likelihood = None")
+        else:
+            lines.append("# likelihood is yours too: it says what the decoder's outputs mean")
+    device, dtype = exhibit.subjects[state.member].kind
+    where = "" if device.type == "cpu" or exhibit.source is not None else f', device="{device}"'
+    lines.append(f"z = torch.tensor([[{point}]], dtype={dtype}{where})")
+    if state.rotation.degrees:
+        first, second, degrees = state.rotation
+        lines += [
+            "",
+            "# axes rotated in the plane of two latents (rolinek2019 Eq. 5): same pictures, other axes",
+            "from unseam.explore import Rotation, rotation_matrix",
+            f"rotation = rotation_matrix({len(state.z)}, Rotation({first}, {second}, {degrees:g})).to(z)",
+            "own, decoder = decoder, lambda z: own(z @ rotation)",
+            "z = z @ rotation.mT",
+        ]
+    lines += [
+        "",
+        "picture = decoder(z) if likelihood is None else likelihood.mean(decoder(z))",
+        "geometry = local_geometry(decoder, z, likelihood=likelihood)",
+        f"basis = restricted_basis(geometry.pullback, {active}, decoder, z, likelihood=likelihood)  # active latents",
+        "dto = distance_to_orthogonality(basis.right_vectors)",
+        'print("singular values", basis.singular_values.tolist(), "DtO", dto.item())',
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _plane(exhibit: Exhibit, member: int) -> tuple[int, int]:
-    rest = [k for k in range(exhibit.subjects[member].latent) if k not in exhibit.codes(member).alive]
-    first, second, *_ = [*exhibit.codes(member).alive, *rest, 0, 0]
+    rest = [k for k in range(exhibit.subjects[member].latent) if k not in exhibit.codes(member).active]
+    first, second, *_ = [*exhibit.codes(member).active, *rest, 0, 0]
     return first, second
 
 
@@ -212,18 +265,14 @@ def _point(text: str, latent: int) -> tuple[float, ...]:
     return tuple(_number("z", part, -_FAR, _FAR) for part in parts)
 
 
-def _turn(text: str, latent: int) -> Turn:
+def _rotation(text: str, latent: int) -> Rotation:
     parts = text.split(",")
     if len(parts) != 3:
-        raise ValueError(f"turn must be two latents and an angle, got {text[:40]!r}")
-    turn = Turn(
-        _whole("turn", parts[0], latent),
-        _whole("turn", parts[1], latent),
-        _number("turn", parts[2], 0.0, WIDEST),
-    )
-    if latent > 1:
-        rotation(latent, turn)
-    return turn
+        raise ValueError(f"rotation must be two latents and an angle, got {text[:40]!r}")
+    first, second = (_whole("rotation", part, latent) for part in parts[:2])
+    found = Rotation(first, second, _number("rotation", parts[2], 0.0, WIDEST))
+    rotation_matrix(latent, found)
+    return found
 
 
 def _map(exhibit: Exhibit, text: str, member: int) -> dict[str, object]:

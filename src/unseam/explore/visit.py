@@ -1,4 +1,4 @@
-"""One visitor's stay: what they ask for changes the state, and the state says what is shown."""
+"""One visit: requests change the state, and the state determines what is shown."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 import torch
 
+from unseam.charts import Pixels, data_url, pixels, strip
 from unseam.explore.exhibit import Exhibit
-from unseam.explore.maps import clicked
-from unseam.explore.pixels import Pixels, data_url, pixels, strip
+from unseam.explore.maps import find_place
 from unseam.explore.recording import record
-from unseam.explore.state import State, first_state, shown, unshown
-from unseam.explore.turning import Turn
+from unseam.explore.rotation import Rotation
+from unseam.explore.state import State, displayed_point, first_state, model_point
 from unseam.explore.walking import Walk, walk
 
 __all__ = ["Frame", "Visit", "frame", "reconstructions"]
 
 
 class Frame(NamedTuple):
-    """The pictures that follow the hand, as addresses of PNGs."""
+    """The pictures that follow a slider, as addresses of PNGs."""
 
     picture: str
     other: str | None
@@ -45,24 +45,24 @@ def frame(exhibit: Exhibit, state: State) -> Frame:
     z, note = state.z, ""
     if state.same == "item":
         if state.item is None or other.encoder is None:
-            return Frame(own, None, "Choose an item of the world to compare what both models make of it.")
+            return Frame(own, None, "Choose an item of the world to compare both reconstructions of it.")
         item = exhibit.item(state.item)[None]
         mean, _ = other.encode(item)
         z = tuple(mean[0].tolist())
-        if subject.encoder is not None and _left(subject.encode(item)[0][0].tolist(), state.z):
+        if subject.encoder is not None and _has_left(subject.encode(item)[0][0].tolist(), state.z):
             note = "The left picture has moved away from the item; choose the item again to compare."
     if len(z) != other.latent:
         return Frame(own, None, f"The same z needs as many latents: {len(z)} here, {other.latent} there.")
     return Frame(own, data_url(pixels(other.picture(z)[0], exhibit.look)), note)
 
 
-def _left(code: Sequence[float], z: Sequence[float]) -> bool:
+def _has_left(code: Sequence[float], z: Sequence[float]) -> bool:
     """Whether a point is another than an item's code, the rounding of links apart."""
     return any(abs(one - other) > 0.01 for one, other in zip(code, z, strict=True))
 
 
 def reconstructions(exhibit: Exhibit, member: int, count: int = 8) -> tuple[Pixels, Pixels]:
-    """Some items of the world and what one model makes of them, as two strips.
+    """Some items of the world and their reconstructions by one model, as two strips.
 
     >>> from unseam.data import load
     >>> from unseam.explore import exhibit_decoder
@@ -70,7 +70,7 @@ def reconstructions(exhibit: Exhibit, member: int, count: int = 8) -> tuple[Pixe
     ...     lambda z: z, encoder=lambda x: (x, 0 * x), world=load("linear", size=20)
     ... )
     >>> [part.shape for part in reconstructions(exhibit, 0, count=2)]
-    [(96, 268, 4), (96, 268, 4)]
+    [(96, 269, 4), (96, 269, 4)]
     """
     chosen = torch.linspace(0, len(exhibit.index) - 1, min(count, len(exhibit.index))).long()
     items = exhibit.items[chosen]
@@ -97,7 +97,7 @@ class Visit:
     def __init__(self, exhibit: Exhibit, state: State) -> None:
         self.exhibit, self.state = exhibit, state
         self.walk: Walk | None = None
-        self.touched = state.plane[0] if state.space == "latents" else state.turn.first
+        self.touched = state.plane[0] if state.space == "latents" else state.rotation.first
 
     def change(self, **fields: object) -> None:
         """Give fields of the state other values."""
@@ -105,10 +105,10 @@ class Visit:
 
     def move(self, latent: int, value: float) -> None:
         """Move along one of the axes that are shown."""
-        values = list(shown(self.state))
+        values = list(displayed_point(self.state))
         values[latent] = value
         self.touched, self.walk = latent, None
-        self.change(z=unshown(self.state, tuple(values)))
+        self.change(z=model_point(self.state, tuple(values)))
 
     def start_walk(self, component: int) -> Walk:
         """Trace the sub-manifold through the present point along one singular vector."""
@@ -130,7 +130,7 @@ class Visit:
 
     def click(self, across: float, down: float) -> None:
         """Go to where the map was clicked."""
-        place = clicked(self.exhibit, self.state, across, down)
+        place = find_place(self.exhibit, self.state, across, down)
         if place.item is not None:
             self.take(place.item)
         elif place.z is not None:
@@ -142,14 +142,14 @@ class Visit:
         fresh, before = first_state(self.exhibit, member), self.state
         self.walk = None
         latent = self.exhibit.subjects[member].latent
-        fits = len(before.z) == latent and before.turn.degrees != 0
+        fits = len(before.z) == latent and before.rotation.degrees != 0
         plane = before.plane if before.space == "factors" or fits else fresh.plane
         colour = min(before.colour, len(self.exhibit.factor_names) + latent - 1)
         self.state = dataclasses.replace(
             before,
             member=member,
             z=before.z if len(before.z) == latent else fresh.z,
-            turn=before.turn if fits else fresh.turn,
+            rotation=before.rotation if fits else fresh.rotation,
             plane=plane,
             colour=colour,
             other=None if before.other == member else before.other,
@@ -158,11 +158,11 @@ class Visit:
         if before.item is not None and self.exhibit.encodes(member):
             self.take(before.item)
 
-    def turn(self, first: int, second: int, degrees: float) -> None:
-        """Turn the axes in the plane of two latents; the point, and so the picture, stays."""
+    def rotate(self, first: int, second: int, degrees: float) -> None:
+        """Rotate the axes in the plane of two latents; the point, and so the picture, stays."""
         if first != second:
             self.walk = None
-            self.change(turn=Turn(first, second, degrees))
+            self.change(rotation=Rotation(first, second, degrees))
 
     def reset(self) -> None:
         """Back to the origin."""

@@ -12,7 +12,7 @@ from unseam.independence import submanifold
 
 __all__ = ["Walk", "walk"]
 
-# Coarse on purpose: it is followed by eye, and must be there before the hand has moved on.
+# Coarse on purpose: it is only looked at, and must be ready while the slider moves.
 _TOLERANCE, _STEPS = 3e-3, 24
 
 
@@ -42,7 +42,7 @@ def walk(exhibit: Exhibit, member: int, z: tuple[float, ...], component: int, *,
 
     .. math:: \dot z = \pm v_i(z), \qquad W^{1/2} J = U S V^\top
 
-    the sub-manifold of allen2024 §3.2.3, by :func:`unseam.independence.submanifold` over live latents.
+    the sub-manifold of allen2024 §3.2.3, by :func:`unseam.independence.submanifold` over active latents.
 
     Args:
         exhibit: whose models.
@@ -51,10 +51,8 @@ def walk(exhibit: Exhibit, member: int, z: tuple[float, ...], component: int, *,
         component: place of the singular vector at the start, 0 for the largest singular value.
         length: greatest arc length to either side, in latent space.
 
-    >>> from unseam.explore.pixels import Look
-    >>> from unseam.subject import Subject
-    >>> stretch = Subject("stretch", lambda z: z * torch.tensor([1.0, 3.0]), 2)
-    >>> found = walk(Exhibit([stretch], Look((2,), -3.0, 3.0)), 0, (0.0, 0.0), 0)
+    >>> from unseam.explore import exhibit_decoder
+    >>> found = walk(exhibit_decoder(lambda z: z * torch.tensor([1.0, 3.0]), latent=2), 0, (0.0, 0.0), 0)
     >>> [round(value, 6) for value in found.at(1.5)]
     [0.0, 1.5]
     """
@@ -68,7 +66,7 @@ def walk(exhibit: Exhibit, member: int, z: tuple[float, ...], component: int, *,
         steps=_STEPS,
         box=far,
         likelihood=subject.likelihood,
-        active=sorted(codes.alive) or [0],
+        active=sorted(codes.active) or [0],
         rtol=_TOLERANCE,
     )
     first, last = (str(reason) for reason in found.ended)

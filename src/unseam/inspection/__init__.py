@@ -1,4 +1,4 @@
-"""What a decoder does to its latents, measured and said in plain words."""
+"""What a decoder does to its latents: measured, and summarised in sentences."""
 
 from unseam.inspection.baseline import RandomBaseline, random_baseline
 from unseam.inspection.measure import inspect

@@ -27,17 +27,14 @@ class RandomBaseline(NamedTuple):
     """What DtO a decoder without preferred axes has, as mean and standard deviation.
 
     Attributes:
-        haar: over uniformly random rotations of the live latents.
+        haar: over uniformly random rotations of the active latents.
         haar_std: its standard deviation from point to point.
         module: of the same module with fresh weights, over all latents, or ``None`` where it is not one that can be
             re-initialised.
         module_std: its standard deviation over fresh weights.
-        uniform: over matrices (data, live latents) with entries from U[0, 1], the random decoders of rolinek2019
+        uniform: over matrices (data, active latents) with entries from U[0, 1], the random decoders of rolinek2019
             Table 2.
         uniform_std: its standard deviation from matrix to matrix.
-
-    >>> RandomBaseline(1.63, 0.2, None, None, 2.1, 0.2).haar
-    1.63
     """
 
     haar: float
@@ -65,7 +62,7 @@ def random_baseline(
     Args:
         decoder: map from (batch, latent) to (batch, *data).
         z: points (batch, latent); fresh weights are measured at 256 of them.
-        latent: number of live latents.
+        latent: number of active latents.
         generator: source of the draws.
         likelihood: weights the metric of fresh weights.
         chunk_size: points differentiated at once.
@@ -96,11 +93,11 @@ def random_baseline(
 
 
 def _samples(kind: str, latent: int, rows: int) -> int:
-    """How many matrices to draw: an assignment of d latents takes some d³ steps."""
+    """How many matrices to draw: an assignment of d latents takes about d³ steps."""
     return min(SAMPLES[kind], max(FEWEST, WORK // max(rows * latent, latent**3)))
 
 
 def _can_reset(module: nn.Module) -> bool:
-    """Whether every parameter belongs to a layer that can draw it anew."""
+    """Whether every parameter belongs to a layer that can draw it again."""
     holders = [part for part in module.modules() if any(True for _ in part.parameters(recurse=False))]
     return bool(holders) and all(callable(getattr(part, "reset_parameters", None)) for part in holders)

@@ -23,8 +23,8 @@ __all__ = ["encode_data", "inspect"]
 Decoder = Callable[[Tensor], Tensor]
 Encoder = Callable[[Tensor], Any]
 
-# A latent without an encoder to judge it is alive if its column is not negligible beside the longest one.
-LIVE_COLUMN = 0.01
+# A latent without an encoder is active if its column is not negligible relative to the longest one.
+ACTIVE_COLUMN = 0.01
 ENCODED_AT_ONCE = 4096
 
 
@@ -59,7 +59,7 @@ def inspect(
     generator: torch.Generator | None = None,
     chunk_size: int | None = None,
 ) -> Inspection:
-    """Measure the local geometry of any decoder, and say what it means.
+    """Measure the local geometry of any decoder; ``.summary()`` of the result says what it means.
 
     Args:
         decoder: any callable (batch, latent) -> (batch, *data) that returns the likelihood's parameter (Gaussian
@@ -73,13 +73,13 @@ def inspect(
             columns whose root mean square norm is at least 1 % of the largest.
         latents: ``"all"``, or a number: that many sampled latents, for decoders with thousands, whose points may
             have any shape (batch, *latent); fields that samples cannot give are ``None``. Samples come from the
-            live latents where ``active`` or an encoder tells them, and from all otherwise.
+            active latents where ``active`` or an encoder gives them, and from all otherwise.
         generator: source of the random baselines and probes; one seeded with 0 by default.
-        chunk_size: points differentiated at once, or columns where latents are sampled; chosen by itself by
+        chunk_size: points differentiated at once, or columns where latents are sampled; chosen automatically by
             default.
 
-    >>> turned = torch.tensor([[1.0, 1.0], [1.0, -1.0]]) @ torch.diag(torch.tensor([2.0, 0.5]))
-    >>> round(inspect(lambda z: z @ turned, torch.zeros(4, 2)).cosine, 3)
+    >>> rotated = torch.tensor([[1.0, 1.0], [1.0, -1.0]]) @ torch.diag(torch.tensor([2.0, 0.5]))
+    >>> round(inspect(lambda z: z @ rotated, torch.zeros(4, 2)).cosine, 3)
     0.882
     """
     generator = torch.Generator().manual_seed(0) if generator is None else generator
@@ -92,81 +92,83 @@ def inspect(
         if mean is not None and mean.shape != (points.flatten(1) if points.ndim > 1 else points).shape:
             raise ValueError(f"z and encoder(x) must agree in shape, got {points.shape} and {mean.shape}")
         given = _Given(decoder, points, mean, variance, likelihood, beta, generator, chunk_size)
-        return _probed(given, active, int(latents)) if sampled else _measured(given, active)
+        return _inspect_sampled(given, active, int(latents)) if sampled else _inspect_all(given, active)
 
 
-def _measured(given: _Given, active: Any) -> Inspection:
+def _inspect_all(given: _Given, active: Any) -> Inspection:
     """Everything, from the pullback of all latents."""
     decoder, z, options = given.decoder, given.z, _options(given)
     metric, basis = geometry.local_geometry(decoder, z, **options)
     norms = metric.diagonal(dim1=-2, dim2=-1).clamp(min=0).mean(0).sqrt()
     if not bool(norms.any()):
         _check_constant(decoder, z)
-    alive = _told(given, active, norms.device)
-    if alive is None:
-        alive = (norms >= LIVE_COLUMN * norms.max()) & (norms > 0)
+    mask = _find_active(given, active, norms.device)
+    if mask is None:
+        mask = (norms >= ACTIVE_COLUMN * norms.max()) & (norms > 0)
     return Inspection(
         points=len(z),
         latent=z.shape[1],
         beta=given.beta,
-        active=alive,
+        active=mask,
         dto=_mean(geometry.distance_to_orthogonality(basis.right_vectors)),
         singular_values=basis.singular_values,
         right_vectors=basis.right_vectors,
         column_norms=norms,
         precision_error=_precision(given, metric),
-        variance_law=_variance_law(given, metric, alive),
+        variance_law=_variance_law(given, metric, mask),
         pullback=metric,
         mean=given.mean,
         variance=given.variance,
-        **_regime(given, alive, metric),
-        **_among_live(given, metric, basis, alive),
+        **_regime(given, mask, metric),
+        **_compare_active(given, metric, basis, mask),
     )
 
 
-def _among_live(given: _Given, metric: Tensor, basis: geometry.RightBasis, alive: Tensor) -> dict[str, Any]:
-    """What compares live latents with each other; nothing where there are fewer than two."""
-    if int(alive.sum()) < 2:
+def _compare_active(
+    given: _Given, metric: Tensor, basis: geometry.RightBasis, mask: Tensor
+) -> dict[str, Any]:
+    """What compares active latents with each other; nothing where there are fewer than two."""
+    if int(mask.sum()) < 2:
         return {"cosine": None}
-    live = geometry.restrict(metric, alive)
-    squares = live.diagonal(dim1=-2, dim2=-1)
-    # where fewer than two columns are there, there is no angle between them to measure
-    paired = (squares > torch.finfo(live.dtype).eps ** 2 * squares.amax()).sum(-1) > 1
+    among = geometry.restrict(metric, mask)
+    squares = among.diagonal(dim1=-2, dim2=-1)
+    # fewer than two nonzero columns have no angle to measure
+    paired = (squares > torch.finfo(among.dtype).eps ** 2 * squares.amax()).sum(-1) > 1
     if not bool(paired.any()):
         return {"cosine": None}
-    if not bool(alive.all()):
-        basis = geometry.restricted_basis(metric, alive, given.decoder, given.z, **_options(given))
+    if not bool(mask.all()):
+        basis = geometry.restricted_basis(metric, mask, given.decoder, given.z, **_options(given))
     vectors, values = basis.right_vectors[paired], basis.singular_values[paired]
     return {
-        "cosine": _mean(geometry.column_cosine(live[paired])),
-        "hadamard_gap": _mean(geometry.hadamard_gap(live[paired])),
+        "cosine": _mean(geometry.column_cosine(among[paired])),
+        "hadamard_gap": _mean(geometry.hadamard_gap(among[paired])),
         "dto_active": _mean(geometry.distance_to_orthogonality(vectors)),
         "degenerate_fraction": _mean(geometry.degenerate_points(values)),
         "random_dto": random_baseline(
-            given.decoder, given.z, live.shape[-1], generator=given.generator, **_options(given)
+            given.decoder, given.z, among.shape[-1], generator=given.generator, **_options(given)
         ),
     }
 
 
-def _probed(given: _Given, active: Any, latents: int) -> Inspection:
-    """What a sample of the latents can tell."""
+def _inspect_sampled(given: _Given, active: Any, latents: int) -> Inspection:
+    """What a sample of the latents can say."""
     z = given.z
-    alive = _told(given, active, z.device)
+    mask = _find_active(given, active, z.device)
     found = None
-    if alive is None or int(alive.sum()) > 1:
+    if mask is None or int(mask.sum()) > 1:
         found = geometry.probe(
-            given.decoder, z, latents=latents, active=alive, generator=given.generator, **_options(given)
+            given.decoder, z, latents=latents, active=mask, generator=given.generator, **_options(given)
         )
     return Inspection(
         points=len(z),
         latent=z[0].numel(),
         beta=given.beta,
         cosine=None if found is None or bool(found.cosine.isnan()) else float(found.cosine),
-        active=alive,
+        active=mask,
         mean=given.mean,
         variance=given.variance,
         probes=found,
-        **_regime(given, alive, None),
+        **_regime(given, mask, None),
     )
 
 
@@ -206,7 +208,7 @@ def encode_data(encoder: Encoder | None, x: Any) -> tuple[Tensor | None, Tensor 
 
 
 def _check_constant(decoder: Decoder, z: Tensor) -> None:
-    """Refuse a decoder that moves although its derivative is zero: what it says of itself is wrong."""
+    """Refuse a decoder whose output changes although its derivative is zero: the derivative is wrong."""
     first, second = (torch.as_tensor(decoder(points)) for points in (z[:1], z[:1] + 1.0))
     if not torch.equal(first, second):
         raise ValueError(
@@ -223,8 +225,8 @@ def _points(z: Any, mean: Tensor | None) -> Tensor:
     return mean
 
 
-def _told(given: _Given, active: Any, device: torch.device) -> Tensor | None:
-    """Which latents are alive, where the caller or the encoder says so: (latent,) booleans."""
+def _find_active(given: _Given, active: Any, device: torch.device) -> Tensor | None:
+    """Which latents are active, where the caller or the encoder says so: (latent,) booleans."""
     if active is not None:
         return _mask(torch.as_tensor(active), math.prod(given.z.shape[1:]), device)
     if given.mean is not None and given.noisy is not None:
@@ -246,9 +248,9 @@ def _mask(active: Tensor, latent: int, device: torch.device) -> Tensor:
     return mask
 
 
-def _regime(given: _Given, alive: Tensor | None, metric: Tensor | None) -> dict[str, Any]:
+def _regime(given: _Given, mask: Tensor | None, metric: Tensor | None) -> dict[str, Any]:
     """How polarised the posterior is, where there is one."""
-    if given.mean is None or given.noisy is None or alive is None:
+    if given.mean is None or given.noisy is None or mask is None:
         return {}
     return {
         "delta_kl": float(geometry.delta_kl(given.mean, given.noisy).whole),
@@ -263,10 +265,10 @@ def _precision(given: _Given, metric: Tensor) -> PrecisionSummary | None:
     return PrecisionSummary(_mean(error.relative), _mean(error.diagonal), _mean(error.off_diagonal))
 
 
-def _variance_law(given: _Given, metric: Tensor, alive: Tensor) -> VarianceLaw | None:
-    if given.noisy is None or int(alive.sum()) < 2:
+def _variance_law(given: _Given, metric: Tensor, mask: Tensor) -> VarianceLaw | None:
+    if given.noisy is None or int(mask.sum()) < 2:
         return None
-    law = geometry.variance_norm_law(given.noisy, metric, active=alive)
+    law = geometry.variance_norm_law(given.noisy, metric, active=mask)
     means = (float(value.double().nanmean()) for value in law)
     return VarianceLaw(*(None if value != value else value for value in means))
 

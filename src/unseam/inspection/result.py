@@ -18,11 +18,7 @@ __all__ = ["Inspection", "PrecisionSummary", "VarianceLaw"]
 
 
 class PrecisionSummary(NamedTuple):
-    """Eq. 7 of allen2024 measured: mean over points of relative Frobenius errors of Σ⁻¹ against I + DᵀA²D/β.
-
-    >>> PrecisionSummary(0.2, 0.1, 0.17).diagonal
-    0.1
-    """
+    """Eq. 7 of allen2024 measured: mean over points of relative Frobenius errors of Σ⁻¹ against I + DᵀA²D/β."""
 
     relative: float
     diagonal: float
@@ -30,15 +26,12 @@ class PrecisionSummary(NamedTuple):
 
 
 class VarianceLaw(NamedTuple):
-    """The law σ_j² ∝ 1/‖c_j‖² of bhowal2024 Theorem 1 (c) among live latents; what has no value is ``None``.
+    """The law σ_j² ∝ 1/‖c_j‖² of bhowal2024 Theorem 1 (c) among active latents; what has no value is ``None``.
 
     Attributes:
         slope, correlation: of log σ_j² against log ‖c_j‖² across latents, mean over points; both −1 when it holds.
         spread: standard deviation of log(σ_j² ‖c_j‖²) across latents, mean over points; 0 when it holds.
         pooled_slope, pooled_correlation, pooled_spread: over all points and latents, with one constant for all.
-
-    >>> VarianceLaw(-0.9, -0.99, 0.1, -0.8, -0.95, 0.2).slope
-    -0.9
     """
 
     slope: float | None
@@ -56,20 +49,20 @@ class Inspection:
     Attributes:
         points, latent: how many of each.
         dto: Distance to Orthogonality (rolinek2019 Eq. 29), mean over points, all latents.
-        dto_active: the same after dropping the columns of latents that are not alive.
-        random_dto: what decoders without preferred axes have, of as many latents as are alive.
-        cosine: mean ``|cos|`` between distinct columns of live latents; columns that are zero at a point form no
+        dto_active: the same after dropping the columns of collapsed latents.
+        random_dto: what decoders without preferred axes have, of as many latents as are active.
+        cosine: mean ``|cos|`` between distinct columns of active latents; columns that are zero at a point form no
             pair there, whether all latents were measured or some sampled.
-        hadamard_gap: Σ log‖c_j‖ − ½ log det over live latents, mean over points, in nats.
+        hadamard_gap: Σ log‖c_j‖ − ½ log det over active latents, mean over points, in nats.
         singular_values: (points, latent), descending.
         right_vectors: (points, latent, latent), columns.
         column_norms: (latent,), root mean square over points.
-        active: (latent,), which latents are alive; ``None`` where latents were sampled and nothing tells.
+        active: (latent,), which latents are active; ``None`` where latents were sampled and this is not known.
         delta_kl: relative error of the polarised KL (rolinek2019 Eq. 30).
         polarised: latents by regime (rolinek2019 Def. 1).
         precision_error: Σ⁻¹ against I + DᵀA²D/β (allen2024 Eq. 7).
-        variance_law: σ² against 1/‖c‖² among live latents (bhowal2024 Theorem 1 (c)).
-        degenerate_fraction: points where adjacent singular values of live latents differ by less than 5 %.
+        variance_law: σ² against 1/‖c‖² among active latents (bhowal2024 Theorem 1 (c)).
+        degenerate_fraction: points where adjacent singular values of active latents differ by less than 5 %.
         pullback: (points, latent, latent), JᵀWJ; what the rest was computed from.
         mean, variance: the posterior's, (points, latent), and (points, latent) or (points, latent, latent).
         probes: estimates from sampled latents, where those were asked for.
@@ -104,7 +97,7 @@ class Inspection:
 
     @property
     def dto_of_chance(self) -> float | None:
-        """DtO of live latents as a fraction of what random rotations of as many have, where both were measured."""
+        """DtO of active latents as a fraction of what random rotations of as many have, where both were measured."""
         if self.dto_active is None or self.random_dto is None:
             return None
         return self.dto_active / self.random_dto.haar
@@ -123,25 +116,13 @@ class Inspection:
         return "diagonal" if diagonal else "full"
 
     def summary(self) -> str:
-        """The verdict in plain words: who lives, how orthogonal, does the posterior agree, what to do."""
+        """The verdict in sentences: active latents, orthogonality, the posterior, and what to do."""
         return str(verdict(self))
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as JSON values; per-point tensors as their means."""
-        record: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in (
-                "points",
-                "latent",
-                "beta",
-                "dto",
-                "dto_active",
-                "cosine",
-                "hadamard_gap",
-                "delta_kl",
-            )
-        }
-        record["degenerate_fraction"] = self.degenerate_fraction
+        plain = ("points", "latent", "beta", "dto", "dto_active", "cosine", "hadamard_gap", "delta_kl")
+        record: dict[str, Any] = {name: getattr(self, name) for name in (*plain, "degenerate_fraction")}
         for name in ("random_dto", "precision_error", "variance_law"):
             value = getattr(self, name)
             record[name] = None if value is None else value._asdict()
@@ -164,9 +145,9 @@ class Inspection:
         chance, error, law = self.random_dto, self.precision_error, self.variance_law
         rows = [
             ("points", self.points),
-            ("latents alive", f"{_count(self.active)} of {self.latent}"),
+            ("active latents", f"{_count(self.active)} of {self.latent}"),
             ("DtO, all latents", self.dto),
-            ("DtO, live latents", self.dto_active),
+            ("DtO, active latents", self.dto_active),
             ("DtO of random rotations", None if chance is None else chance.haar),
             ("DtO of U[0, 1] matrices", None if chance is None else chance.uniform),
             ("DtO with fresh weights", None if chance is None else chance.module),

@@ -1,50 +1,40 @@
-"""The verdict on a decoder's geometry, in plain words."""
+"""The verdict on a decoder's geometry: a sentence for each finding, and what to do."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from unseam.inspection._grades import (
+from unseam.charts import decimals
+from unseam.inspection.todo import (
     AGREES,
     CLEARLY,
     MANY_DEGENERATE,
     NEARLY,
     POLARISED,
     ROUGHLY,
-    is_square,
-    joined,
-    listed,
+    Todo,
+    is_orthogonal,
+    join_words,
+    list_positions,
+    name_latents,
     positions,
+    todo,
 )
-from unseam.inspection.todo import Todo, todo
 
 if TYPE_CHECKING:
     from unseam.geometry import Probes
     from unseam.inspection.result import Inspection
 
-__all__ = [
-    "AGREES",
-    "CLEARLY",
-    "MANY_DEGENERATE",
-    "NEARLY",
-    "POLARISED",
-    "ROUGHLY",
-    "Verdict",
-    "verdict",
-]
+__all__ = ["Verdict", "verdict"]
 
 
 class Verdict(NamedTuple):
-    """What is said of a decoder, and what to do.
-
-    >>> print(Verdict(("No latent is alive.",), Todo(("try a smaller β, since no latent is alive",))))
-    No latent is alive.
-    To do: try a smaller β, since no latent is alive.
-    """
+    """What was found about a decoder, in sentences, and what to do."""
 
     sentences: tuple[str, ...]
-    """On who lives, how orthogonal the axes are, and whether the posterior agrees."""
+    """On which latents are active, how orthogonal the axes are, and whether the posterior agrees."""
     advice: Todo
 
     def __str__(self) -> str:
@@ -52,39 +42,44 @@ class Verdict(NamedTuple):
 
 
 def verdict(found: Inspection) -> Verdict:
-    """Sentences on who lives, how orthogonal the axes are, whether the posterior agrees, and what to do.
+    """Sentences on active latents, orthogonality and the posterior, and what to do.
 
     >>> import torch, unseam
     >>> found = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2))
     >>> verdict(found).sentences[1].startswith("The axes are nearly orthogonal")
     True
     """
+    lines = [describe_activity(found)]
     if found.probes is not None:
-        lines = [_alive(found), *_probed(found, found.probes), _regime(found)]
+        lines += [*describe_probes(found, found.probes), describe_regime(found)]
     else:
-        lines = [_alive(found), _orthogonal(found), _degenerate(found), _regime(found), _posterior(found)]
-        lines.append(_variance_law(found))
+        lines += [describe_orthogonality(found), describe_degeneracy(found), describe_regime(found)]
+        lines += [describe_agreement(found), describe_variances(found)]
     return Verdict(tuple(filter(None, lines)), todo(found))
 
 
-def _alive(found: Inspection) -> str:
+def describe_activity(found: Inspection, order: Sequence[int] | None = None) -> str:
+    """Which latents are active and which collapsed; in the given order of importance, where there is one."""
     if found.active is None:
         return ""
-    alive, dead = positions(found.active), positions(~found.active)
+    active, collapsed = positions(found.active), positions(~found.active)
     if found.latent == 1:
-        return f"Its only latent {'is alive' if alive else 'collapsed'}."
-    if not alive:
-        return "No latent is alive."
-    text = (
-        f"{len(alive)} of {found.latent} latents {'is' if len(alive) == 1 else 'are'} alive ({listed(alive)})"
-    )
-    return f"{text}; {listed(dead)} collapsed." if dead else f"{text}."
+        return f"Its only latent {'is active' if active else 'collapsed'}."
+    if not active:
+        return "No latent is active."
+    ranked = ""
+    if order is not None and len(active) > 1:
+        active, ranked = [latent for latent in order if latent in active], "; most important first"
+    verb = "is" if len(active) == 1 else "are"
+    text = f"{len(active)} of {found.latent} latents {verb} active ({list_positions(active)}{ranked})"
+    return f"{text}; {list_positions(collapsed)} collapsed." if collapsed else f"{text}."
 
 
-def _orthogonal(found: Inspection) -> str:
+def describe_orthogonality(found: Inspection) -> str:
+    """How orthogonal the axes of active latents are, beside what chance gives."""
     ratio, chance = found.dto_of_chance, found.random_dto
     if ratio is None or chance is None:
-        return "With fewer than two live latents, orthogonality says nothing."
+        return "With fewer than two active latents, orthogonality is not defined."
     word = (
         "nearly orthogonal"
         if ratio < NEARLY
@@ -97,17 +92,18 @@ def _orthogonal(found: Inspection) -> str:
     if chance.module is not None and everyone:
         others.append(f"this decoder with fresh weights {chance.module:.2f}")
     alike = (
-        "; they are near right angles, but so alike in length that the decoder's principal directions lie elsewhere"
-        if ratio >= CLEARLY and is_square(found) and (found.degenerate_fraction or 0.0) < MANY_DEGENERATE
+        "; they are nearly at right angles, but so similar in length that the principal directions differ from them"
+        if ratio >= CLEARLY and is_orthogonal(found) and (found.degenerate_fraction or 0.0) < MANY_DEGENERATE
         else ""
     )
     return (
-        f"The axes are {word}: DtO {found.dto_active:.2f} over live latents, where {joined(others)}; mean |cos| "
+        f"The axes are {word}: DtO {found.dto_active:.2f} over active latents, where {join_words(others)}; mean |cos| "
         f"between columns {found.cosine:.2f}, Hadamard gap {found.hadamard_gap:.2f} nats{alike}."
     )
 
 
-def _degenerate(found: Inspection) -> str:
+def describe_degeneracy(found: Inspection) -> str:
+    """Where singular vectors, and so DtO, are arbitrary, if at many points."""
     share = found.degenerate_fraction
     if share is None or share < MANY_DEGENERATE:
         return ""
@@ -117,16 +113,19 @@ def _degenerate(found: Inspection) -> str:
     )
 
 
-def _regime(found: Inspection) -> str:
+def describe_regime(found: Inspection) -> str:
+    """How polarised the posterior is (rolinek2019 Def. 1)."""
     if found.delta_kl is None or found.polarised is None or found.active is None or not found.active.any():
         return ""
     mixed = positions(found.polarised.mixed)
     word = "polarised" if found.delta_kl < POLARISED and not mixed else "not fully polarised"
-    extra = f"; {listed(mixed)} neither active nor passive" if mixed else ""
+    verb = "is" if len(mixed) == 1 else "are"
+    extra = f"; {name_latents(mixed)} {verb} in neither polarised state" if mixed else ""
     return f"The regime is {word}: the polarised KL is off by {found.delta_kl:.1%}{extra}."
 
 
-def _posterior(found: Inspection) -> str:
+def describe_agreement(found: Inspection) -> str:
+    """Whether posterior precisions are those of the decoder (allen2024 Eq. 7)."""
     error = found.precision_error
     if error is None:
         return ""
@@ -150,26 +149,34 @@ def _posterior(found: Inspection) -> str:
     )
 
 
-def _variance_law(found: Inspection) -> str:
+def describe_variances(found: Inspection) -> str:
+    """Whether variances scale as 1/‖column‖² across active latents (bhowal2024 Theorem 1 (c))."""
     law = found.variance_law
     if law is None or law.spread is None:
         return ""
-    word = "go as" if law.spread < AGREES else "go roughly as" if law.spread < ROUGHLY else "do not go as"
-    slope = "" if law.slope is None else f", with slope {_signed(law.slope)} where the law has −1"
+    word = (
+        "scale as"
+        if law.spread < AGREES
+        else "scale roughly as"
+        if law.spread < ROUGHLY
+        else "do not scale as"
+    )
+    slope = "" if law.slope is None else f", with slope {decimals(law.slope)} where the law has −1"
     error = found.precision_error
     bent = law.spread >= ROUGHLY and error is not None and error.diagonal < AGREES
-    why = "; columns are too short beside β for it, as posterior and decoder agree" if bent else ""
+    why = "; columns are too short relative to β for it, since posterior and decoder agree" if bent else ""
     return (
-        f"Variances {word} 1/‖column‖² across live latents (bhowal2024): within a factor of "
+        f"Variances {word} 1/‖column‖² across active latents (bhowal2024): within a factor of "
         f"{math.exp(law.spread):.2f}{slope}{why}."
     )
 
 
-def _probed(found: Inspection, probes: Probes) -> list[str]:
+def describe_probes(found: Inspection, probes: Probes) -> list[str]:
+    """What sampled latents say about orthogonality."""
     whole = found.latent if found.active is None else int(found.active.sum())
-    kind = "latents" if found.active is None else "live latents"
-    dead = float(probes.dead_fraction)
-    lost = f"; {dead:.0%} of them move nothing and are left out" if dead else ""
+    kind = "latents" if found.active is None else "active latents"
+    zero = float(probes.dead_fraction)
+    lost = f"; {zero:.0%} of them do not change the output and are left out" if zero else ""
     return [
         f"{probes.latents} of {whole} {kind} were sampled at {found.points} points{lost}.",
         _sampled_cosines(found, probes),
@@ -182,17 +189,13 @@ def _probed(found: Inspection, probes: Probes) -> list[str]:
 
 def _sampled_cosines(found: Inspection, probes: Probes) -> str:
     if found.cosine is None:
-        return "With fewer than two columns that are not zero, orthogonality says nothing."
+        return "With fewer than two nonzero columns, orthogonality is not defined."
     whole = f"{found.cosine:.3f} ± {float(probes.cosine_error):.3f}"
     if bool(probes.overlapping_cosine.isnan()):
-        return f"No two sampled columns overlap, so they are orthogonal for no deeper reason (mean |cos| {whole})."
+        return f"No two sampled columns overlap, so they are trivially orthogonal (mean |cos| {whole})."
     return (
         f"Columns whose receptive fields overlap have mean |cos| {float(probes.overlapping_cosine):.3f} ± "
         f"{float(probes.overlapping_cosine_error):.3f} (chance, for as many pixels: "
         f"{float(probes.random_cosine):.3f}); over all pairs it is {whole}, as "
         f"{float(probes.overlapping_fraction):.0%} of pairs overlap."
     )
-
-
-def _signed(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")

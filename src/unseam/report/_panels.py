@@ -1,183 +1,322 @@
-"""The kinds of chart that a report has, from plain numbers."""
+"""Charts of one model, for the report and for files of their own."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from unseam.report._chart import Canvas, Scale, shade, short
+from unseam.charts import COLOURS, Bar, Dot, bars, columns, dots, legend, matrix, percent, scatter, standalone
+from unseam.geometry import cosine_matrix, degenerate_points
+from unseam.inspection import Inspection
+from unseam.report.matching import SCORES
+from unseam.report.page import Panel
+from unseam.report.study import Match, Study
 
-__all__ = ["Bar", "Dot", "bars", "dots", "legend", "matrix", "ranks", "scatter"]
+__all__ = [
+    "MOST",
+    "basis_panel",
+    "cosine_panel",
+    "cosines",
+    "coupling_panel",
+    "dto_panel",
+    "geometry_figures",
+    "get_score",
+    "information_panel",
+    "name_latent",
+    "precision_panel",
+    "scores_panel",
+    "seeds_panel",
+    "spectrum_panel",
+    "usage_panel",
+]
 
-ROW = 24.0
-SCALE = 22.0  # room of an axis with its numbers
-LETTER = 6.6  # width of one at the size of a chart's text
-
-
-class Bar(NamedTuple):
-    """One row of a bar chart."""
-
-    label: str
-    value: float
-    cls: str = "c0"
-
-
-class Dot(NamedTuple):
-    """One mark of a row of dots, with its interval where it has one."""
-
-    value: float
-    cls: str = "c0"
-    name: str = ""
-    lower: float | None = None
-    upper: float | None = None
-
-
-def bars(rows: Sequence[Bar], unit: str, label: str, *, top: float) -> str:
-    """Horizontal bars from zero to a top, each with its number to two decimals, or three digits from 10 on."""
-    left = _room([row.label for row in rows])
-    canvas = Canvas(300, ROW * len(rows) + SCALE)
-    across = Scale(0, top, left, 240)
-    for place, row in enumerate(rows):
-        y = ROW * (place + 0.5)
-        canvas.text(left - 8, y, row.label, anchor="end")
-        width = max(across(row.value) - left, 1.0)
-        shown = f"{row.value:.2f}" if row.value < 9.995 else f"{row.value:.3g}"
-        title = f"{row.label}: {row.value:.4g} {unit}"
-        canvas.add("rect", "", title, x=left, y=y - 8, width=width, height=16, cls=f"fill {row.cls}")
-        canvas.text(left + width + 6, y, shown, cls="soft")
-    canvas.text(left, ROW * len(rows) + 11, unit, cls="soft")
-    return canvas.svg(label)
+MOST = 12
+"""Latents in a chart, at most."""
+POINTS = 48  # marks per latent in a chart
+BASES = 3
+LITTLE = 0.1  # nats: bars of latents that all cost less stay short
 
 
-def matrix(
-    values: NDArray[np.float64],
-    rows: Sequence[str],
-    columns: Sequence[str],
-    label: str,
-    *,
-    across: str = "",
-    top: float = 1.0,
-    numbers: bool = True,
-) -> str:
-    """Cells with their numbers, darker for larger values."""
-    side = 40.0 if numbers else 22.0
-    tall = 28.0 if numbers else 22.0
-    left, head = _room(rows), 22.0
-    wide = max(side, max((LETTER * len(column) + 8 for column in columns), default=side))
-    canvas = Canvas(left + wide * len(columns) + 1, head + tall * len(rows) + (SCALE if across else 1))
-    for place, column in enumerate(columns):
-        canvas.text(left + wide * (place + 0.5), head / 2, column, anchor="middle", cls="soft")
-    for line, row in enumerate(rows):
-        canvas.text(left - 8, head + tall * (line + 0.5), row, anchor="end", cls="soft")
-        for place, column in enumerate(columns):
-            value = float(values[line, place])
-            x, y = left + wide * place, head + tall * line
-            title = f"{row}, {column}: {value:.3f}"
+def geometry_figures(found: Inspection) -> dict[str, str]:
+    """All charts that can be drawn of one inspection, as SVG files by name.
 
-            def cell(x: float = x, y: float = y, value: float = value, title: str = title) -> None:
-                canvas.add("rect", "", title, x=x, y=y, width=wide - 2, height=tall - 2, rx=3)
-                if numbers:
-                    canvas.text(
-                        x + wide / 2 - 1, y + tall / 2 - 1, f"{value:.2f}", anchor="middle", title=title
-                    )
-
-            canvas.group(f"cell {shade(value / top)}", cell)
-    if across:
-        canvas.text(left, canvas.height - 8, across, cls="soft")
-    return canvas.svg(label)
+    >>> import unseam
+    >>> sorted(geometry_figures(unseam.inspect(lambda z: z, torch.zeros(4, 2))))
+    ['basis-1', 'basis-2', 'basis-3', 'cosine', 'norms', 'spectrum']
+    """
+    study = Study("", (found,))
+    if found.pullback is None:
+        return {}
+    drawn = {"norms": _norms(study)}
+    if study.active:
+        drawn |= {"cosine": cosine_panel(study), "spectrum": spectrum_panel(study)}
+    drawn |= {f"basis-{k + 1}": Panel(chart, "|V| at a point") for k, chart in enumerate(_bases(study))}
+    if found.precision_error is not None:
+        drawn["precision"] = Panel(_precisions(study)[0], "Posterior precision against that of Eq. 7")
+    return {name: standalone(*panel[:2]) for name, panel in drawn.items()}
 
 
-def dots(rows: Mapping[str, Sequence[Dot]], label: str, *, axis: str, high: float | None = None) -> str:
-    """Rows of dots on one scale from zero, with intervals."""
-    left = _room(list(rows))
-    ends = [dot.value if dot.upper is None else dot.upper for row in rows.values() for dot in row]
-    lows = [dot.value if dot.lower is None else dot.lower for row in rows.values() for dot in row]
-    heights = [max(ROW, 10.0 * len(row) + 12) for row in rows.values()]
-    bottom = sum(heights)
-    canvas = Canvas(330, bottom + 2 * SCALE - 6)
-    scale = Scale(min(0.0, *lows, 0.0), high or 1.04 * max([*ends, 1e-9]), left, 316)
-    for tick in scale.ticks():
-        canvas.line(scale(tick), 0, scale(tick), bottom, "grid")
-        canvas.text(scale(tick), bottom + 10, short(tick), anchor="middle", cls="soft")
-    y = 0.0
-    for (name, row), height in zip(rows.items(), heights, strict=True):
-        if y:
-            canvas.line(0, y, 316, y, "grid")
-        canvas.text(left - 8, y + height / 2, name, anchor="end")
-        for place, dot in enumerate(row):
-            centre = y + height / 2 + 10 * (place - (len(row) - 1) / 2)
-            tip = f"{name}{', ' if dot.name else ''}{dot.name}: {short(dot.value)}"
-            if dot.lower is not None and dot.upper is not None:
-                canvas.line(scale(dot.lower), centre, scale(dot.upper), centre, f"range {dot.cls}")
-                tip += f" [{short(dot.lower)}, {short(dot.upper)}]"
-            canvas.add("circle", "", tip, cx=scale(dot.value), cy=centre, r=4.5, cls=f"fill {dot.cls}")
-        y += height
-    canvas.text((left + 316) / 2, bottom + 28, axis, anchor="middle", cls="soft")
-    return canvas.svg(label)
+def seeds_panel(values: Mapping[str, Sequence[float]], title: str) -> str:
+    """Dots of every seed, one row per model, as an SVG element that takes the colours of its page.
+
+    Args:
+        values: by model, one number per seed; what is not finite is left out.
+        title: what the numbers are.
+
+    >>> seeds_panel({"β-VAE": [0.2, 0.3]}, "DtO").startswith('<svg class="chart" role="img" aria-label="DtO')
+    True
+    """
+    rows = {
+        name: [
+            Dot(float(value), f"c{place % 5}", f"seed {seed}")
+            for seed, value in enumerate(numbers)
+            if np.isfinite(value)
+        ]
+        for place, (name, numbers) in enumerate(values.items())
+    }
+    alt = "; ".join(f"{name} {', '.join(f'{dot.value:.2f}' for dot in row)}" for name, row in rows.items())
+    return dots(rows, f"{title}: {alt}.", axis="one dot per seed")
 
 
-def scatter(
-    groups: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64], str]],
-    label: str,
-    *,
-    across: str,
-    along: str,
-) -> str:
-    """Points of two positive quantities that should be equal, with the line where they are."""
-    canvas = Canvas(310, 290)
-    every = np.concatenate([np.concatenate(pair[:2]) for pair in groups.values()])
-    low, high = 0.9 * float(every.min()), 1.1 * float(every.max())
-    x, y = Scale(low, high, 52, 300, log=True), Scale(low, high, 240, 18, log=True)
-    for tick in x.ticks():
-        canvas.line(x(tick), 18, x(tick), 240, "grid")
-        canvas.line(52, y(tick), 300, y(tick), "grid")
-        canvas.text(x(tick), 252, short(tick), anchor="middle", cls="soft")
-        canvas.text(46, y(tick), short(tick), anchor="end", cls="soft")
-    for name, (right, up, cls) in groups.items():
-        for a, b in zip(right, up, strict=True):
-            title = f"{name}: {short(b)} where {short(a)} is expected"
-            canvas.add("circle", "", title, cx=x(float(a)), cy=y(float(b)), r=2.4, cls=f"fill thin {cls}")
-    canvas.line(x(low), y(low), x(high), y(high), "rule")
-    canvas.text(176, 274, across, anchor="middle", cls="soft")
-    canvas.text(8, 8, along, cls="soft")
-    return canvas.svg(label)
+def name_latent(study: Study, latent: int) -> str:
+    """A latent with the factor that it explains most of."""
+    factor = study.factor(latent)
+    return f"{latent} · {factor}" if factor else str(latent)
 
 
-def ranks(
-    values: NDArray[np.float64], marked: NDArray[np.bool_], label: str, *, across: str, along: str
-) -> str:
-    """One column a rank, one mark a point; rings mark points that are not to be trusted."""
-    points, count = values.shape
-    wide = max(26.0, min(48.0, 250 / count))
-    canvas = Canvas(max(200.0, 58 + wide * count), 230)
-    floor = max(float(values.max()) * 1e-5, 1e-30)
-    y = Scale(max(float(values.min()) * 0.8, floor), float(values.max()) * 1.25 or 1.0, 180, 22, log=True)
-    for tick in y.ticks(4):
-        canvas.line(50, y(tick), canvas.width, y(tick), "grid")
-        canvas.text(44, y(tick), short(tick), anchor="end", cls="soft")
-    for rank in range(count):
-        centre = 54 + wide * (rank + 0.5)
-        canvas.text(centre, 194, str(rank + 1), anchor="middle", cls="soft")
-        for point in range(points):
-            shift = wide * 0.6 * ((point + 0.5) / points - 0.5)
-            cls = "ring c1" if marked[point] else "fill thin c0"
-            tip = f"singular value {rank + 1} at a point: {short(float(values[point, rank]))}"
-            tip += ", nearly the same as another" if marked[point] else ""
-            canvas.add("circle", "", tip, cx=centre + shift, cy=y(float(values[point, rank])), r=2.4, cls=cls)
-    canvas.text(54, 214, across, cls="soft")
-    canvas.text(0, 8, along, cls="soft")
-    return canvas.svg(label)
+def usage_panel(study: Study, studies: Sequence[Study]) -> Panel:
+    """Bars of the KL of each latent, on one scale for all models, or else of the norm of its column."""
+    found = study.found
+    kl = None if found.polarised is None else found.polarised.kl
+    weight = found.column_norms if kl is None else kl
+    assert weight is not None
+    costs = [float(s.found.polarised.kl.max()) for s in studies if s.found.polarised is not None]
+    top = max(*costs, LITTLE) if kl is not None else float(weight.max())
+    unit = "nats per item" if kl is not None else "norm of its Jacobian column"
+    rows = [
+        Bar(name_latent(study, latent), float(weight[latent]), "c0" if latent in study.active else "soft")
+        for latent in study.order[:MOST]
+    ]
+    caption = "KL of each latent" if kl is not None else "Effect of each latent on the output"
+    values = ", ".join(f"latent {row.label}: {row.value:.2f}" for row in rows)
+    return Panel(
+        bars(rows, unit, f"{caption}, in {unit}. {values}.", top=top), f"{caption} (grey: collapsed)"
+    )
 
 
-def legend(names: Sequence[tuple[str, str]]) -> str:
-    """What each colour stands for: names with their classes."""
-    marks = "".join(f'<span class="{cls}"><i></i>{html.escape(name)}</span>' for name, cls in names)
-    return f'<p class="legend">{marks}</p>'
+def dto_panel(study: Study) -> Panel:
+    """DtO of every seed beside what chance gives."""
+    chance, own = study.found.random_dto, study.found.dto_active
+    assert chance is not None
+    rows = {
+        "this model": [
+            Dot(one.dto_active, "c0", name)
+            for one, name in zip(study.inspections, study.members, strict=True)
+            if one.dto_active is not None
+        ],
+        "random rotations": [_baseline(chance.haar, chance.haar_std)],
+        "U[0, 1] matrices": [_baseline(chance.uniform, chance.uniform_std)],
+    }
+    if chance.module is not None:
+        rows["fresh weights"] = [_baseline(chance.module, chance.module_std or 0.0)]
+    alt = ", ".join(
+        f"{name} {row[0].value if name != 'this model' or own is None else own:.2f}"
+        for name, row in rows.items()
+    )
+    drawn = dots(rows, f"Distance to orthogonality: {alt}.", axis="DtO (bars: ± one standard deviation)")
+    return Panel(drawn, "DtO beside random baselines")
 
 
-def _room(labels: Sequence[str]) -> float:
-    return 14 + LETTER * max((len(label) for label in labels), default=0)
+def cosines(found: Inspection, latents: Sequence[int]) -> NDArray[np.float64]:
+    """Mean |cos| over points between the columns of some latents (latent, latent)."""
+    assert found.pullback is not None
+    chosen = list(latents)
+    return _numbers(cosine_matrix(found.pullback[:, chosen][:, :, chosen].double()).mean(0))
+
+
+def cosine_panel(study: Study) -> Panel:
+    """Mean |cos| between the columns of active latents."""
+    active = study.active[:MOST]
+    names = [name_latent(study, latent) for latent in active]
+    values = cosines(study.found, active)
+    pairs = ", ".join(
+        f"{names[i]} and {names[j]}: {values[i, j]:.2f}" for i in range(len(active)) for j in range(i)
+    )
+    drawn = matrix(values, names, list(map(str, active)), f"Mean |cos| of active latents. {pairs}.")
+    return Panel(drawn, "Mean |cos| between axes")
+
+
+def spectrum_panel(study: Study) -> Panel:
+    """Singular values at some points, one column per rank."""
+    values = study.found.singular_values
+    assert values is not None
+    few = _spread(values)
+    leading = few[:, : min(len(study.active), MOST)]
+    marked = degenerate_points(leading).tolist()
+    share = study.found.degenerate_fraction or 0.0
+    marks = {
+        str(rank + 1): [
+            Dot(value, "ring c1", f"singular value {rank + 1} at a point, nearly equal to another")
+            if ring
+            else Dot(value, "fill thin c0", f"singular value {rank + 1} at a point")
+            for value, ring in zip(leading[:, rank].tolist(), marked, strict=True)
+        ]
+        for rank in range(leading.shape[1])
+    }
+    alt = (
+        f"Singular values of the Jacobian at {len(few)} points, mean by rank: "
+        + ", ".join(f"{float(value):.3g}" for value in leading.mean(0))
+        + f"; at {share:.0%} of all points two of them nearly coincide."
+    )
+    caption = f"Spectrum at {len(few)} points (rings: two values nearly coincide, {percent(share)} of all)"
+    return Panel(columns(marks, alt, across="rank", along="singular value"), caption)
+
+
+def basis_panel(study: Study) -> Panel:
+    """|V| at some points."""
+    drawn = f'<div class="bases">{"".join(_bases(study))}</div>'
+    return Panel(drawn, "|V| at three points: latents in rows, singular directions in columns")
+
+
+def precision_panel(study: Study) -> Panel:
+    """Posterior precisions against those that the decoder implies (allen2024 Eq. 7)."""
+    drawn, groups = _precisions(study)
+    names = [(name.removeprefix("latent "), cls) for name, (*_, cls) in groups.items() if cls != "soft"]
+    return Panel(drawn + legend(names), "One colour per latent, one dot per item (grey: other latents)")
+
+
+def coupling_panel(study: Study) -> Panel:
+    """How much the strength of each latent changes with the others."""
+    part = study.factorisation
+    assert part is not None
+    few = len(part.latents[:MOST])
+    values = part.matrix[:few, :few].sqrt().numpy()
+    names = [name_latent(study, latent) for latent in part.latents[:MOST]]
+    across = [str(latent) for latent in part.latents[:MOST]]
+    off = [f"{names[i]} by {across[j]}: {values[i, j]:.2f}" for i in range(few) for j in range(few) if i != j]
+    alt = (
+        f"Change of each latent's strength with each other latent, per standard deviation. {', '.join(off)}."
+    )
+    return Panel(
+        matrix(values, names, across, alt, top=max(1.0, float(values.max()))),
+        f"Change of each latent's strength (row) with each latent (column), at {part.points} points",
+    )
+
+
+def information_panel(study: Study, match: Match) -> Panel:
+    """Fraction of each factor that each latent explains."""
+    order = study.order[:MOST]
+    values = match.information[study.shown][list(order)]
+    names = [str(latent) if latent in study.active else f"{latent} collapsed" for latent in order]
+    best = [
+        f"{factor} is best explained by latent {order[int(values[:, k].argmax())]} ({values[:, k].max():.2f})"
+        for k, factor in enumerate(match.factors)
+    ]
+    alt = f"Mutual information of latents and factors over the factor's entropy. {'; '.join(best)}."
+    drawn = matrix(values, names, list(match.factors), alt)
+    return Panel(drawn, "Fraction of each factor (column) that each latent (row) explains")
+
+
+def scores_panel(known: Sequence[Study], *, named: bool) -> Panel:
+    """Scores of models with their intervals."""
+    rows: dict[str, list[Dot]] = {}
+    for metric, title in SCORES.items():
+        marks = [(place, get_score(study, metric)) for place, study in enumerate(known)]
+        found = [dot._replace(cls=f"c{place}") for place, dot in marks if dot is not None]
+        if found:
+            rows[title] = found
+    alt = "; ".join(
+        f"{title}: " + ", ".join(f"{d.name} {d.value:.2f}".strip() for d in row)
+        for title, row in rows.items()
+    )
+    key = legend([(study.name, f"c{place}") for place, study in enumerate(known)]) if named else ""
+    drawn = dots(rows, f"Scores with their intervals. {alt}.", axis="score, with its 95% interval", high=1.0)
+    return Panel(key + drawn, "Disentanglement scores")
+
+
+def get_score(study: Study, metric: str) -> Dot | None:
+    """A score of the seed that is shown, with its interval."""
+    assert study.match is not None
+    table = study.match.scores
+    rows = table[(table["metric"] == metric) & (table["member"] == study.shown)]
+    if rows.empty or not np.isfinite(rows["score"].iloc[0]):
+        return None
+    score, low, high = (float(rows[key].iloc[0]) for key in ("score", "lower", "upper"))
+    bounds = (low, high) if np.isfinite([low, high]).all() else (None, None)
+    return Dot(score, "c0", study.name, *bounds)
+
+
+def _norms(study: Study) -> Panel:
+    """Norm of each latent's Jacobian column at some points."""
+    assert study.found.pullback is not None
+    norms = _spread(study.found.pullback.diagonal(dim1=-2, dim2=-1)).clamp(min=0).sqrt()
+    marks = {
+        str(latent): [
+            Dot(
+                value,
+                "fill thin c0" if latent in study.active else "fill thin soft",
+                f"latent {latent} at a point",
+            )
+            for value in norms[:, latent].tolist()
+        ]
+        for latent in sorted(study.order[:MOST])
+    }
+    means = ", ".join(f"{name}: {np.mean([dot.value for dot in row]):.3g}" for name, row in marks.items())
+    alt = f"Norm of each latent's Jacobian column at {len(norms)} points, mean by latent: {means}."
+    drawn = columns(marks, alt, across="latent (grey: collapsed)", along="norm")
+    return Panel(drawn, "Norm of each latent's Jacobian column")
+
+
+def _bases(study: Study) -> list[str]:
+    vectors = study.found.right_vectors
+    assert vectors is not None
+    order = study.order[:MOST]
+    rows, ranks = [str(latent) for latent in order], [str(k + 1) for k in range(len(order))]
+    charts = []
+    for point in torch.linspace(0, len(vectors) - 1, min(BASES, len(vectors))).round().long().tolist():
+        shown = _numbers(vectors[point][list(order), : len(order)].abs())
+        largest = ", ".join(f"{value:.2f}" for value in shown.max(0))
+        alt = f"Absolute right singular vectors at point {point}; the largest in each column are {largest}."
+        charts.append(matrix(shown, rows, ranks, alt, numbers=False))
+    return charts
+
+
+def _precisions(
+    study: Study,
+) -> tuple[str, dict[str, tuple[NDArray[np.float64], NDArray[np.float64], str]]]:
+    found = study.found
+    assert found.pullback is not None and found.variance is not None
+    expected = 1 + found.pullback.diagonal(dim1=-2, dim2=-1) / found.beta
+    precision = (
+        1 / found.variance
+        if found.variance.ndim == 2
+        else torch.linalg.inv(found.variance).diagonal(dim1=-2, dim2=-1)
+    )
+    groups = {
+        f"latent {name_latent(study, latent)}": (
+            _numbers(_spread(expected)[:, latent]),
+            _numbers(_spread(precision)[:, latent]),
+            f"c{place}" if latent in study.active and place < len(COLOURS) else "soft",
+        )
+        for place, latent in enumerate(study.order[:MOST])
+    }
+    alt = "Posterior precision of each latent at some items against 1 + ‖column‖²/β; the line is where both are equal."
+    across, along = "1 + ‖column‖²/β, from the decoder", "precision, from the encoder"
+    return scatter(groups, alt, across=across, along=along), groups
+
+
+def _baseline(value: float, error: float) -> Dot:
+    return Dot(value, "soft", "", value - error, value + error)
+
+
+def _spread(values: Tensor) -> Tensor:
+    """Rows at some points, spread over all."""
+    return values[torch.linspace(0, len(values) - 1, min(POINTS, len(values))).round().long()]
+
+
+def _numbers(values: Tensor) -> NDArray[np.float64]:
+    return values.detach().cpu().double().numpy()

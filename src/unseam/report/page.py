@@ -10,27 +10,21 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unseam.drawing import COLOURS
+from unseam.charts import style
 from unseam.files import write_text
-from unseam.report._chart import ramps
-from unseam.report._slim import slim
 
 __all__ = ["Group", "Panel", "Section", "check_path", "write_page"]
 
 # Part of its own width that a figure keeps: labels of 8 pt stay above 7 pixels of a phone.
 _SHRUNK = 0.7
-# The same colours on dark paper: lighter, as far apart, and as far from the paper.
-_ON_DARK = ("#56B4E9", "#F28E4B", "#2FC79A", "#E3A3CB", "#F0C04A")
 # Room for a chart beside others and beside words, in pixels of its own: it may shrink to three quarters.
 _ROW, _BESIDE = 280 / 0.75, 344 / 0.75
+_NUMBERS = re.compile(r' (?:d|x|y)="[^"]*"')
+_MARKS = re.compile(r'<use [^>]*? style="([^"]*)"/>(?:<use [^>]*? style="\1"/>)+')
 
 
 class Panel(NamedTuple):
-    """A chart or strip of pictures with words over it.
-
-    >>> Panel("<svg></svg>", "KL of each latent").caption
-    'KL of each latent'
-    """
+    """A chart or strip of pictures with a caption above it."""
 
     markup: str
     """HTML that is safe, with a label of its own for those who cannot see it."""
@@ -44,11 +38,7 @@ class Panel(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Panels of one model.
-
-    >>> Group("β-VAE", (Panel("<svg></svg>"),)).name
-    'β-VAE'
-    """
+    """Panels of one model."""
 
     name: str
     panels: tuple[Panel, ...]
@@ -68,9 +58,6 @@ class Section(NamedTuple):
         groups: charts of each model.
         numbers: rows of a table that is folded away.
         how: paragraphs on how it is measured, folded away.
-
-    >>> Section("Who lives", ("Three of five.",)).title
-    'Who lives'
     """
 
     title: str
@@ -130,7 +117,7 @@ def write_page(
             for place, section in enumerate(sections)
         ],
         details=json.dumps(about, indent=1, ensure_ascii=False, default=str),
-        style=f"{_read('page.css')}\n{_colours()}\n{ramps()}",
+        style=f"{style()}\n{_read('page.css')}",
         script=_read("page.js") if any(section.groups for section in sections) else "",
     )
     write_text(path, text)
@@ -138,7 +125,7 @@ def write_page(
 
 
 def check_path(path: Path) -> None:
-    """Say before anything is measured what would keep a page from being written."""
+    """Raise an error where a page could not be written, before anything is measured."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file, such as {path / 'report.html'}")
     above = next(folder for folder in path.absolute().parents if folder.exists())
@@ -148,14 +135,29 @@ def check_path(path: Path) -> None:
         raise OSError(f"could not write {path}: {above} may not be written to")
 
 
-def _colours() -> str:
-    """Style rules of the colours that tell models apart; the sixth is that of the text."""
-    light, dark = (
-        " ".join(f"--c{k}: {colour};" for k, colour in enumerate((*colours, "var(--ink)")))
-        for colours in (COLOURS, _ON_DARK)
-    )
-    rules = "\n".join(f".c{k} {{ --mark: var(--c{k}); }}" for k in range(len(COLOURS) + 1))
-    return f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n{rules}"
+def slim(svg: str, prefix: str) -> str:
+    """A figure of matplotlib in fewer characters: coordinates to a hundredth of a point, shared styles, prefixed names.
+
+    Without it figures of one page would share names, and a page of all artefacts would be too large.
+    """
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\sid="([^"]*)"', lambda name: f' id="{prefix}{name[1]}"' if name[1] in used else "", svg)
+    svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}", svg)
+    svg = re.sub(r">\s+<", "><", svg)
+    return _MARKS.sub(_share_style, _NUMBERS.sub(_shorten, svg))
+
+
+def _shorten(given: re.Match[str]) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"(\.\d\d)\d+", r"\1", given[0])).replace(' "', '"')
+
+
+def _share_style(marks: re.Match[str]) -> str:
+    shared = marks[1]
+    if re.search(r"(?<!-)opacity", shared):  # of a group as a whole: not the same where marks overlap
+        return marks[0]
+    bare = marks[0].replace(f' style="{shared}"', "")
+    return f'<g style="{shared}">{bare}</g>'
 
 
 def _legible(svg: str) -> str:

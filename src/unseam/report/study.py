@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Directions", "Factorisation", "Match", "Missing", "Pictures", "Study", "Walks"]
 
 # A factor is named beside a latent that explains at least this fraction of its entropy.
-TELLS = 0.2
+EXPLAINS = 0.2
 
 
 class Missing(NamedTuple):
@@ -137,7 +137,7 @@ class Study:
         return importance(self.found)
 
     @property
-    def live(self) -> tuple[int, ...]:
+    def active(self) -> tuple[int, ...]:
         """Active latents by importance."""
         active = self.found.active
         return tuple(latent for latent in self.order if active is None or bool(active[latent]))
@@ -153,7 +153,7 @@ class Study:
         if self.match is None or (active is not None and not bool(active[latent])):
             return ""
         shares = self.match.information[self.shown, latent]
-        return self.match.factors[int(shares.argmax())] if shares.max() >= TELLS else ""
+        return self.match.factors[int(shares.argmax())] if shares.max() >= EXPLAINS else ""
 
 
 def importance(found: Inspection) -> tuple[int, ...]:

@@ -1,9 +1,11 @@
-"""Data as pixels: pictures, signals, signed strips, PNG addresses and animations."""
+"""Data as pixels: pictures, signals, signed changes, strips, PNG files and animations."""
 
 from __future__ import annotations
 
 import base64
 import io
+import struct
+import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,15 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Look", "animation", "data_url", "look_of", "pixels", "signed_pixels", "strip"]
+from unseam.charts.canvas import COLOURS
+
+__all__ = ["Look", "Pixels", "animation", "data_url", "look_of", "pixels", "signed_pixels", "strip"]
 
 Pixels = NDArray[np.uint8]
 
-# Okabe and Ito's blue and vermilion, and the grey that stands for nothing.
-_NEGATIVE, _ZERO, _POSITIVE = (np.array(rgb, float) for rgb in ((0, 114, 178), (245, 245, 245), (213, 94, 0)))
+# Blue, grey and vermilion.
+_NEGATIVE, _ZERO, _POSITIVE = (
+    np.array([*bytes.fromhex(colour[1:])], float) for colour in (COLOURS[0], "#f5f5f5", COLOURS[1])
+)
 _SIGNAL_WIDTH, _SIGNAL_HEIGHT, _MOST_BARS = 132, 96, 256
-# Width of a picture in a strip, of the gap beside it: at least one pixel, more where pictures are finely drawn.
-_PER_GAP = 32
+# Width of a picture in a strip over that of the gap beside it, which is at least one pixel.
+_PER_GAP = 24
 
 
 class Look(NamedTuple):
@@ -108,13 +114,13 @@ def signed_pixels(x: Tensor, look: Look, scale: float) -> Pixels:
 
 
 def strip(pictures: Sequence[Pixels]) -> Pixels:
-    """Pictures of one size side by side, with transparent lines between: (height, width, 4).
+    """Pictures of one size side by side, with transparent lines between: one more channel, for opacity.
 
     >>> strip([np.zeros((2, 2, 3), np.uint8)] * 3).shape
     (2, 8, 4)
     """
-    height, width = pictures[0].shape[:2]
-    gap = np.zeros((height, max(1, width // _PER_GAP), 4), np.uint8)
+    height, width, depth = pictures[0].shape
+    gap = np.zeros((height, max(1, width // _PER_GAP), depth + 1), np.uint8)
     parts: list[Pixels] = []
     for picture in pictures:
         opaque = np.full((*picture.shape[:2], 1), 255, np.uint8)
@@ -122,16 +128,30 @@ def strip(pictures: Sequence[Pixels]) -> Pixels:
     return np.concatenate(parts[1:], 1)
 
 
-def data_url(picture: Pixels) -> str:
-    """Pixels as the address of a PNG that holds them.
+def png(sheet: Pixels, *, level: int = 9) -> bytes:
+    """A picture (height, width, channel) as a PNG file; 1 to 4 channels, the last of 2 or 4 is opacity."""
+    height, width, depth = sheet.shape
+    kind = {1: 0, 2: 4, 3: 2, 4: 6}[depth]
+    lines = np.concatenate([np.zeros((height, 1), np.uint8), sheet.reshape(height, -1)], axis=1)
+    parts = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)),
+        (b"IDAT", zlib.compress(lines.tobytes(), level)),
+        (b"IEND", b""),
+    )
+    body = b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def data_url(picture: Pixels, *, level: int = 1) -> str:
+    """Pixels as the address of a PNG that holds them, compressed for speed (level 1) or for size (9).
 
     >>> data_url(np.zeros((1, 1, 3), np.uint8))[:26]
     'data:image/png;base64,iVBO'
     """
-    target = io.BytesIO()
-    # the picture is small and thrown away at once: speed counts, not bytes
-    _image(picture).save(target, format="PNG", compress_level=1)
-    return "data:image/png;base64," + base64.b64encode(target.getvalue()).decode()
+    return "data:image/png;base64," + base64.b64encode(png(picture, level=level)).decode()
 
 
 def animation(pictures: Sequence[Pixels], form: str, *, side: int = 256, milliseconds: int = 60) -> bytes:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from unseam.explore.pixels import Look, animation, data_url, look_of, pixels, signed_pixels, strip
+from unseam.charts import Look, animation, data_url, look_of, pixels, signed_pixels, strip
+from unseam.charts.pixels import png
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,14 @@ def test_png_holds_the_pixels():
     picture = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
     content = base64.b64decode(data_url(picture).partition(",")[2])
     assert np.array_equal(np.asarray(Image.open(io.BytesIO(content))), picture)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+def test_pictures_survive_their_file(depth):
+    sheet = np.random.default_rng(0).integers(0, 256, (5, 7, depth), dtype="uint8")
+    for level in (1, 9):
+        found = np.asarray(Image.open(io.BytesIO(png(sheet, level=level))))
+        np.testing.assert_array_equal(found.reshape(sheet.shape), sheet)
 
 
 def test_strip_keeps_pictures_apart():
