@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 ROOMS = (
-    "choices", "data", "models", "objectives", "training", "subject", "run", "geometry", "inspection", "independence", "metrics",
-    "theory", "papers", "sweep", "charts", "report", "explore", "adapters",
+    "choices", "data", "models", "objectives", "training", "subject", "run", "geometry", "inspection", "independence",
+    "metrics", "theory", "papers", "sweep", "charts", "report", "explore", "adapters",
 )  # fmt: skip
 
 PAGE = """# `unseam.{room}`

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from unseam import inspection
+from unseam.choices import load_object
 from unseam.data import World, load
 from unseam.files import read_table, write_table
 from unseam.inspection import Inspection
@@ -391,7 +392,7 @@ def inspect(
 
 def score(
     run: Run | str | Path,
-    metrics: Sequence[str] | None = None,
+    metrics: Sequence[str | Callable[..., Any]] | None = None,
     *,
     preset: str = "fast",
     points: int = 50_000,
@@ -406,7 +407,8 @@ def score(
 
     Args:
         run: the run, or its folder.
-        metrics: names of :func:`unseam.metrics.evaluate`; all that fit by default.
+        metrics: names or functions that :func:`unseam.metrics.evaluate` takes, or ``package.module:function``; all
+            that fit by default.
         preset: ``"fast"``, or ``"dlib"`` for numbers comparable with the 12 600-model study.
         points: number of items that are encoded at most.
         members: which members; all by default.
@@ -420,6 +422,8 @@ def score(
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
     run = run if isinstance(run, Run) else Run.open(run)
+    if metrics is not None and not isinstance(metrics, str):
+        metrics = [load_object(name) if isinstance(name, str) and ":" in name else name for name in metrics]
     parts = []
     for group in _groups(run, sorted(set(run.select(members)))):
         world = run.world_of(group[0])

@@ -165,7 +165,7 @@ def _kind(hint: Any) -> type:
     return next((one for one in (int, float) if hint is one or one in get_args(hint)), str)
 
 
-def _parser(kind: type) -> Callable[[str], Any]:
+def _parser(kind: Any) -> Callable[[str], Any]:
     """A reader of one flag, whose errors say what was expected and what came."""
 
     def parse(text: str) -> Any:

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.choices import load_object
 from unseam.metrics._inputs import Checked, Table, check_inputs, default_generator
 from unseam.metrics.beta_vae_score import beta_vae_score
 from unseam.metrics.dci import dci
@@ -81,9 +80,9 @@ def evaluate(
     Args:
         codes: z (batch, latent) or (member, batch, latent).
         factors: v (batch, factor).
-        metrics: names, or functions of the same form (:func:`functools.partial` included), also as
-            ``package.module:function``; of their results ``interval`` and ``settings`` may be missing. By default all
-            that fit: ``mig_entropy`` and ``udr`` need a positive ``variance``, and ``udr`` two members or more.
+        metrics: names, or functions of the same form (:func:`functools.partial` included), whose results may lack
+            ``interval`` and ``settings``. By default all that fit: ``mig_entropy`` and ``udr`` need a positive
+            ``variance``, and ``udr`` two members or more.
         discrete: which factors are; by default those of integer type, booleans, words and categories.
         variance: posterior variance of the codes, in their shape.
         preset: a name for all metrics, or by metric a name or settings; those not in the mapping take ``dlib``.
@@ -130,8 +129,7 @@ def _by_name(metrics: Sequence[str | Metric]) -> Iterator[tuple[str, Metric]]:
         raise ValueError(f"metrics must be a sequence of names or functions, got {metrics!r}")
     known = {metric.__name__: metric for metric in METRICS}
     seen = set()
-    for given in metrics:
-        metric = load_object(given) if isinstance(given, str) and ":" in given else given
+    for metric in metrics:
         if isinstance(metric, str) and metric not in known:
             raise ValueError(f"metrics must be functions or among {', '.join(known)}, got {metric!r}")
         name = metric if isinstance(metric, str) else _name(metric)
