@@ -1,4 +1,4 @@
-"""The convolutional β-VAE of the 12 600-model study, as an ensemble: models an hour."""
+"""The convolutional β-VAE of the 12 600-model study, as an ensemble: models per hour."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EVERY = {"cpu": 2, "cuda": 50}
 
 
 def convolution(device: torch.device) -> Iterator[dict[str, Any]]:
-    """One row a way of training: an eager loop, grouped convolutions, batched products."""
+    """One row per way of training: an eager loop, grouped convolutions, batched products."""
     world = data.place(data.load("sprites"), device, budget=None if device.type == "cuda" else 0)
     work = _operations()
     peak = peak_rate(device, *((torch.bfloat16, 8192) if device.type == "cuda" else (torch.float32, 2048)))
@@ -55,7 +55,7 @@ def convolution(device: torch.device) -> Iterator[dict[str, Any]]:
 
 
 def _stacked(world: World, device: torch.device, members: int, precision: str, products: bool) -> float:
-    """Seconds a step of the visible loop."""
+    """Seconds per step of the visible loop."""
     trials = [dataclasses.replace(STUDY, seed=seed, precision=precision) for seed in range(members)]
     stack = stack_trials(trials, world.shape, size=len(world), device=device, products=products)
     every = EVERY[device.type]

@@ -55,7 +55,7 @@ MEMBERS = {"cpu": (1, 8, 64), "cuda": (1, 64, 100, 1000, 3000)}
 
 
 def ensembles(device: torch.device) -> Iterator[dict[str, Any]]:
-    """One row a net and a number of members: member-steps a second, and how many times the eager loop's."""
+    """One row per network and number of members: member-steps per second, and how many times the eager loop's."""
     for name, trial in NETS.items():
         world = data.place(data.load(trial.world), device)
         eager = 1.0 / eager_seconds(trial, world, device, calls=200)
@@ -84,7 +84,7 @@ def _wide(device: torch.device) -> Iterator[dict[str, Any]]:
 
 
 def eager_seconds(trial: Trial, world: World, device: torch.device, *, calls: int) -> float:
-    """Seconds a step of the loop that everybody writes: random batch, loss, backward, ``torch.optim``."""
+    """Seconds per step of the loop that everybody writes: random batch, loss, backward, ``torch.optim``."""
     model = learner(trial, world.shape, size=len(world)).model.to(device)
     optimiser = torch.optim.Adam(model.parameters(), lr=trial.learning_rate)
     generator = torch.Generator(device=device).manual_seed(trial.seed)
@@ -102,7 +102,7 @@ def eager_seconds(trial: Trial, world: World, device: torch.device, *, calls: in
 def _stacked(
     trial: Trial, world: World, device: torch.device, members: int, *, products: bool | None = None
 ) -> float:
-    """Seconds a step of the visible loop, everything included: drawing, updates, records."""
+    """Seconds per step of the visible loop, everything included: drawing, updates, records."""
     every = 100 if device.type == "cuda" else 20
     trials = [dataclasses.replace(trial, seed=seed, steps=10 * every) for seed in range(members)]
     stack = stack_trials(trials, world.shape, size=len(world), device=device, products=products)

@@ -32,7 +32,7 @@ class _Bernoulli:
 
 
 def geometry(device: torch.device) -> Iterator[dict[str, Any]]:
-    """One row a way of measuring the same decoder, then rows of growth in points, latents and pixels."""
+    """One row per way of measuring the same decoder, then rows of growth in points, latents and pixels."""
     with torch.no_grad():
         yield from _ways(device)
         for points in (POINTS // 4, POINTS, 4 * POINTS):

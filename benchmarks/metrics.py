@@ -66,7 +66,7 @@ TENSOR: dict[str, Callable[..., Any]] = {
 
 
 def metrics(device: torch.device, *, peer: Path | None = None) -> Iterator[dict[str, Any]]:
-    """One row a way to score the same codes, then rows of growth in members, latents and points."""
+    """One row per way to score the same codes, then rows of growth in members, latents and points."""
     codes = torch.from_numpy(grid_codes()).to(device)
     factors = torch.from_numpy(grid_factors()).to(device)
     yield from _against_disent(codes, factors, peer)

@@ -17,7 +17,7 @@ BATCH = {"cpu": 1024, "cuda": 32_768}
 
 
 def rendering(device: torch.device) -> Iterator[dict[str, Any]]:
-    """One row a world: random pictures rendered on the device, against the same read from a table there."""
+    """One row per world: random pictures rendered on the device, against the same read from a table there."""
     batch = BATCH[device.type]
     for name in ("sprites", "shapes"):
         world = data.load(name).to(device)

@@ -66,7 +66,7 @@ def explorer(browser: Any, address: str) -> Image.Image:
         page.keyboard.press("Home")
         for _ in range(steps):
             page.keyboard.press("ArrowRight")
-    page.wait_for_selector(".turning .drawing svg")
+    page.wait_for_selector(".rotation .drawing svg")
     page.evaluate("document.activeElement.blur()")
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(3000)  # geometry follows when the hand rests

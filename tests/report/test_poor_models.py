@@ -194,7 +194,7 @@ def test_a_chart_that_is_wide_gets_a_row_of_its_own():
         next(part for part in sections([made]) if part.title == "Do the latents act independently?")
         for made in (many, few)
     ]
-    assert [part.beside for part in parts] == [False, True]
+    assert [part.fits_beside_words for part in parts] == [False, True]
     assert [part.small for part in parts] == [False, True]
 
 

@@ -39,11 +39,11 @@ def main() -> None:
     except (Exception, KeyboardInterrupt) as error:
         if debug:
             raise
-        print(_said(error), file=sys.stderr)
+        print(_describe(error), file=sys.stderr)
         sys.exit(_status(error))
 
 
-def _said(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """An error as one line; the help of a command that was called without any argument as it is."""
     if isinstance(error, UsageError):
         text = error.format_message()

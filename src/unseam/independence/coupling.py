@@ -92,8 +92,8 @@ def coupling(
     over ``z_j ± h`` take the derivatives' place (2 · latent pullbacks). Their mean square is a slope at that
     scale: across jumps it has no limit for small h.
 
-    At a point where a column is dead (shorter than the longest by the precision of the type) its factor does
-    not exist: its row leaves the point out, and it forms no pair. What is dead everywhere has zeros; without a
+    At a point where a column is zero (shorter than the longest by the precision of the type) its factor does
+    not exist: its row leaves the point out, and it forms no pair. What is zero everywhere has zeros; without a
     pair ``off_diagonal`` is 0.
 
     Args:
@@ -116,21 +116,21 @@ def coupling(
     with torch.inference_mode(False), torch.no_grad():
         inner, points = _prepared(decoder, z, basis, step)
         squares = _squares(inner, points, chunk_size)
-        alive = squares > torch.finfo(squares.dtype).eps ** 2 * squares.amax(1, keepdim=True)
+        present = squares > torch.finfo(squares.dtype).eps ** 2 * squares.amax(1, keepdim=True)
         if step is None:
             changes = _Changes(inner, points, chunk_size)
             slopes = changes(points) / (2 * torch.where(squares > 0, squares, 1.0))[:, :, None]
-            _check_norms(slopes, squares, alive)
+            _check_norms(slopes, squares, present)
         else:
             slopes = _norm_differences(inner, points, step, chunk_size)
-        slopes = torch.where(alive[:, :, None], slopes, 0.0)
+        slopes = torch.where(present[:, :, None], slopes, 0.0)
         check_finite("decoder must have finite second derivatives", slopes)
         if step is None and jumps(changes.measured, segments(points), _rounding(points)):
             raise NotSmoothError(
                 "decoder must be smooth, but its column norms change between points by more than their derivatives "
                 "account for, as in decoders with ReLU layers; give step to measure differences"
             )
-    present = alive.to(slopes.dtype)
+    present = present.to(slopes.dtype)
     matrix = slopes.square().sum(0) / present.sum(0).clamp(min=1)[:, None]
     apart = 1 - torch.eye(slopes.shape[1], dtype=slopes.dtype, device=slopes.device)
     pairs = present[:, :, None] * present[:, None, :] * apart
@@ -179,7 +179,7 @@ def mixed_derivative(
     ``step`` h, symmetric differences over ``z_i ± h`` and ``z_j ± h`` replace the derivatives; across jumps their
     mean square has no limit for small h.
 
-    A dead column (shorter than the longest by the precision of the type) is left out of the volume, so that its
+    A zero column (shorter than the longest by the precision of the type) is left out of the volume, so that its
     latent contributes zeros. Points where the others are linearly dependent are left out of the means.
 
     Args:
@@ -203,7 +203,7 @@ def mixed_derivative(
     with torch.inference_mode(False), torch.no_grad():
         inner, points = _prepared(decoder, z, basis, step)
         metric = pullback(inner, points, chunk_size=chunk_size)  # checks decoder and points
-        volume, singular = _log_volume(metric), loses_rank(_without_dead(metric))
+        volume, singular = _log_volume(metric), loses_rank(_without_zero_columns(metric))
         if step is None:
             curvature = _Curvature(inner, points, chunk_size)
             slopes, curvatures = curvature(points)
@@ -306,15 +306,15 @@ class _Changes:
         return torch.cat([self.way(self.decoder, part) for part in points.split(self.size)])
 
     def measured(self, points: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Logarithms of the norms of columns that are not dead, and their derivatives along directions."""
+        """Logarithms of the norms of nonzero columns, and their derivatives along directions."""
         squares = torch.cat(
             [
                 torch.stack([_square(self.decoder, part, axis) for axis in _axes(points)], 1)
                 for part in points.split(self.size)
             ]
         )
-        dead = squares <= torch.finfo(squares.dtype).eps ** 2 * squares.amax(1, keepdim=True)
-        squares = torch.where(dead, torch.nan, squares)
+        zero = squares <= torch.finfo(squares.dtype).eps ** 2 * squares.amax(1, keepdim=True)
+        squares = torch.where(zero, torch.nan, squares)
         rates = (self(points) @ direction[:, :, None]).squeeze(2)
         return squares.log() / 2, rates / (2 * squares)
 
@@ -378,7 +378,7 @@ def _norm_way(decoder: Decoder, z: Tensor) -> Callable[[Decoder, Tensor], Tensor
 
 
 def _norm_differences(decoder: Decoder, points: Tensor, step: float, chunk_size: int | None) -> Tensor:
-    """Symmetric differences of log‖∂x/∂z_i‖ over 2 · step of z_j (batch, latent, latent); 0 where one is dead."""
+    """Symmetric differences of log‖∂x/∂z_i‖ over 2 · step of z_j (batch, latent, latent); 0 where one is zero."""
     columns = []
     for axis in _axes(points):
         ahead, behind = (_squares(decoder, points + sign * step * axis, chunk_size) for sign in (1, -1))
@@ -387,12 +387,12 @@ def _norm_differences(decoder: Decoder, points: Tensor, step: float, chunk_size:
     return torch.stack(columns, 2)
 
 
-def _check_norms(slopes: Tensor, squares: Tensor, alive: Tensor) -> None:
+def _check_norms(slopes: Tensor, squares: Tensor, present: Tensor) -> None:
     """Refuse norms that differ between points although every derivative is exactly zero."""
     lengths = squares.log() / 2
-    longest = torch.where(alive, lengths, -torch.inf).amax(0)
+    longest = torch.where(present, lengths, -torch.inf).amax(0)
     # Norms of a linear decoder differ between points by rounding only.
-    spread = torch.where(alive, longest - lengths, 0.0).amax()
+    spread = torch.where(present, longest - lengths, 0.0).amax()
     if bool((slopes == 0).all()) and float(spread) > torch.finfo(squares.dtype).eps ** 0.5:
         raise NotSmoothError(
             "decoder must be smooth, but its column norms differ between points while all of their derivatives "
@@ -404,11 +404,11 @@ def _check_norms(slopes: Tensor, squares: Tensor, alive: Tensor) -> None:
 
 
 def _log_volume(metric: Tensor) -> Tensor:
-    """log √det G (batch,) of the columns that are not dead.
+    """log √det G (batch,) of the nonzero columns.
 
     Elimination by hand: forward mode nested in itself is wrong for ``torch.linalg.slogdet``.
     """
-    remaining = _without_dead(metric)
+    remaining = _without_zero_columns(metric)
     volume = torch.zeros_like(metric[..., 0, 0])
     for _ in range(metric.shape[-1]):
         pivot, row = remaining[..., 0, 0], remaining[..., 0, 1:]
@@ -417,12 +417,12 @@ def _log_volume(metric: Tensor) -> Tensor:
     return volume
 
 
-def _without_dead(metric: Tensor) -> Tensor:
-    """G with the rows and columns of dead latents replaced by those of the identity."""
+def _without_zero_columns(metric: Tensor) -> Tensor:
+    """G with the rows and columns of zero columns replaced by those of the identity."""
     squares = metric.detach().diagonal(dim1=-2, dim2=-1)
-    dead = squares <= torch.finfo(metric.dtype).eps ** 2 * squares.amax(-1, keepdim=True)
+    zero = squares <= torch.finfo(metric.dtype).eps ** 2 * squares.amax(-1, keepdim=True)
     eye = torch.eye(metric.shape[-1], dtype=metric.dtype, device=metric.device)
-    return torch.where(dead[..., :, None] | dead[..., None, :], eye, metric)
+    return torch.where(zero[..., :, None] | zero[..., None, :], eye, metric)
 
 
 class _Curvature:
@@ -447,7 +447,7 @@ class _Curvature:
         slopes, curvatures = self(points)
         values = torch.cat([_log_volume(metric)[:, None], slopes], 1)
         rates = (torch.cat([slopes[:, None], curvatures], 1) @ direction[:, :, None]).squeeze(2)
-        singular = loses_rank(_without_dead(metric))[:, None]
+        singular = loses_rank(_without_zero_columns(metric))[:, None]
         return torch.where(singular, torch.nan, values), torch.where(singular, torch.nan, rates)
 
 

@@ -83,7 +83,7 @@ def mcc(
         generator: source of the points that are drawn and of the interval's groups; by default seed 0.
 
     Returns:
-        The score in [0, 1]. Without a group, points are ranked anew and matched anew.
+        The score in [0, 1]. Without a group, points are ranked and matched again.
 
     >>> grid = torch.cartesian_prod(torch.arange(4), torch.arange(5))
     >>> mcc(-grid.double().flip(1), grid).match

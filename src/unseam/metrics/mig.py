@@ -120,7 +120,7 @@ def mig(
     equal-width bins.
 
     A constant factor is left out of the mean (0 if all are); a constant code has no information; a single code's
-    gap is its whole information. Unchanged by order, sign and scale of codes (bins are cut anew from the
+    gap is its whole information. Unchanged by order, sign and scale of codes (bins are computed again from the
     other end under a change of sign: values that lie on an edge change sides).
 
     Args:

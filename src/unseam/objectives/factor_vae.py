@@ -83,7 +83,7 @@ def factor_vae(
     each latent over the batch on its own, and :math:`\bar z` passes no gradient. In the γ-term the
     discriminator's parameters pass none either, so one backward pass of ``loss`` gives the model the gradient
     of the first three terms and the discriminator that of the last. As in the 12 600-model study, the
-    permuted batch is the same one, where Algorithm 2 draws a second.
+    permuted batch is the same one, while Algorithm 2 draws another.
 
     Args:
         model: the VAE.

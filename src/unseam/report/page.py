@@ -81,7 +81,7 @@ class Section(NamedTuple):
         return all(len(group.panels) == 1 and group.panels[0].fits(_ROW) for group in self.groups)
 
     @property
-    def beside(self) -> bool:
+    def fits_beside_words(self) -> bool:
         """Whether its one small chart fits beside the words."""
         panels = [panel for group in self.groups for panel in group.panels]
         return len(panels) == 1 and panels[0].fits(_BESIDE) and not self.table and not self.svg

@@ -465,7 +465,8 @@ def _advise(study: Study) -> str:
     if given is not None and _has_thresholds(study):
         text = (
             f"At β = {found.beta:g} a linear decoder would keep "
-            f"{_count(given.active_count(found.beta), 'direction')} of the data; this one has {_count(found.latent, 'latent')}, of which {active} "
+            f"{_count(given.active_count(found.beta), 'direction')} of the data; this one has "
+            f"{_count(found.latent, 'latent')}, of which {active} "
             f"{'is' if active == 1 else 'are'} active. "
         )
         text += _advise_beta(study, given)

@@ -440,7 +440,11 @@ def _shares(
                 continue
             rows = optima[optima["form"] == name]
             found, holds, count = (int(rows[key].sum()) for key in ("found", column, "cases"))
-            notes = [_apart(rows) if column == "single" else _medians(rows, column.removesuffix("_close"))]
+            notes = [
+                _describe_spread(rows)
+                if column == "single"
+                else _medians(rows, column.removesuffix("_close"))
+            ]
             notes += [f"no minimum was found in {count - found} of {count} cases"] if found < count else []
             failing = 1 - holds / found if found else math.nan
             note = "; ".join(note for note in notes if note)
@@ -449,7 +453,7 @@ def _shares(
     return cases
 
 
-def _apart(own: pd.DataFrame) -> str:
+def _describe_spread(own: pd.DataFrame) -> str:
     """From which size on minima have several losses, and by how much these differ."""
     several = own[own["single"] < own["found"]]
     if several.empty:
