@@ -17,9 +17,7 @@ READ = [
     ROOT / "CONTRIBUTING.md",
 ]
 THING = "(row|dot|line|colour|column|panel|curve|bar|point|thread|block|value|mark)"
-WHOLE = (
-    "(model|member|seed|latent|factor|item|pixel|world|metric|point|row|hour|second|minute|step|update|batch|layer)"
-)
+WHOLE = "(model|member|seed|latent|factor|item|pixel|world|metric|point|row|hour|second|minute|step|update|batch|layer)"
 DIALECT = {
     "active or collapsed latents": r"\bwho (lives|is alive)\b|\b(live|dead) latents?\b|\blatents? (live|lives)\b",
     "rotated": r"\bturned (models?|decoders?|latents?|axes|basis)\b|\bturns? of the latents\b",
