@@ -6,7 +6,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo explore screenshots test test-browser chromium lint types format docs pages check-pages record check-record bench validation calibration clean
+.PHONY: help venv demo explore screenshots test test-browser test-kernels chromium lint types format docs pages check-pages record check-record mutants bench validation calibration clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -26,6 +26,9 @@ test: .venv/.dev ## run tests and doctests, warnings as errors
 
 test-browser: .venv/.browser chromium ## run the tests of pages in Chromium, which is installed where it is absent
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser -m browser
+
+test-kernels: .venv/kernels ## run the tests of the CUDA kernels on the host, by Triton's interpreter
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 PYTHONPATH=.venv/kernels $(BIN)/python -m pytest -n $(WORKERS) tests/training/test_kernels.py
 
 screenshots: .venv/.browser chromium ## retake the pictures of the documentation, of the example's report and explorer
 	$(BIN)/unseam demo
@@ -68,6 +71,9 @@ record: .venv/.dev ## write down what every command prints as JSON on a few fixe
 check-record: .venv/.dev ## fail where the commands print something else than that
 	$(BIN)/python tools/record.py --check
 
+mutants: .venv/.mutants ## change the code in 300 places, one at a time, and count how many changes the tests notice (an hour)
+	$(BIN)/python tools/mutants.py $(MUTANTS)
+
 bench: .venv/.core ## measure speed (minutes to hours, by hardware)
 	$(BIN)/python -m benchmarks
 
@@ -97,6 +103,15 @@ clean: ## remove everything that make has made
 
 .venv/.browser: .venv/.dev
 	$(PIP) -e '.[browser]'
+	@touch $@
+
+# beside the environment, since torch would try to compile with it
+.venv/kernels: constraints.txt | .venv/.dev
+	$(PIP) --no-deps --upgrade --target $@ triton
+	@touch $@
+
+.venv/.mutants: .venv/.dev
+	$(PIP) -e '.[mutants]'
 	@touch $@
 
 .venv/bin/python:

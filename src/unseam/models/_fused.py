@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ def add_bias(y: Tensor, bias: Tensor) -> Tensor:
     """Add bias (member, column) to y (member, row, column), in place."""
     members, rows, columns = y.shape
     size = rows * columns
-    with torch.cuda.device(y.device):
+    with _device(y):
         _compiled().add[(_blocks(size), members)](y, bias, size, columns, bias.stride(0), _BLOCK)
     return y
 
@@ -49,7 +50,7 @@ def narrowed(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Values (member, …), contiguous but for the members' stride, in another type."""
     narrow = torch.empty(values.shape, dtype=dtype, device=values.device)
     size = narrow[0].numel()
-    with torch.cuda.device(values.device):
+    with _device(values):
         _compiled().copy[(_blocks(size), len(values))](values, narrow, size, values.stride(0), _BLOCK)
     return narrow
 
@@ -63,7 +64,7 @@ def bernoulli_rows(x: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
     rows, pixels = logits.shape
     sums = torch.empty(rows, dtype=torch.float32, device=logits.device)
     slopes = torch.empty_like(logits)
-    with torch.cuda.device(logits.device):
+    with _device(logits):
         _compiled().bernoulli[(rows,)](x, logits, sums, slopes, pixels, _BLOCK)
     return sums, slopes
 
@@ -72,7 +73,7 @@ def scale_rows(y: Tensor, by: Tensor) -> Tensor:
     """Rows (row, column) times numbers (row,), multiplied in single precision."""
     rows, columns = y.shape
     scaled = torch.empty_like(y)
-    with torch.cuda.device(y.device):
+    with _device(y):
         _compiled().scale[(rows, _blocks(columns))](y, by, scaled, columns, _BLOCK)
     return scaled
 
@@ -82,7 +83,7 @@ def sum_rows(y: Tensor) -> Tensor:
     members, rows, columns = y.shape
     sums = torch.empty(members, columns, dtype=torch.float32, device=y.device)
     grid = ((columns + _COLUMNS - 1) // _COLUMNS, members)
-    with torch.cuda.device(y.device):
+    with _device(y):
         _compiled().sum[grid](y, sums, rows, columns, _ROWS, _COLUMNS)
     return sums
 
@@ -133,12 +134,17 @@ def fused_update(
     first, second = states[0], states[-1]
     kind, decay, other, epsilon = constants
     members, width = flat.shape
-    with torch.cuda.device(flat.device):
+    with _device(flat):
         _compiled().advance[(_blocks(width), members)](
             flat, gradient, first, second, rate, corrections, sound, verdict, calm, width,
             flat.stride(0), gradient.stride(0), first.stride(0),
             decay, other, epsilon, kind, write, kind != SGD and epsilon < _TINY, _BLOCK,
         )  # fmt: skip
+
+
+def _device(x: Tensor) -> AbstractContextManager[None]:
+    """Where kernels are launched; on the host, Triton's interpreter runs them (``TRITON_INTERPRET=1``)."""
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
 
 def _blocks(size: int) -> int:
