@@ -74,7 +74,13 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
 
 
 def load(path: str | Path, *, device: torch.device | str = "cpu") -> Ensemble:
-    """Read an ensemble from its run folder; nothing in it can run code.
+    """Read an ensemble from its run folder.
+
+    Its files (JSON, safetensors, Parquet) hold data and no code. But a trial may name a choice of its own as
+    ``package.module:object``, and reading ``run.json`` imports that module, from the current folder or from wherever
+    Python finds it, which runs its code. Before you load a run that is not yours, look for such names in ``run.json``.
+    Choices by plain names are built in or come from installed packages.
+
 
     Args:
         path: folder that :func:`save` or a training wrote.
