@@ -68,7 +68,7 @@ FOUND = (
             ("rolinek2019.table2_sprites", "DtO of β-VAE less that of AE", "size"),
             ("rolinek2019.table2_sprites", "DtO, β-VAE", ".2f"),
         ),
-        "Mean DtO of the decoder's output over all latents at the end of training. An orthogonal decoder has a DtO of "
+        "DtO of the decoder's output over all latents at the end of training. An orthogonal decoder has a DtO of "
         "0; β-VAEs stay at {}. The claim is that of Rolínek et al. (2019). A related measure, the Hadamard gap, is the "
         "local contrast C_IMA of independent mechanism analysis (Gresele et al. 2021), which Reizinger et al. (2022) "
         "connect to the ELBO.",

@@ -76,11 +76,11 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
 def load(path: str | Path, *, device: torch.device | str = "cpu") -> Ensemble:
     """Read an ensemble from its run folder.
 
-    Its files (JSON, safetensors, Parquet) hold data and no code. But a trial may name a choice of its own as
-    ``package.module:object``, and reading ``run.json`` imports that module, from the current folder or from wherever
-    Python finds it, which runs its code. Before you load a run that is not yours, look for such names in ``run.json``.
-    Choices by plain names are built in or come from installed packages.
-
+    Its files (JSON, safetensors, Parquet) hold data and no code, but a trial may name a choice as
+    ``package.module:object``. Reading ``run.json`` then imports the module of an architecture, posterior, likelihood,
+    objective or optimiser, and using the data imports that of a world: from the current folder first, otherwise from
+    wherever Python finds it. Importing runs its code, so look for such names before loading a run that is not yours.
+    Plain names are built in, or entry points of installed packages.
 
     Args:
         path: folder that :func:`save` or a training wrote.
