@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,10 +13,11 @@ import matplotlib as mpl
 import pandas as pd
 
 from unseam.papers import Artefact, Claim, Finding, Result, artefacts, committed, results_folder
-from unseam.papers.claims import Bounds, Correlations, Orders, Values
+from unseam.papers.claims import Bounds, Correlations, Orders, Trends, Values
 from unseam.report.artefacts import finding_row
 from unseam.report.page import slim
 
+Tables = Mapping[str, pd.DataFrame]
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MARKS = {
     "holds": "✓ holds",
@@ -36,33 +37,46 @@ class Found(NamedTuple):
 
     title: str
     sentence: str
-    numbers: tuple[tuple[str, str, str], ...]
-    """Artefact, beginning or part of the quantity, and format of each number: Python's, or a key of `_number`."""
+    numbers: tuple[tuple[str, str | Callable[[Tables], float], str], ...]
+    """Artefact, part of the quantity or a function of the tables, and a format: Python's, or one of `_number`."""
     reading: str
     """What is claimed exactly, and whose idea it is."""
+
+
+def _collapse(
+    measure: Callable[[pd.DataFrame], float], model: str, form: str = ".0f"
+) -> tuple[str, Callable[[Tables], float], str]:
+    """A number of the trained models of one kind in `allen2024.collapse`."""
+    return (
+        "allen2024.collapse",
+        lambda tables: measure(tables["members"][tables["members"]["model"] == model]),
+        form,
+    )
+
+
+def _largest_threshold(tables: Tables, model: str) -> float:
+    return float(tables["thresholds"].groupby("model")["predicted"].max()[model])
 
 
 FOUND = (
     Found(
         "A diagonal posterior brings the decoder's Jacobian closer to column-orthogonal",
-        "On the twin of dSprites the distance to orthogonality of β-VAEs is {} below that of the same models "
-        "with a full "
-        "covariance, and {} below that of autoencoders.",
+        "On a twin of dSprites, the distance to orthogonality (DtO) of β-VAEs is {} lower than that of the same models "
+        "with a full covariance, and {} lower than that of autoencoders.",
         (
             ("rolinek2019.table2_sprites", "DtO of β-VAE less that of β-VAE_Σ", "size"),
             ("rolinek2019.table2_sprites", "DtO of β-VAE less that of AE", "size"),
+            ("rolinek2019.table2_sprites", "DtO, β-VAE", ".2f"),
         ),
-        "DtO of the decoder's output over all latents, at the end of training; 0 is orthogonal, and β-VAEs do "
-        "not reach it. The claim is Rolínek et al. (2019). A "
-        "related measure, the Hadamard gap, is the local contrast C_IMA of independent mechanism analysis "
-        "(Gresele et al. "
-        "2021), which Reizinger et al. (2022) connect to the ELBO.",
+        "DtO of the decoder's output over all latents at the end of training. An orthogonal decoder has a DtO of "
+        "0; β-VAEs stay at {}. The claim is that of Rolínek et al. (2019). A related measure, the Hadamard gap, is the "
+        "local contrast C_IMA of independent mechanism analysis (Gresele et al. 2021), which Reizinger et al. (2022) "
+        "connect to the ELBO.",
     ),
     Found(
-        "In linear models only the diagonal fixes the axes, as the closed form says",
-        "Linear VAEs end {} (relative) from U(S − σ²I)^½ up to order and sign of latents; with a full covariance "
-        "they are {} "
-        "away, though {} up to a rotation.",
+        "In linear VAEs only a diagonal posterior fixes the axes, as the closed form says",
+        "Decoders of linear VAEs with a diagonal posterior end at a relative distance of {} from U(S − σ²I)^½, up to "
+        "the order and signs of latents; with a full covariance the distance is {}, but {} up to a rotation.",
         (
             (
                 "allen2024.linear_vae",
@@ -73,93 +87,99 @@ FOUND = (
             ("allen2024.linear_vae", "linear VAE, full: distance from U(S − σ²I)^½ up to a rotation", ".2g"),
             ("allen2024.linear_vae", "linear VAE, full: distance from U(S − σ²I)^½ up to a rotation", "n"),
         ),
-        "Frobenius distance over the norm of the optimum, mean over {} starts. Closed form: Lucas et al. "
+        "Frobenius distance over the norm of the optimum, mean over {} initialisations. Closed form: Lucas et al. "
         "(2019), Allen (2024).",
     ),
     Found(
         "Orthogonal columns do not make a density factorise",
-        "Inverse stereographic projection meets every assumption of allen2024's Theorem 2, yet the mixed "
-        "derivative of its "
-        "log volume has a mean square of {}, and its coupling is {}.",
+        "Inverse stereographic projection meets every assumption of Theorem 2 of Allen (2024), yet its pushforward "
+        "density does not factorise: the mixed derivative of its log volume has a mean square of {} (0 for a product), "
+        "and the coupling of its components is {} (0 if independent).",
         (
             ("allen2024.theorem2", "sphere, (ii)", ".3g"),
             ("allen2024.theorem2", "sphere, (i)", ".3g"),
         ),
-        "The mixed derivative is the weakest reading, that the density is a product of functions of single "
-        "latents; the "
-        "coupling is the proof's own. Both are of the version of the paper measured here; arXiv:2410.22559v7 "
-        "states two conditions C1 and C2 in its abstract and may close "
-        "this gap.",
+        "The mixed derivative tests the weakest reading of the theorem, that the density is a product of functions of "
+        "single latents; the coupling tests the reading that its proof uses. This concerns the version of the paper "
+        "examined here; the abstract of arXiv:2410.22559v7 states two conditions, C1 and C2, which may close this gap.",
     ),
     Found(
-        "GANs with the same decoder do not choose their axes",
-        "The columns of plain GAN generators are no more orthogonal than in random axes (mean |cos| {} higher), "
-        "while those of "
-        "VAEs with the same decoder are ({} lower).",
+        "A GAN does not prefer its own axes; a VAE with the same decoder does",
+        "A random rotation of the latents changes the mean |cos| between the Jacobian's columns by {} for plain GANs "
+        "and by {} for VAEs with the same decoder.",
         (
-            ("allen2024.gan", "GAN: mean |cos| between columns, own axes less", ".2f"),
-            ("allen2024.gan", "VAE: mean |cos| between columns, own axes less", "size"),
+            ("allen2024.gan", "GAN: mean |cos| between columns, own axes less", "rotated"),
+            ("allen2024.gan", "VAE: mean |cos| between columns, own axes less", "rotated"),
             ("allen2024.gan", "GAN: mean |cos| between columns, own axes less", "n"),
         ),
-        "{} seeds on a stretched square whose true generator is column-orthogonal; all fit the data. A normal "
-        "prior is "
+        "So a GAN's own axes are, if anything, slightly less orthogonal than random ones, and a VAE's far more. {} "
+        "seeds on a stretched square whose true generator is column-orthogonal; all fit the data. A normal prior is "
         "invariant to rotations, so nothing in the objective of a plain GAN prefers an axis.",
     ),
     Found(
-        "β is the likelihood's variance, for some likelihoods",
-        "From one seed a linear β-VAE and a VAE of variance βσ² end at reconstructions {} apart; for Poisson "
-        "counts the share "
-        "of other β than 1/κ without such a VAE is {}.",
+        "β is the variance of the likelihood for continuous families, and only partly for counts and classes",
+        "Trained from the same seed, a linear β-VAE and a VAE of variance βσ² end at reconstructions {} apart; for "
+        "Poisson counts, {} of the {} values of β tried other than 1/κ has an equivalent VAE.",
         (
             ("allen2024.theorem3", "linear, Gaussian: distance of reconstructions from the same seed", ".1g"),
-            ("allen2024.theorem3_families", "Poisson, β = 0.4", ".2g"),
+            ("allen2024.theorem3_families", "Poisson, β = 0.4", "others"),
+            ("allen2024.theorem3_families", "Poisson, β = 0.4", "n"),
         ),
-        "Theorem 3 of Allen (2024) holds for the four continuous families at all β tried, and for counts and "
-        "categories only at β = 1/κ, where the likelihood is that of κ draws (`allen2024.theorem3_families`).",
+        "Theorem 3 of Allen (2024), stated for any exponential family, holds at every β tried for the four continuous "
+        "families. For counts and classes it holds at β = 1/κ, where the equivalent likelihood is that of κ draws "
+        "(`allen2024.theorem3_families`). κ is a whole number.",
     ),
     Found(
-        "The spectrum of the data predicts how many latents are active, before training",
-        "Of {} linear VAEs away from a threshold, the largest error of the predicted number of active latents is "
-        "{}; on MNIST "
-        "counted and predicted numbers have a rank correlation of {}.",
+        "The spectrum of the data predicts the number of active latents of linear VAEs, not of networks",
+        "{} of {} linear VAEs have the predicted number of active latents; networks on a twin of dSprites have {} at "
+        "the smallest β, where {} are predicted.",
         (
+            _collapse(lambda own: (own["counted"] == own["predicted"]).sum(), "linear"),
+            _collapse(len, "linear"),
+            _collapse(lambda own: own[own["beta"] == own["beta"].min()]["counted"].max(), "sprites"),
+            _collapse(lambda own: own[own["beta"] == own["beta"].min()]["predicted"].max(), "sprites"),
             ("allen2024.collapse", "linear VAEs: active latents", "n"),
-            ("allen2024.collapse", "linear VAEs: active latents", ".0f"),
+            ("allen2024.collapse", "sprites: active latents, counted and predicted", ".2f"),
             ("allen2024.collapse", "mnist: active latents, counted and predicted", ".2f"),
-            ("allen2024.collapse", "sprites: measured over predicted β at which a latent collapses", ".2f"),
-            ("allen2024.collapse", "mnist: measured over predicted β at which a latent collapses", ".2f"),
+            _collapse(lambda own: -own["beta"].corr(own["counted"], "spearman"), "sprites", ".2f"),
+            _collapse(lambda own: -own["beta"].corr(own["counted"], "spearman"), "mnist", ".2f"),
+            _collapse(lambda own: own.groupby("beta")["counted"].max().eq(0).idxmax(), "sprites", ".1f"),
+            _collapse(lambda own: own.groupby("beta")["counted"].max().eq(0).idxmax(), "mnist", ".1f"),
+            ("allen2024.collapse", lambda tables: _largest_threshold(tables, "sprites"), ".1f"),
+            ("allen2024.collapse", lambda tables: _largest_threshold(tables, "mnist"), ".1f"),
         ),
-        "Thresholds are the eigenvalues of the weighted covariance; exact for linear decoders. For networks they "
-        "order the counts, but half of the latents collapse below {} (sprites) and {} (MNIST) of the predicted β.",
+        "A latent is predicted to be active while β is below its threshold, an eigenvalue of the weighted covariance. "
+        "That is exact for linear decoders: the predicted number was right in all {} models whose β is at least 10 % "
+        "from every threshold. In networks the counts have a rank correlation of {} (sprites) and {} (MNIST) with the "
+        "prediction, but with −β alone it is {} and {}, so that the thresholds add nothing to the order. What they do "
+        "predict is where everything collapses: no latent is active from β = {} and {} on, and the largest thresholds "
+        "are {} and {}.",
     ),
     Found(
-        "Whether a VAE disentangles depends on the data's own geometry",
-        "Over {} random maps, the score of β-VAEs and the map's own distance to orthogonality have a rank "
-        "correlation of "
-        "{}.",
+        "Whether a VAE disentangles depends on the geometry of the data",
+        "Over {} random maps, the disentanglement score of β-VAEs and the DtO of the map itself have a rank "
+        "correlation of {}.",
         (
             ("rolinek2019.maps", "the map's own DtO and the β-VAE's score", "n"),
             ("rolinek2019.maps", "the map's own DtO and the β-VAE's score", ".2f"),
         ),
-        "Synth. Non-Lin. of Rolínek et al. (2019) with other seeds of its random map. Zietlow et al. (2021) "
-        "argue the same "
-        "from the other side: VAEs exploit properties of the data set.",
+        "Synth. Non-Lin. of Rolínek et al. (2019) with other seeds of its random map. Zietlow et al. (2021) argue the "
+        "same from the other side: small changes of the data stop VAEs from disentangling.",
     ),
     Found(
         "The data log-likelihood peaks at β = 1",
-        "In sikka2019's exactly solvable model it rises by {} nats up to β = {}, where the paper says that it "
-        "decreases.",
+        "In the exactly solvable model of Sikka et al. (2019) it rises by {} nats up to β = {}, where the paper says "
+        "that it decreases.",
         (
             ("sikka2019.figure1", "largest rise of the data log-likelihood, nats", ".2g"),
             ("sikka2019.figure1", "β of the largest data log-likelihood", ".2g"),
         ),
-        "Closed form; “monotonically decreasing (not shown)” is false as printed, and true beyond β = 1.",
+        "Closed form. “Monotonically decreasing (not shown)” is false as printed, and true beyond β = 1.",
     ),
     Found(
-        "A local non-linearity gains little",
-        "It lowers the error of bhowal2024's local decoder by {} % (β-TCVAE) and {} % (VAE) on the twin of "
-        "dSprites, where {} "
-        "and {} % are published.",
+        "A non-linear local decoder improves little on a linear one",
+        "On a twin of dSprites, the non-linearity of Bhowal et al. (2024) lowers the error of the local decoder by "
+        "{} % (β-TCVAE) and {} % (VAE), where {} and {} % are published.",
         (
             (
                 "bhowal2024.table1",
@@ -179,12 +199,11 @@ FOUND = (
             ),
             ("bhowal2024.table1", "dSprites): error of the non-linear local decoder, % lower, VAE", "n"),
         ),
-        "Medians over {} models, on noise that was not fitted.",
+        "Medians over {} models, on noise that was not used for the fit.",
     ),
     Found(
-        "Which orthogonality score is used decides what it says",
-        "Over {} models the OD-Score as defined has a rank correlation of {} with MIG; in its invariant form it "
-        "has {}.",
+        "Whether orthogonality goes with disentanglement depends on the orthogonality score",
+        "Over {} models, the OD-Score as defined has a rank correlation of {} with MIG; its invariant form has {}.",
         (
             ("bhowal2024.beyond", "12 000 steps, over all models: ρ of OD-Score as defined and MIG", "n"),
             ("bhowal2024.beyond", "12 000 steps, over all models: ρ of OD-Score as defined and MIG", ".2f"),
@@ -194,10 +213,13 @@ FOUND = (
                 "12 000 steps, over all models: ρ of OD-Score as defined and MIG",
                 "outcome",
             ),
+            ("bhowal2024.beyond", "12 000 steps, among restarts: ρ of OD-Score as defined and MIG", ".2f"),
+            ("bhowal2024.beyond", "12 000 steps, among restarts: ρ of invariant OD-Score and MIG", ".2f"),
         ),
-        "Twin of dSprites; several objectives, β and seeds, after 12 000 steps. The outcome of the first is *{}*; "
-        "among restarts of one model both are negative. The relation of a contrast of orthogonality to "
-        "disentanglement scores is the subject of Kumar & Poole (2020) and Bhowal et al. (2024).",
+        "Twin of dSprites; three objectives, several β and seeds, after 12 000 steps. A low score means orthogonal "
+        "columns, so a negative correlation is expected. The outcome of the first correlation is *{}*; among restarts "
+        "of one model both are negative ({} and {}). The invariant form leaves out collapsed latents and does not "
+        "depend on which models are compared. Prior work: Kumar & Poole (2020), Bhowal et al. (2024).",
     ),
 )
 
@@ -208,7 +230,14 @@ def _findings(stored: list[tuple[Artefact, Result | None]]) -> tuple[str, str]:
     page = [
         "# What we found",
         "",
-        "Every number is derived from the committed tables; the command beside each figure measures it again.",
+        "| | result | artefact |",
+        "|---|---|---|",
+        *(
+            f"| {place} | [{found.title}](#found-{place}) | `{found.numbers[0][0]}` |"
+            for place, found in enumerate(FOUND, 1)
+        ),
+        "",
+        "Every number is derived from the committed tables; the command below each figure measures it again.",
         "",
     ]
     short = []
@@ -219,11 +248,12 @@ def _findings(stored: list[tuple[Artefact, Result | None]]) -> tuple[str, str]:
         reading = found.reading.format(*numbers[found.sentence.count("{}") :])
         artefact = results[key].artefact
         page += [
+            f"(found-{place})=",
             f"## {place}. {found.title}",
             "",
             f"**{said}** {reading}",
             "",
-            f"![Figure of {key}]({figure_name(artefact)})",
+            f"![{artefact.title}]({figure_name(artefact)})",
             "",
             f"[{key}](outcomes-{artefact.paper}.md#{_anchor(artefact)}) · `{results[key].command}`",
             "",
@@ -233,12 +263,23 @@ def _findings(stored: list[tuple[Artefact, Result | None]]) -> tuple[str, str]:
     return "\n".join(page).rstrip() + "\n", "\n".join(short)
 
 
-def _number(result: Result, quantity: str, form: str) -> str:
+def _number(result: Result, quantity: str | Callable[[Tables], float], form: str) -> str:
+    if not isinstance(quantity, str):
+        return f"{quantity(result.tables):{form}}"
     (found,) = [one for one in result.findings if quantity in one.quantity and one.outcome != "not run"][:1]
     if form in ("n", "published", "outcome"):
         return str(getattr(found, form))
     assert found.measured is not None
-    return f"{abs(found.measured):.2f}" if form == "size" else f"{found.measured:{form}}"
+    match form:
+        case "size":
+            return f"{abs(found.measured):.2f}"
+        case "rotated":
+            return f"{-found.measured:+.2f}".replace("-", "−")
+        case "others":
+            assert found.n is not None
+            return f"{round((1 - found.measured) * found.n)}" if found.measured < 1 else "none"
+    text = f"{found.measured:{form}}"
+    return "−" + text[1:] if text.startswith("-") else text
 
 
 def main(words: list[str]) -> int:
@@ -297,9 +338,9 @@ def _overview(stored: list[tuple[Artefact, Result | None]]) -> str:
         "# Outcomes",
         "",
         "Every claim of the papers that can be measured, judged from the committed tables. *Holds* and *false as "
-        "printed* are said of exact statements, *agrees* and *differs* of measured numbers; *cannot tell* means too "
-        "few or too scattered runs; *not run* that a data file is missing. The rules stand with every artefact. "
-        "Counts are of findings; checks of our own are counted apart from the paper's claims.",
+        "printed* apply to exact statements, *agrees* and *differs* to measured numbers; *cannot tell* means too "
+        "few or too scattered runs, *not run* that a data file is missing. The rules are at the end of each paper's "
+        "page. The table counts findings, and our own checks apart from the paper's claims.",
         "",
         "| paper | hold or agree | false or differ | cannot tell | not run | our checks |",
         "|---|---|---|---|---|---|",
@@ -369,11 +410,11 @@ def _confusions(stored: list[tuple[Artefact, Result | None]]) -> list[str]:
     ]
 
 
-def _power(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> str:
+def _power(claim: Claim, tables: Tables) -> str:
     """What a claim's rule lets pass on these tables, in a sentence."""
     if isinstance(claim, Values | Bounds) and (found := claim.confusion(tables)).tried:
-        right = "" if math.isnan(found.right) else f", and {100 * found.right:.0f} % of right models would"
-        return f" Of wrong models, {found.wrong} of {found.tried} pass{right}."
+        right = "" if math.isnan(found.right) else f"; {100 * found.right:.0f} % of right models would"
+        return f" {found.wrong} of {found.tried} wrong models pass{right}."
     return ""
 
 
@@ -382,16 +423,22 @@ def _present(result: Result) -> dict[str, pd.DataFrame]:
 
 
 def _details(paper: str, own: list[tuple[Artefact, Result | None]]) -> str:
-    lines = [f"# Outcomes: {paper}", "", f"What the paper is about: [{paper}](papers-{paper}.md).", ""]
-    if not (DOCS / f"papers-{paper}.md").exists():
-        lines = lines[:2]
+    about = f" What the paper is about: [{paper}](papers-{paper}.md)."
+    lines = [
+        f"# Outcomes: {paper}",
+        "",
+        f"Each claim names the kind of rule that judges it; the [rules](#{paper}-rules) are at the end of the page."
+        + about * (DOCS / f"papers-{paper}.md").exists(),
+        "",
+    ]
     for artefact, result in own:
-        lines += [f"({_anchor(artefact)})=", f"## {artefact.key}", "", f"{artefact.title}.", ""]
+        title = artefact.title if artefact.title.endswith("?") else f"{artefact.title}."
+        lines += [f"({_anchor(artefact)})=", f"## {artefact.key}", "", title, ""]
         if result is None:
             lines += ["Not measured yet.", ""]
             continue
         if _present(result):
-            lines += [f"![Figure of {artefact.key}]({figure_name(artefact)})", ""]
+            lines += [f"![{artefact.title}]({figure_name(artefact)})", ""]
         lines += [
             "| quantity | published | measured | SD, n | p | outcome | |",
             "|---|---|---|---|---|---|---|",
@@ -408,20 +455,48 @@ def _details(paper: str, own: list[tuple[Artefact, Result | None]]) -> str:
             f"{result.about['versions']['torch']}, {result.about['created'][:10]}, revision {revisions}.",
             "",
         ]
+    rules = {_kind(claim): claim.rule for artefact, _ in own for claim in artefact.claims}
+    lines += [f"({paper}-rules)=", "## Rules", ""]
+    for kind, rule in rules.items():
+        lines += [f"{kind}", f": {rule}", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _rules(artefact: Artefact, tables: Mapping[str, pd.DataFrame]) -> list[str]:
+def _kind(claim: Claim) -> str:
+    """The name of a claim's rule: one name per wording."""
+    match claim:
+        case Bounds():
+            return f"Bound on the {claim.statistic}"
+        case Values():
+            return "Alternative readings" if claim.exclusive else "Published cell"
+        case Trends():
+            return f"Trend within {100 * claim.tolerance:g} %"
+        case Orders():
+            return "Order"
+        case Correlations():
+            return "Correlation"
+    return "Exact statement"
+
+
+def _rules(artefact: Artefact, tables: Tables) -> list[str]:
     lines = []
     for claim in artefact.claims:
         power = _power(claim, tables) if tables else ""
-        lines += [f"*{'Our check' if claim.ours else 'Claim'}: {claim.says}*", f": {claim.rule}{power}", ""]
-    return lines
+        lines.append(f"- *{'Our check' if claim.ours else 'Claim'}: {claim.says}.* {_kind(claim)}.{power}")
+    return [*lines, ""]
 
 
 def _short(own: list[tuple[Artefact, Result | None]]) -> str:
     """One row per claim of a paper: what it says, what was published and measured, and the outcome."""
-    lines = ["| claim | published | ours | outcome |", "|---|---|---|---|"]
+    findings = [one for _, result in own if result is not None for one in result.findings]
+    agree, differ, open_, absent, _ = _counts(findings)
+    lines = [
+        f"Of the findings on the paper's claims, {agree} hold or agree, {differ} are false as printed or differ, "
+        f"{open_} cannot tell, and {absent} were not run.",
+        "",
+        "| claim | quantity | published | ours | outcome |",
+        "|---|---|---|---|---|",
+    ]
     for artefact, result in own:
         present = {} if result is None else _present(result)
         for claim in artefact.claims:
@@ -433,11 +508,13 @@ def _short(own: list[tuple[Artefact, Result | None]]) -> str:
                 for place, one in enumerate(found):
                     ours = "" if one.measured is None else f"{one.measured:.3g}"
                     first = link if place == 0 else ""
-                    lines.append(f"| {first} | {_cell(one.published)} | {ours} | {MARKS[one.outcome]} |")
+                    cells = (first, _cell(one.quantity), _cell(one.published), ours, MARKS[one.outcome])
+                    lines.append(f"| {' | '.join(cells)} |")
             else:
                 counts = {one: [f.outcome for f in found].count(one) for one in MARKS}
                 said = ", ".join(f"{MARKS[one]}: {count}" for one, count in counts.items() if count)
-                lines.append(f"| {link} | {len(found)} numbers | | {said or 'not measured yet'} |")
+                many = f"{len(found)} quantities" if found else "a data file is missing"
+                lines.append(f"| {link} | {many} | | | {said or MARKS['not run']} |")
     return "\n".join(lines)
 
 

@@ -141,7 +141,7 @@ class Run:
         world: World | None = None,
         device: torch.device | str = "cpu",
     ) -> Run:
-        """The run in a folder; nothing in it can run code.
+        """The run in a folder; what reading it can import: :func:`unseam.load`.
 
         Only ``run.json`` is read at once; loading the members later draws no weights.
         """

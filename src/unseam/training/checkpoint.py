@@ -74,7 +74,13 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
 
 
 def load(path: str | Path, *, device: torch.device | str = "cpu") -> Ensemble:
-    """Read an ensemble from its run folder; nothing in it can run code.
+    """Read an ensemble from its run folder.
+
+    Its files (JSON, safetensors, Parquet) hold data and no code, but a trial may name a choice as
+    ``package.module:object``. Reading ``run.json`` then imports the module of an architecture, posterior, likelihood,
+    objective or optimiser, and using the data imports that of a world: from the current folder first, otherwise from
+    wherever Python finds it. Importing runs its code, so look for such names before loading a run that is not yours.
+    Plain names are built in, or entry points of installed packages.
 
     Args:
         path: folder that :func:`save` or a training wrote.

@@ -210,13 +210,13 @@ COROLLARY31 = Artefact(
     title="β < 1 against posterior collapse",
     claims=(
         Bounds(
-            "Cor. 3.1: under a likelihood that can model the data by itself, latents collapse at β = 1",
+            "Cor. 3.1: where the likelihood can model data by itself, here single pixels, latents collapse at β = 1",
             _collapse_cases,
         ),
         Bounds("Cor. 3.1: some β < 1 prevents the collapse", _recovery_cases),
         Orders("Cor. 3.1: β < 1 mitigates the collapse", _gain_cases),
         Bounds(
-            "Control: a Gaussian of fixed variance cannot model the data by itself and does not collapse",
+            "Control: under a Gaussian of fixed variance, which can model no pixel by itself, no latent collapses",
             _control_cases,
             ours=True,
         ),

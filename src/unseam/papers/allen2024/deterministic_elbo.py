@@ -172,7 +172,7 @@ DETERMINISTIC_ELBO = Artefact(
             _trend_cases("size of the residual", "residual term of Eq. 6"),
         ),
         Trends(
-            "The error of the expansion vanishes as training progresses (of the dropped term alone the text says so)",
+            "The error of the expansion vanishes as training progresses (the text says so of the dropped term only)",
             _trend_cases("size of the gap", "|gap|"),
             ours=True,
         ),

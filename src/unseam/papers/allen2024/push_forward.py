@@ -180,7 +180,7 @@ PUSH_FORWARD = Artefact(
             _share_cases(KINDS[2], KINDS[3]),
         ),
         Bounds(
-            "§3.2.3: for other axes and general decoders the density does not factorise",
+            "§3.2.3: for other axes and general decoders the factors do not multiply to the density",
             _positive_cases,
             statistic="median",
         ),
