@@ -97,37 +97,29 @@ def identify_data(world: World, *, read: int | None = None) -> Identity:
     )
 
 
-def data_difference(recorded: Mapping[str, Any], world: World) -> str:
-    """How a world differs from the data that a record describes, in words; empty where it is the same data.
+def data_difference(recorded: Mapping[str, Any], found: Identity) -> str:
+    """How data differ from those that a record describes, in words; empty where they are the same.
 
     Of records without a digest, as earlier versions wrote them, only what they hold is compared. A world that this
     package draws anew from the same options may differ in its last bits on another processor.
 
     Args:
         recorded: fields of :class:`Identity`, as read from JSON.
-        world: the data at hand.
+        found: the data at hand, with as many items ``read``.
 
     >>> from unseam.data import load
-    >>> recorded = identify_data(load("linear", size=10))._asdict()
-    >>> data_difference(recorded, load("linear", size=11))
+    >>> one, longer, other = (load("linear", size=n, seed=seed) for n, seed in ((10, 0), (11, 0), (10, 1)))
+    >>> recorded = identify_data(one)._asdict()
+    >>> data_difference(recorded, identify_data(longer))
     'items 10 then, 11 now'
-    >>> data_difference(recorded, load("linear", size=10, seed=1))[:20]
+    >>> data_difference(recorded, identify_data(other))[:20]
     'other values (digest'
     """
-    now: dict[str, Any] = {
-        "items": len(world),
-        "shape": list(world.shape),
-        "dtype": str(world.dtype).removeprefix("torch."),
-    }
-    if "digest" not in recorded:
-        now = {"name": world.name} | now
-    for key, value in now.items():
-        if key in recorded and recorded[key] != value:
-            return f"{key} {recorded[key]} then, {value} now"
-    if "digest" not in recorded:
-        return ""
-    found = identify_data(world, read=int(recorded.get("read", len(world))))
-    if found.digest == recorded["digest"] or _drawn_alike(recorded, found):
+    digested = "digest" in recorded
+    for key in ("items", "shape", "dtype") if digested else ("name", "items", "shape", "dtype"):
+        if key in recorded and recorded[key] != getattr(found, key):
+            return f"{key} {recorded[key]} then, {getattr(found, key)} now"
+    if not digested or found.digest == recorded["digest"] or _drawn_alike(recorded, found):
         return ""
     return f"other values (digest {str(recorded['digest'])[:12]} then, {found.digest[:12]} now)"
 
@@ -159,5 +151,5 @@ def _drawn_alike(recorded: Mapping[str, Any], found: Identity) -> bool:
         return False
     if any(recorded.get(key) != getattr(found, key) for key in ("name", "options", "read")):
         return False
-    before, now = (torch.tensor(sketch, dtype=torch.float64) for sketch in (recorded["sketch"], found.sketch))
+    before, now = (torch.tensor(s, dtype=torch.float64) for s in (recorded.get("sketch", []), found.sketch))
     return before.shape == now.shape and torch.allclose(before, now, rtol=ROUNDING, atol=ROUNDING)

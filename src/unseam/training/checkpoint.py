@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unseam.data import World, data_difference
+from unseam.data import World, data_difference, identify_data
 from unseam.files import (
     read_json,
     read_table,
@@ -224,7 +224,7 @@ def restore(
             f"trials it was started with, or choose another folder"
         )
     for recorded, world in zip(record.about.get("worlds", ()), worlds, strict=False):
-        if apart := data_difference(recorded, world):
+        if apart := data_difference(recorded, identify_data(world, read=recorded.get("read"))):
             raise ValueError(
                 f"{folder} was trained on {recorded['name']}, which is not the world given now, {world.name}: {apart}; "
                 f"resume it with the data it was started with, or choose another folder"

@@ -131,8 +131,8 @@ def train(
         trained = checkpoint()
     for member, step in trained.stopped.items():
         cause = trained.stopped_by.get(member, "it")
-        text = f"member {member} stopped at step {step}, where {cause} was no longer finite: {chosen[member].describe()}"
-        warnings.warn(text, DivergenceWarning, stacklevel=2)
+        text = f"member {member} stopped at step {step}, where {cause} was no longer finite"
+        warnings.warn(f"{text}: {chosen[member].describe()}", DivergenceWarning, stacklevel=2)
     return trained
 
 
