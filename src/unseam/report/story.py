@@ -476,8 +476,10 @@ def _changes(studies: Sequence[Study]) -> Section:
 def _sampled(studies: Sequence[Study]) -> str:
     """From how many items thresholds were computed."""
     counts = sorted({study.advice.points for study in studies if study.advice is not None})
+    if not counts:
+        return ""
     items = join_words([str(count) for count in counts])
-    return f" Computed from {items} items, drawn at random where there are more." if counts else ""
+    return f" Computed from {items} items, drawn at random where there are more."
 
 
 def _advise(study: Study) -> str:
