@@ -70,8 +70,10 @@ def test_scores_and_information_are_those_of_the_metrics(run, studies):
 
 
 def test_scores_that_the_run_holds_are_used(run, studies):
+    opened = unseam.Run.open(run)
     rows = [
         {"member": member, "metric": metric, "score": 0.125, "lower": 0.1, "upper": 0.2}
+        | opened.stamp(member)
         for member in range(3)
         for metric in SCORES
     ]
