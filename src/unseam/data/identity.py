@@ -47,7 +47,7 @@ class Identity(NamedTuple):
     factor_digest: str
     """SHA-256 of their factors."""
     sketch: list[float]
-    """Means of parts of those items: the same up to rounding wherever data are drawn anew."""
+    """Means of parts of those items: the same up to rounding wherever data are drawn again."""
     path: str | None
     """File of a memory map."""
 
@@ -101,7 +101,7 @@ def data_difference(recorded: Mapping[str, Any], found: Identity) -> str:
     """How data differ from those that a record describes, in words; empty where they are the same.
 
     Of records without a digest, as earlier versions wrote them, only what they hold is compared. A world that this
-    package draws anew from the same options may differ in its last bits on another processor.
+    package draws again from the same options may differ in its last bits on another processor.
 
     Args:
         recorded: fields of :class:`Identity`, as read from JSON.
