@@ -63,7 +63,7 @@ def test_table_has_a_column_per_model_and_all_scores(demo):
     names = [row["over 2 seeds"] for row in rows]
     assert names == ["active latents", "DtO/chance", "|cos|", "disentanglement", *SCORES.values()]
     gaps = demo.models[1].disentanglement
-    assert rows[3]["full covariance"] == f"{np.mean(gaps):.2f} ± {np.std(gaps):.2f}"
+    assert rows[3]["full covariance"] == f"{np.mean(gaps):.2f} ± {np.std(gaps, ddof=1):.2f}"
     active = sorted(int(found.active.sum()) for found in demo.models[2].found)
     assert rows[0]["autoencoder"] == "–".join(map(str, dict.fromkeys((active[0], active[-1]))))
 

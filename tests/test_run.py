@@ -153,7 +153,7 @@ def test_a_run_has_one_world(folder):
     run = Run(None, [TRIAL, unseam.Trial(world="linear")], {}, lambda: None)
     with pytest.raises(ValueError, match="members must share a world, got sprites .* and linear"):
         run.world
-    given = unseam.data.load("linear", size=10)
+    given = unseam.data.load("sprites", **dict(TRIAL.world_options))
     assert Run.open(folder, world=given).data is given
 
 

@@ -153,9 +153,7 @@ def run_demo(
     ensemble = train(trials, out=out, resume=True, progress=progress, device="cpu")
     run = Run.of(ensemble, path=Path(out))
     studies = run_studies(run, seeds=seeds)
-    models = tuple(
-        _measure(study, tuple(range(k * seeds, (k + 1) * seeds)), run) for k, study in enumerate(studies)
-    )
+    models = tuple(_measure(study, tuple(study.about["members"]), run) for study in studies)
     world = run.world
     named = ", ".join(world.factor_names)
     described = f"{world.name}, a twin of {world.twin_of}: {len(world)} pictures with factors {named}"
@@ -254,12 +252,20 @@ def _range(model: Model) -> str:
 
 
 def _spread(values: list[float]) -> str:
+    """Mean and sample standard deviation, which a single seed does not have."""
     seen = np.array(values)[~np.isnan(values)]
-    return f"{seen.mean():.2f} ± {seen.std():.2f}" if len(seen) else "–"
+    if not len(seen):
+        return "–"
+    count = f" (n = {len(seen)})" if len(seen) < len(values) else ""
+    return f"{seen.mean():.2f}" + (f" ± {seen.std(ddof=1):.2f}" if len(seen) > 1 else "") + count
 
 
 def _numbers(values: list[float]) -> dict[str, Any]:
     """Every seed's number with their mean and standard deviation, as JSON has them."""
     seen = [value for value in values if not np.isnan(value)]
-    mean, deviation = (float(np.mean(seen)), float(np.std(seen))) if seen else (None, None)
-    return {"seeds": [None if np.isnan(value) else value for value in values], "mean": mean, "std": deviation}
+    return {
+        "seeds": [None if np.isnan(value) else value for value in values],
+        "n": len(seen),
+        "mean": float(np.mean(seen)) if seen else None,
+        "std": float(np.std(seen, ddof=1)) if len(seen) > 1 else None,
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import secrets
@@ -21,6 +22,7 @@ __all__ = [
     "DiskFullError",
     "check_rows",
     "clear_parts",
+    "digest",
     "read_array",
     "read_json",
     "read_table",
@@ -95,6 +97,18 @@ def clear_parts(folder: Path) -> None:
     """
     for part in folder.glob(".*.part"):
         part.unlink(missing_ok=True)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as empty:
+    ...     digest(Path(empty.name))[:8]
+    'e3b0c442'
+    """
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -7,19 +7,19 @@ import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 import torch
 from torch import Tensor
 
 from unseam import inspection
 from unseam.choices import load_object
-from unseam.data import World, load
-from unseam.files import read_table, write_table
+from unseam.data import Identity, World, data_difference, identify_data, load, names
+from unseam.files import digest, read_table, write_table
 from unseam.inspection import Inspection
 from unseam.metrics import evaluate
 from unseam.subject import Subject
-from unseam.training import Ensemble, Split, provenance, split_items
+from unseam.training import Ensemble, Split, group, provenance, split_items
 from unseam.training.checkpoint import read_ensemble, read_run
 from unseam.training.run import choose_device
 from unseam.trial import Trial
@@ -27,7 +27,7 @@ from unseam.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cache", "Codes", "Run", "inspect", "kl_weight", "model_title", "score"]
+__all__ = ["Cache", "Codes", "Run", "Standing", "inspect", "kl_weight", "model_title", "open_run", "score"]
 
 T = TypeVar("T")
 
@@ -93,6 +93,30 @@ class Codes(NamedTuple):
     """Which factors are discrete."""
 
 
+class Standing(NamedTuple):
+    """How far a member was trained.
+
+    >>> str(Standing(20, 60)), str(Standing(60, 60, 12, "its loss")), str(Standing(60, 60))
+    ('unfinished, 20 of 60 steps', 'diverged at step 12, its loss no longer finite', '')
+    """
+
+    steps: int
+    """Steps done."""
+    of: int
+    """Steps of its trial."""
+    stopped: int | None = None
+    """The step at which it diverged."""
+    cause: str = ""
+    """What was no longer finite there, where that was recorded."""
+
+    def __str__(self) -> str:
+        if self.stopped is not None:
+            return f"diverged at step {self.stopped}" + (
+                f", {self.cause} no longer finite" * bool(self.cause)
+            )
+        return f"unfinished, {self.steps} of {self.of} steps" if self.steps < self.of else ""
+
+
 class Run:
     """A run: trials, members, their world, held-out items, codes and scores.
 
@@ -104,8 +128,9 @@ class Run:
         trials: of the members.
         about: versions, hardware and code revision of the training.
         members: gives the ensemble, when it is first asked for.
+        standing: how far each member was trained; to the end by default.
         root: file or folder of the data, where the world is read from files that have moved since.
-        world: in place of the one that the trials name.
+        world: the data that the members were trained on, where they cannot be loaded by name; others are refused.
         device: of the members.
 
     >>> import unseam
@@ -122,11 +147,13 @@ class Run:
         about: Mapping[str, Any],
         members: Callable[[], Ensemble],
         *,
+        standing: Sequence[Standing] | None = None,
         root: str | None = None,
         world: World | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         self.path, self.trials, self.about = path, tuple(trials), about
+        self.standing = tuple(standing or (Standing(trial.steps, trial.steps) for trial in self.trials))
         self.root, self.device = root, torch.device(device)
         self._members, self._given, self._cache = members, world, Cache()
         self._encoded: dict[int, _Encoded] = {}
@@ -138,23 +165,52 @@ class Run:
         path: str | Path,
         *,
         root: str | None = None,
-        world: World | None = None,
+        world: World | str | None = None,
         device: torch.device | str = "cpu",
     ) -> Run:
         """The run in a folder; what reading it can import: :func:`unseam.load`.
 
-        Only ``run.json`` is read at once; loading the members later draws no weights.
+        Only ``run.json`` is read at once; loading the members later draws no weights. Data are compared with what the
+        run recorded of those it was trained on, whether they are given or loaded by name, and others are refused.
+
+        Args:
+            path: folder of the run.
+            root: file or folder of the data, where the world is read from files that have moved since.
+            world: the data, where the run was trained on the user's own; or the ``package.module:object`` of them.
+            device: of the members.
         """
         folder, place = Path(path), choose_device(device)
         record = read_run(folder)
         members = functools.partial(read_ensemble, folder, record, device=place)
-        return cls(folder, record.trials, record.about, members, root=root, world=world, device=place)
+        steps = {
+            m: done for stack, done in zip(group(record.trials), record.steps, strict=True) for m in stack
+        }
+        standing = _standing(record.trials, steps, record.stopped, record.stopped_by)
+        given = load(world) if isinstance(world, str) else world
+        return cls(
+            folder,
+            record.trials,
+            record.about,
+            members,
+            standing=standing,
+            root=root,
+            world=given,
+            device=place,
+        )
 
     @classmethod
     def of(cls, ensemble: Ensemble, *, path: Path | None = None, world: World | None = None) -> Run:
         """The run of an ensemble that is in memory already."""
+        steps = dict(enumerate(ensemble.steps))
+        standing = _standing(ensemble.trials, steps, ensemble.stopped, ensemble.stopped_by)
         return cls(
-            path, ensemble.trials, ensemble.about, lambda: ensemble, world=world, device=ensemble.device
+            path,
+            ensemble.trials,
+            ensemble.about,
+            lambda: ensemble,
+            standing=standing,
+            world=world,
+            device=ensemble.device,
         )
 
     def __len__(self) -> int:
@@ -163,7 +219,54 @@ class Run:
     @property
     def ensemble(self) -> Ensemble:
         """All members."""
-        return self._cache.once("ensemble", self._members)
+        return self._cache.once("ensemble", self._load)
+
+    def _load(self) -> Ensemble:
+        # before the members are read: those of a training that goes on meanwhile are not taken for these
+        _ = self.weights
+        return self._members()
+
+    @property
+    def weights(self) -> str:
+        """SHA-256 of the file of weights; empty where the run was never saved."""
+        file = None if self.path is None else self.path / "weights.safetensors"
+        return self._cache.once("weights", lambda: digest(file) if file is not None and file.exists() else "")
+
+    @property
+    def sound(self) -> list[int]:
+        """Members that did not diverge: those that are measured where none is named."""
+        return [member for member, state in enumerate(self.standing) if state.stopped is None]
+
+    def measured(self, members: Sequence[int] | None = None) -> list[int]:
+        """The members that are named, or all that did not diverge."""
+        if members is None and not self.sound:
+            raise ValueError(f"every member of {self._title} diverged; name those to measure all the same")
+        return self.sound if members is None else self.select(members)
+
+    def remarks(self, members: Sequence[int] | None = None) -> list[str]:
+        """What every output says of a run: who is unfinished, who diverged, whether the data were recorded.
+
+        Args:
+            members: of which members; all by default.
+        """
+        found: dict[str, list[int]] = {}
+        for member in self.select(members):
+            if state := str(self.standing[member]):
+                found.setdefault(state, []).append(member)
+        lines = [
+            f"member{'s' * (len(who) > 1)} {', '.join(map(str, who))} of {len(self)}: {state}"
+            for state, who in found.items()
+        ]
+        lost = len(self) - len(self.sound)
+        if members is None and lost:
+            lines.append(
+                f"{lost} of {len(self)} members diverged, and are measured only where they are named"
+            )
+        if any("digest" not in self._recorded(member) for member in self.select(members)):
+            lines.append(
+                "data not recorded: this run does not say on which data it was trained, but for their name"
+            )
+        return lines
 
     @property
     def world(self) -> World:
@@ -181,13 +284,54 @@ class Run:
 
     def world_of(self, member: int) -> World:
         """The world of one member."""
-        if self._given is not None:
-            return self._given
         trial = self.trials[member]
-        options: dict[str, Any] = dict(trial.world_options)
-        options |= {} if self.root is None else {"root": self.root}
-        key = ("world", trial.world, trial.world_options)
-        return self._cache.once(key, lambda: load(trial.world, **options))
+        key = ("world", trial.world, trial.world_options, self._recorded(member).get("digest"))
+        return self._cache.once(key, lambda: self._find_world(member))
+
+    def _find_world(self, member: int) -> World:
+        """The data that a member was trained on: given, or loaded by name; others are refused."""
+        recorded = self._recorded(member)
+        found = self._given if self._given is not None else self._load_world(member, recorded)
+        if apart := data_difference(recorded, self._identify(found, recorded)):
+            raise ValueError(
+                f"{self._title} was trained on {_describe_data(recorded)}, and {found.name} is not that: {apart}; "
+                f"{self._how}"
+            )
+        return found
+
+    def _load_world(self, member: int, recorded: Mapping[str, Any]) -> World:
+        trial = self.trials[member]
+        options: dict[str, Any] = {} if self.root is None else {"root": self.root}
+        if not recorded.get("given"):
+            return load(trial.world, **options | dict(trial.world_options))
+        unknown = f"{self._title} was trained on {_describe_data(recorded)}, given by the user; {self._how}"
+        if recorded["name"] not in names():
+            raise ValueError(unknown)
+        try:
+            return load(recorded["name"], **options | recorded["options"])
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{unknown} ({error})") from error
+
+    def _identify(self, world: World, recorded: Mapping[str, Any]) -> Identity:
+        read = recorded.get("read")
+        return self._cache.once(("identity", id(world), read), lambda: identify_data(world, read=read))
+
+    def _recorded(self, member: int) -> Mapping[str, Any]:
+        """What the run recorded of a member's data; nothing where it did not."""
+        worlds = self.about.get("worlds") or []
+        stack = next(number for number, members in enumerate(group(self.trials)) if member in members)
+        return worlds[stack] if stack < len(worlds) else {}
+
+    @property
+    def _title(self) -> str:
+        return "this ensemble" if self.path is None else str(self.path)
+
+    @property
+    def _how(self) -> str:
+        """How to give a run its data."""
+        if self.path is None:
+            return "pass those data: unseam.Run.of(ensemble, world=...)"
+        return f"pass those data: unseam.Run.open({str(self.path)!r}, world=...), or --world package.module:object"
 
     def split(self, member: int = 0) -> Split:
         """The items that a member was trained on, and those that were held out."""
@@ -223,7 +367,8 @@ class Run:
 
     def _subject(self, member: int) -> Subject:
         model, trial = self.ensemble[member], self.trials[member]
-        name = f"member {member} ({trial.posterior}, β {trial.beta:g}, seed {trial.seed})"
+        state = f"; {self.standing[member]}" if str(self.standing[member]) else ""
+        name = f"member {member} ({trial.posterior}, β {trial.beta:g}, seed {trial.seed}{state})"
         return Subject(name, model.decoder, trial.latent, model.likelihood, model.encode, kl_weight(trial))
 
     def images(self, member: int, points: int, seed: int) -> Tensor:
@@ -234,20 +379,35 @@ class Run:
         return self._cache.once(key, lambda: world.images(index)).to(self.device, dtype)
 
     def inspect(
-        self, members: Sequence[int] | None = None, *, points: int = 1000, seed: int = 0
+        self,
+        members: Sequence[int] | None = None,
+        *,
+        points: int = 1000,
+        seed: int = 0,
+        at: Literal["data", "prior"] = "data",
     ) -> dict[int, Inspection]:
-        """Inspections by member, at the posterior means of held-out items.
+        """Inspections by member, at the posterior means of held-out items, or at draws from the prior.
 
         Args:
-            members: which members; all by default.
-            points: number of items.
-            seed: of the choice of items and of the random baselines.
+            members: which members; all that did not diverge by default.
+            points: number of points.
+            seed: of the choice of points and of the random baselines.
+            at: ``"prior"`` measures the decoders at draws from N(0, I), which needs no data; what compares them with
+                the encoders is then left out.
         """
+        if at not in ("data", "prior"):
+            raise ValueError(f"at must be data or prior, got {at!r}")
+        measure = self._inspect if at == "data" else self._inspect_prior
         found = {}
-        for member in self.select(members):
-            key = ("inspection", member, points, seed)
-            found[member] = self._cache.once(key, functools.partial(self._inspect, member, points, seed))
+        for member in self.measured(members):
+            key = ("inspection", at, member, points, seed)
+            found[member] = self._cache.once(key, functools.partial(measure, member, points, seed))
         return found
+
+    def _inspect_prior(self, member: int, points: int, seed: int) -> Inspection:
+        generator, subject = torch.Generator().manual_seed(seed), self.subject(member)
+        found = dataclasses.replace(subject, z=subject.prior(points, generator)).inspect(generator=generator)
+        return dataclasses.replace(found, where=f"{points} draws from the prior N(0, I)")
 
     def _inspect(self, member: int, points: int, seed: int) -> Inspection:
         generator = torch.Generator().manual_seed(seed)
@@ -259,7 +419,9 @@ class Run:
             raise ValueError(f"member {member} cannot be measured, choose others: {error}") from error
         with self._encoding:
             self._codes_of(member).add(index, found.mean, found.variance)
-        return found
+        held = "held-out items" if self.trials[member].train_fraction < 1 else "items"
+        where = f"the posterior means of {len(index)} {held} of {self.world_of(member).name}"
+        return dataclasses.replace(found, where=where)
 
     def codes(
         self,
@@ -309,11 +471,41 @@ class Run:
 
     @property
     def scores(self) -> pd.DataFrame | None:
-        """The table of ``scores.parquet``, or ``None`` where nothing has been scored."""
+        """Rows of ``scores.parquet`` that are of these weights, steps and data; ``None`` where there are none."""
         path = None if self.path is None else self.path / "scores.parquet"
         return self._cache.once(
-            "scores", lambda: None if path is None or not path.exists() else read_table(path)
+            "scores", lambda: None if path is None or not path.exists() else self._current(read_table(path))
         )
+
+    def _current(self, table: pd.DataFrame) -> pd.DataFrame | None:
+        """Scores that still hold: not those of an earlier step, of other data, or without a record of either."""
+        if not {"member", "step", "weights", "data", "factors"} <= set(table.columns):
+            return None
+        kept = table[[self._is_current(row) for row in table.to_dict("records")]]
+        kept.attrs = table.attrs
+        return kept.reset_index(drop=True) if len(kept) else None
+
+    def _is_current(self, row: Mapping[Any, Any]) -> bool:
+        member = int(row["member"])
+        if not 0 <= member < len(self):
+            return False
+        same = (row["step"], row["weights"]) == (self.standing[member].steps, self.weights)
+        recorded = self._recorded(member)
+        same = same and row["data"] == recorded.get("digest", row["data"])
+        if same and self._given is not None:
+            return bool(row["factors"] == self._identify(self.world_of(member), recorded).factor_digest)
+        return same
+
+    def stamp(self, member: int) -> dict[str, Any]:
+        """What a score of a member belongs to: step, and digests of weights, data and factors."""
+        recorded = self._recorded(member)
+        found = self._identify(self.world_of(member), recorded)
+        return {
+            "step": self.standing[member].steps,
+            "weights": self.weights,
+            "data": recorded.get("digest", found.digest),
+            "factors": found.factor_digest,
+        }
 
     def save_scores(self, table: pd.DataFrame) -> None:
         """Write scores to ``scores.parquet``, beside those that they do not replace."""
@@ -364,6 +556,31 @@ def _stack(pieces: Sequence[Tensor]) -> Tensor:
     return torch.stack([piece.to(widest) for piece in pieces])
 
 
+def _standing(
+    trials: Sequence[Trial], steps: Mapping[int, int], stopped: Mapping[int, int], causes: Mapping[int, str]
+) -> list[Standing]:
+    return [
+        Standing(steps[member], trial.steps, stopped.get(member), causes.get(member, ""))
+        for member, trial in enumerate(trials)
+    ]
+
+
+def _describe_data(recorded: Mapping[str, Any]) -> str:
+    """What a run recorded of its data, in a few words."""
+    shape = f" of shape {tuple(recorded['shape'])}" if "shape" in recorded else ""
+    path = f" in {recorded['path']}" if recorded.get("path") else ""
+    return f"{recorded['name']} ({recorded['items']} items{shape}{path})"
+
+
+def open_run(run: Run | str | Path, world: World | str | None = None) -> Run:
+    """A run, or that of a folder with the data it was trained on; a run that is open has its own."""
+    if isinstance(run, Run):
+        if world is not None:
+            raise ValueError("world must be given to Run.open or Run.of, where the run is open already")
+        return run
+    return Run.open(run, world=world)
+
+
 @overload
 def inspect(decoder: Run, z: None = None, **options: Any) -> dict[int, Inspection]: ...
 @overload
@@ -398,12 +615,13 @@ def score(
     points: int = 50_000,
     members: Sequence[int] | None = None,
     seed: int = 0,
+    world: World | str | None = None,
 ) -> pd.DataFrame:
     """Score members of a run by the metrics of disentanglement, and save the table as its ``scores.parquet``.
 
     Held-out items are encoded once, and all metrics read the same codes. Members that share their world, their split
-    and their number of latents are scored together. A score that the file holds already is replaced, others stay; each
-    row says what it was made with.
+    and their number of latents are scored together. A score that the file holds already is replaced, others of the same
+    weights and data stay; each row says what it was made with: step, digests of weights, data and factors, settings.
 
     Args:
         run: the run, or its folder.
@@ -411,8 +629,9 @@ def score(
             that fit by default.
         preset: ``"fast"``, or ``"dlib"`` for numbers comparable with the 12 600-model study.
         points: number of items that are encoded at most.
-        members: which members; all by default.
+        members: which members; all that did not diverge by default.
         seed: of the choice of items and of the metrics.
+        world: the data, where ``run`` is a folder and was trained on the user's own (see :meth:`Run.open`).
 
     Returns:
         The table of :func:`unseam.metrics.evaluate`; its ``attrs`` say what it was made with.
@@ -421,15 +640,15 @@ def score(
 
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
-    run = run if isinstance(run, Run) else Run.open(run)
+    run = open_run(run, world)
     if metrics is not None and not isinstance(metrics, str):
         metrics = [load_object(name) if isinstance(name, str) and ":" in name else name for name in metrics]
     parts = []
-    for group in _groups(run, sorted(set(run.select(members)))):
-        world = run.world_of(group[0])
-        if not any(world.factor_sizes) and not world.factors.numel():
-            raise ValueError(f"world {world.name} has no factors to score against")
-        codes = run.codes(group, points=points, seed=seed)
+    for alike in _groups(run, sorted(set(run.measured(members)))):
+        data = run.world_of(alike[0])
+        if not any(data.factor_sizes) and not data.factors.numel():
+            raise ValueError(f"world {data.name} has no factors to score against")
+        codes = run.codes(alike, points=points, seed=seed)
         table = evaluate(
             codes.mean,
             codes.factors,
@@ -439,9 +658,10 @@ def score(
             preset=preset,
             generator=torch.Generator().manual_seed(seed),
         )
-        table["member"] = [group[member] for member in table["member"]]
-        twin = f", twin of {world.twin_of}" if world.twin_of else ""
-        parts.append(table.assign(points=len(codes.factors), world=f"{world.name}{twin}", seed=seed))
+        table["member"] = [alike[member] for member in table["member"]]
+        twin = f", twin of {data.twin_of}" if data.twin_of else ""
+        stamp = run.stamp(alike[0])
+        parts.append(table.assign(points=len(codes.factors), world=f"{data.name}{twin}", seed=seed, **stamp))
     table = pd.concat(parts).sort_values("member", kind="stable", ignore_index=True)
     table.attrs = {"seed": seed, "preset": preset, "about": provenance(run.device)}
     run.save_scores(table)
@@ -454,5 +674,7 @@ def _groups(run: Run, members: Sequence[int]) -> list[list[int]]:
     for member in members:
         trial = run.trials[member]
         shared = (trial.world, trial.world_options, trial.train_fraction, trial.split_seed)
-        groups.setdefault((*shared, trial.latent, trial.posterior == "point"), []).append(member)
+        state = run.standing[member]
+        key = (*shared, trial.latent, trial.posterior == "point", state.steps, state.stopped is None)
+        groups.setdefault(key, []).append(member)
     return list(groups.values())

@@ -139,8 +139,12 @@ def test_a_world_must_fit():
 
 
 def test_a_run_s_world_must_fit(run):
+    opened = unseam.Run.open(run, world=unseam.data.load("linear", size=10))
+    with pytest.raises(ValueError, match=r"linear is not that: items 72 then, 10 now; pass those data"):
+        exhibit_run(opened)
+    del opened.about["worlds"]  # as where nothing was recorded
     with pytest.raises(ValueError, match=r"world must have items of shape \(1, 12, 12\), got \(3,\)"):
-        exhibit_run(unseam.Run.open(run, world=unseam.data.load("linear", size=10)))
+        exhibit_run(opened)
 
 
 def test_a_picture_needs_an_encoder_and_an_item_a_world(linear):

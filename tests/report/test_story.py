@@ -70,8 +70,10 @@ def test_scores_and_information_are_those_of_the_metrics(run, studies):
 
 
 def test_scores_that_the_run_holds_are_used(run, studies):
+    opened = unseam.Run.open(run)
     rows = [
         {"member": member, "metric": metric, "score": 0.125, "lower": 0.1, "upper": 0.2}
+        | opened.stamp(member)
         for member in range(3)
         for metric in SCORES
     ]
@@ -115,7 +117,7 @@ def test_one_column_per_model_in_the_comparison(studies, page):
     assert table[0]["β-VAE"] == f"{'–'.join(map(str, counts))} of 3"
     cosines = [found.cosine for found in studies[0].inspections]
     (row,) = [row for row in table if row["quantity"] == "Mean |cos|"]
-    assert row["β-VAE"] == f"{np.mean(cosines):.2f} ± {np.std(cosines):.2f}"
+    assert row["β-VAE"] == f"{np.mean(cosines):.2f} ± {np.std(cosines, ddof=1):.2f}"
     assert "2 models side by side: β-VAE, full covariance" in Page(page).words
 
 
@@ -270,6 +272,75 @@ def test_wide_data_have_the_thresholds_of_their_covariance(monkeypatch):
         wide, _ = measure._thresholds(x, likelihood)
         torch.testing.assert_close(wide.thresholds[:5], narrow.thresholds[:5])
         assert wide.constant == narrow.constant == 1
+
+
+def test_thresholds_of_sorted_data_are_those_of_all_of_it(monkeypatch):
+    """The first rows are constant: what varies comes after them."""
+    from unseam.models import Gaussian
+    from unseam.report import measure
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.cat(
+        [torch.zeros(100, 6), torch.randn(300, 6, generator=generator) * torch.arange(1.0, 7.0)]
+    ).double()
+    whole, _ = measure._thresholds(x, Gaussian(variance=1.0))
+    monkeypatch.setattr(measure, "WIDEST", 5)
+    monkeypatch.setattr(measure, "GRAM", 100)
+    found, _ = measure._thresholds(x, Gaussian(variance=1.0))
+    again, _ = measure._thresholds(x, Gaussian(variance=1.0))
+    assert found.points == 100 and torch.equal(found.thresholds, again.thresholds)
+    ratio = found.thresholds[:6] / whole.thresholds
+    assert ((ratio > 0.5) & (ratio < 2.0)).all()
+
+
+def test_the_page_says_how_many_items_thresholds_come_from():
+    x = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
+    made = unseam.report.study(
+        lambda z: z @ torch.eye(2, 3), encoder=lambda x: (x[:, :2], torch.full((len(x), 2), 0.1)), x=x
+    )
+    part = next(part for part in sections([made]) if part.title == "What to change")
+    assert part.how[0].endswith("Computed from 30 items, drawn at random where there are more.")
+
+
+# Means
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([1.0, 2.0, 3.0], "2.00 ± 1.00"),
+        ([1.0, 2.0, None, 3.0, float("nan")], "2.00 ± 1.00 (n = 3)"),
+        ([1.5], "1.50"),
+        ([1.5, None], "1.50 (n = 1)"),
+        ([None], "–"),
+    ],
+)
+def test_means_have_the_sample_standard_deviation(values, shown):
+    from unseam.demo import _numbers, _spread
+    from unseam.report.story import _mean
+
+    assert _mean(values) == shown
+    plain = [float("nan") if value is None else value for value in values]
+    assert _spread(plain) == shown
+    seen = [value for value in plain if value == value]
+    assert _numbers(plain)["n"] == len(seen)
+    assert _numbers(plain)["std"] == (None if len(seen) < 2 else pytest.approx(1.0))
+
+
+def test_six_models_have_six_colours():
+    from unseam.charts import style
+    from unseam.report._panels import seeds_panel
+
+    drawn = seeds_panel({f"model {k}": [float(k)] for k in range(6)}, "DtO")
+    for k in range(6):
+        assert drawn.count(f"c{k}") == 1
+        assert f".c{k} {{" in style()
+
+
+def test_remarks_come_before_the_numbers():
+    found = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2))
+    first = sections([Study("mine", (found,), remarks=("member 0 of 1: unfinished, 3 of 9 steps",))])[0]
+    assert first.said == (("", "Note: member 0 of 1: unfinished, 3 of 9 steps."),)
 
 
 def test_thresholds_of_other_likelihoods_are_unknown():

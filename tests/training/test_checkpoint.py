@@ -15,6 +15,7 @@ import torch
 
 import unseam
 from unseam import files
+from unseam.data import ArrayWorld
 from unseam.training import Trial
 
 TRIAL = Trial(
@@ -258,9 +259,99 @@ def test_saving_over_another_run_is_refused(tmp_path):
 def test_a_saved_ensemble_is_not_resumed_from_an_older_checkpoint(tmp_path):
     trial = dataclasses.replace(TRIAL, steps=3)
     unseam.train(trial, out=tmp_path)
-    unseam.save(unseam.load(tmp_path), tmp_path)
+    changed = unseam.load(tmp_path)
+    with torch.no_grad():
+        changed.stacks[0].flat += 1
+    unseam.save(changed, tmp_path)
     with pytest.raises(ValueError, match="holds a saved ensemble, not a training to go on with"):
         unseam.train(trial, out=tmp_path, resume=True)
+
+
+def test_saving_what_was_loaded_keeps_the_state_to_resume(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        unseam.train(TRIAL, out=tmp_path, every=100, observe=interrupt)
+    before = (tmp_path / "optimizer.safetensors").read_bytes()
+    unseam.save(unseam.load(tmp_path), tmp_path)
+    assert (tmp_path / "optimizer.safetensors").read_bytes() == before
+    assert unseam.load(tmp_path).steps == (0,)
+    assert unseam.train(TRIAL, out=tmp_path, resume=True).steps == (400,)
+
+
+def interrupt(ensemble, step):
+    raise KeyboardInterrupt
+
+
+def own_world(seed, name="scans"):
+    values = torch.rand(50, 6, generator=torch.Generator().manual_seed(seed))
+    return ArrayWorld(values, torch.zeros(50, 0), name=name, factor_names=(), factor_sizes=())
+
+
+def test_other_data_of_the_same_name_and_size_are_not_resumed_on(tmp_path):
+    trial = dataclasses.replace(TRIAL, steps=3)
+    unseam.train(trial, out=tmp_path, world=own_world(0))
+    with pytest.raises(
+        ValueError,
+        match=r"was trained on scans, which is not the world given now, scans: other values \(digest",
+    ):
+        unseam.train(trial, out=tmp_path, world=own_world(1), resume=True)
+    unseam.train(trial, out=tmp_path, world=own_world(0, name="renamed"), resume=True)
+
+
+def test_saving_over_a_run_on_other_data_is_refused(tmp_path):
+    trial = dataclasses.replace(TRIAL, steps=3)
+    unseam.train(trial, out=tmp_path, world=own_world(0))
+    other = unseam.train(trial, world=own_world(1))
+    with pytest.raises(ValueError, match="holds a run of these trials on other data; choose another folder"):
+        unseam.save(other, tmp_path)
+
+
+def test_runs_of_earlier_versions_are_resumed(tmp_path):
+    """They recorded name, size and options of their data, and nothing of why a member stopped."""
+    unseam.train(dataclasses.replace(TRIAL, steps=3), out=tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    del record["stopped_by"]
+    held = ("name", "items", "twin_of", "options")
+    record["worlds"] = [{key: world[key] for key in held} for world in record["worlds"]]
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    state = files.read_tensors(tmp_path / "optimizer.safetensors")
+    del state["0/state/stopped_by"]
+    files.write_tensors(tmp_path / "optimizer.safetensors", state, note={"format": "1"})
+    again = unseam.train(dataclasses.replace(TRIAL, steps=3), out=tmp_path, resume=True)
+    assert again.stopped == again.stopped_by == {}
+    with pytest.raises(ValueError, match="items 300 then, 77 now"):
+        unseam.train(
+            dataclasses.replace(TRIAL, steps=3),
+            out=tmp_path,
+            resume=True,
+            world=unseam.data.load("nonlinear", size=77),
+        )
+
+
+def test_no_weights_are_drawn_to_be_overwritten(tmp_path, monkeypatch):
+    trial = dataclasses.replace(TRIAL, steps=3)
+    first = unseam.train(trial, out=tmp_path)
+
+    def never(*_, **__):
+        raise AssertionError("weights were drawn")
+
+    monkeypatch.setattr(sys.modules["unseam.training.learner"], "initialise", never)
+    again = unseam.train(trial, out=tmp_path, resume=True)
+    assert torch.equal(again.stacks[0].flat, first.stacks[0].flat)
+
+
+def test_why_a_member_stopped_is_recorded(tmp_path):
+    """An infinite loss, and a finite one whose update overflows."""
+    wild = [
+        dataclasses.replace(TRIAL, optimiser="sgd", learning_rate=rate, steps=20, seed=seed)
+        for rate, seed in ((1e6, 0), (1e39, 1))
+    ]
+    with pytest.warns(unseam.training.DivergenceWarning) as told:
+        trained = unseam.train(wild, out=tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert record["stopped_by"] == {"0": "its loss", "1": "its update"}
+    assert trained.stopped_by == unseam.load(tmp_path).stopped_by == {0: "its loss", 1: "its update"}
+    assert "where its loss was no longer finite" in str(told[0].message)
+    assert trained.history.loc[trained.history.member == 0, "alive"].tolist()[-1] is False
 
 
 def test_another_world_is_not_resumed_on(tmp_path):

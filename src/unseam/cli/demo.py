@@ -27,5 +27,5 @@ def show_demo(
         print_json(result.to_dict())
         return
     print_words(f"{result.summary()}\n")
-    print_table(result.rows(), title="mean ± standard deviation")
+    print_table(result.rows(), title="mean ± sample standard deviation")
     print(f"Open {result.page}")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unseam.cli.options import Json
+from unseam.cli.options import Json, OwnWorld
 from unseam.cli.printing import print_json
 
 __all__ = ["explore_run"]
@@ -25,6 +25,7 @@ def explore_run(
     ] = "127.0.0.1",
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     root: Annotated[str | None, typer.Option(help="File or folder of the run's data, if moved.")] = None,
+    world: OwnWorld = None,
     points: Annotated[int, typer.Option(min=2, help="Items of the world that are shown.")] = 600,
     as_json: Json = False,
 ) -> None:
@@ -45,6 +46,7 @@ def explore_run(
         host=host,
         open_browser=not no_open,
         root=root,
+        world=world,
         points=points,
         started=started,
     )

@@ -31,6 +31,10 @@ def inspect_decoder(
     ] = None,
     member: options.Members = None,
     root: options.Root = None,
+    world: options.OwnWorld = None,
+    at: Annotated[
+        str, typer.Option(help="Run: points from its data, or from the prior, which needs no data.")
+    ] = "data",
     points: Annotated[int, typer.Option(min=2, help="Number of points to measure at.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of points, baselines and probes.")] = 0,
     figures: Annotated[
@@ -54,9 +58,13 @@ def inspect_decoder(
     own = {"data": data, "encoder": encoder, "latents": latents, "beta": beta, "likelihood": likelihood}
     if data is None and not options.names_run(target):
         raise ValueError("--data must name the file of points (or, with --encoder, of data)")
-    opened = options.open_target(target, own, member=member, root=root, points=points)
+    opened = options.open_target(target, own, member=member, root=root, world=world, points=points)
+    remarks = []
     if isinstance(opened, Run):
-        inspected = opened.inspect(member or None, points=points, seed=seed)
+        if at == "prior" and report is not None:
+            raise ValueError("--report needs the run's data, which --at prior leaves out; give one of them")
+        inspected = opened.inspect(member or None, points=points, seed=seed, at=at)  # type: ignore[arg-type]
+        remarks = opened.remarks(member or None)
         found = {opened.subject(one).name: held for one, held in inspected.items()}
         figures = figures if figures is not None or as_json else Path(target) / "inspection"
     else:
@@ -74,11 +82,14 @@ def inspect_decoder(
         page = str(write(made, report))
     if as_json:
         shown = [{"name": name} | held.to_dict() for name, held in found.items()]
-        print_json({"inspected": shown, "figures": drawn, "report": page})
+        print_json({"inspected": shown, "remarks": remarks, "figures": drawn, "report": page})
         return
     for name, held in found.items():
-        print_words(f"{name}\n{held.summary()}\n")
+        where = f"Measured at {held.where}.\n" if held.where else ""
+        print_words(f"{name}\n{where}{held.summary()}\n")
     print_table(geometry_rows(found), title="geometry")
+    for line in remarks:
+        print_words(f"note: {line}")
     if drawn:
         print(f"{len(drawn)} figures in {figures}")
     if page:

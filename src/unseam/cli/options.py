@@ -20,6 +20,7 @@ __all__ = [
     "OwnData",
     "OwnEncoder",
     "OwnLikelihood",
+    "OwnWorld",
     "Root",
     "names_run",
     "open_target",
@@ -42,6 +43,10 @@ OwnLikelihood = Annotated[
 ]
 Members = Annotated[list[int] | None, typer.Option(help="Run: only this member; repeat for more.")]
 Root = Annotated[str | None, typer.Option(help="Run: file or folder of its data, if moved.")]
+OwnWorld = Annotated[
+    str | None,
+    typer.Option("--world", help="Run: its data, package.module:object, where they were your own."),
+]
 
 
 def names_run(target: str) -> bool:
@@ -50,14 +55,20 @@ def names_run(target: str) -> bool:
 
 
 def open_target(
-    target: str, own: Mapping[str, Any], *, member: list[int] | None, root: str | None, points: int
+    target: str,
+    own: Mapping[str, Any],
+    *,
+    member: list[int] | None,
+    root: str | None,
+    world: str | None,
+    points: int,
 ) -> Run | Subject:
     """The run or the decoder that a target names; flags that say nothing about it are refused.
 
     Args:
         target: folder of a run, or ``package.module:function``.
         own: flags of a decoder of the user's own, by name.
-        member, root: flags of a run.
+        member, root, world: flags of a run.
         points: rows of the decoder's data to read.
     """
     from unseam.run import Run
@@ -65,8 +76,8 @@ def open_target(
 
     if names_run(target):
         _refuse(own, "are for a decoder of your own; a run has its own")
-        return Run.open(target, root=root)
-    _refuse({"member": member, "root": root}, "are for a run; a decoder of your own has neither")
+        return Run.open(target, root=root, world=world)
+    _refuse({"member": member, "root": root, "world": world}, "are for a run; a decoder of your own has none")
     given = {flag: value for flag, value in own.items() if flag != "latents"}
     return import_subject(target, points=points, **given)
 

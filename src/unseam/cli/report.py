@@ -30,6 +30,7 @@ def report_models(
     likelihood: options.OwnLikelihood = None,
     member: options.Members = None,
     root: options.Root = None,
+    world: options.OwnWorld = None,
     points: Annotated[int, typer.Option(min=2, help="Number of points to measure at.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of points, baselines and metrics.")] = 0,
     as_json: options.Json = False,
@@ -48,7 +49,9 @@ def report_models(
         check_path(path)
     if runs and len(runs) < len(target):
         raise ValueError("TARGET must be all runs or all decoders of your own: they take other options")
-    opened = [options.open_target(one, own, member=member, root=root, points=points) for one in target]
+    opened = [
+        options.open_target(one, own, member=member, root=root, world=world, points=points) for one in target
+    ]
     folders = [one for one in opened if isinstance(one, Run)]
     if folders:
         found = compare_runs(folders, points=points, members=member or None, seed=seed)
@@ -58,12 +61,19 @@ def report_models(
     page = write(studies, path)
     if as_json:
         shown = [
-            {"name": made.name, "missing": [gap._asdict() for gap in made.missing], **made.found.to_dict()}
+            {
+                "name": made.name,
+                "missing": [gap._asdict() for gap in made.missing],
+                "remarks": list(made.remarks),
+                **made.found.to_dict(),
+            }
             for made in studies
         ]
         print_json({"report": str(page), "models": shown})
         return
     for made in studies:
+        for line in made.remarks:
+            print(f"{made.name}: note: {line}")
         for gap in made.missing:
             print(f"{made.name}: missing: {gap.part}. {gap.why}")
     print(f"Open {page}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unseam.cli.options import Json
-from unseam.cli.printing import Row, print_json, print_table
+from unseam.cli.options import Json, OwnWorld
+from unseam.cli.printing import Row, print_json, print_table, print_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +34,7 @@ def score_codes(
     member: Annotated[list[int] | None, typer.Option(help="Only this member; repeat for more.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the items and of the metrics.")] = 0,
     root: Annotated[str | None, typer.Option(help="File or folder of its data, if moved.")] = None,
+    world: OwnWorld = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -41,15 +42,18 @@ def score_codes(
     from unseam.run import Run, score
 
     asked = [name for part in metrics or () for name in part.split(",")] or None
-    opened = Run.open(run, root=root, device=device)
+    opened = Run.open(run, root=root, world=world, device=device)
     table = score(opened, asked, preset=preset, points=points, members=member, seed=seed)
+    remarks = opened.remarks(member)
     if as_json:
-        print_json({"run": str(run), "scores": score_records(table), **table.attrs})
+        print_json({"run": str(run), "scores": score_records(table), "remarks": remarks, **table.attrs})
         return
     print_table(score_rows(table), title=f"scores of {run} ({preset}, 95 % intervals)")
     notes = table.loc[table.note != "", ["metric", "note"]].drop_duplicates()
     for metric, note in notes.itertuples(index=False):
         print(f"{metric} left out: {note}")
+    for line in remarks:
+        print_words(f"note: {line}")
 
 
 def score_rows(table: pd.DataFrame) -> list[Row]:

@@ -71,7 +71,7 @@ def member_rows(ensemble: Ensemble) -> list[Row]:
     return [
         {"member": member}
         | {name: trials[member][name] for name in varied}
-        | {"stopped": ensemble.stopped.get(member)}
+        | {"stopped": ensemble.stopped.get(member), "cause": ensemble.stopped_by.get(member)}
         | {str(name): value if math.isfinite(value) else None for name, value in last[member].items()}
         for member in range(len(ensemble))
     ]

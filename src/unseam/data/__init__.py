@@ -7,6 +7,7 @@ from unseam.data.catalogue import load, names
 from unseam.data.fetch import FileState, Listing, fetch, listing, verify
 from unseam.data.files import DamagedFileError, MissingFileError
 from unseam.data.grid import grid_factors, grid_index
+from unseam.data.identity import Identity, data_difference, identify_data
 from unseam.data.place import place
 from unseam.data.shapes import Shapes, render_shapes
 from unseam.data.splits import split
@@ -31,6 +32,9 @@ __all__ = [
     "grid_index",
     "fetch",
     "verify",
+    "Identity",
+    "data_difference",
+    "identify_data",
     "listing",
     "FileState",
     "Listing",

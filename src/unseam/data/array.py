@@ -136,7 +136,7 @@ class ArrayWorld(World):
         """Factors and what else goes with the items, on the device where items come out."""
         self._factors = factors.to(device)
         self.device = self._factors.device
-        self._unit = torch.tensor(255.0, device=self.device)
+        self._unit = torch.tensor(255.0, dtype=torch.float32, device=self.device)
 
 
 def _dtype(table: Tensor | np.ndarray) -> torch.dtype:

@@ -47,7 +47,7 @@ def circles(
     _check(size, circles, radius, centre_radius, noise)
     random = torch.Generator().manual_seed(seed)
     which = torch.randint(circles, (size, 1), generator=random)
-    angle = 2 * math.pi * torch.rand(size, 1, generator=random)
+    angle = 2 * math.pi * torch.rand(size, 1, generator=random, dtype=torch.float32)
     eta = torch.randn(size, 2, generator=random, dtype=torch.float64)
     factors = torch.cat([which.float(), angle], dim=-1)
     process = _Circles(circles, float(radius), float(centre_radius))

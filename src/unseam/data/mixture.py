@@ -52,7 +52,7 @@ def mixture(
     columns = _digit_columns(chosen) if mixing is None else _mixing(mixing)
     process = LinearMixture(columns, _noise(noise), (1, 28, 28) if mixing is None else (len(columns),))
     random = torch.Generator().manual_seed(seed)
-    sources = torch.randn(size, columns.shape[1], generator=random)
+    sources = torch.randn(size, columns.shape[1], generator=random, dtype=torch.float32)
     eta = torch.randn(size, *process.shape, generator=random, dtype=torch.float64)
     what: dict[str, object] = {"digits": list(chosen)} if mixing is None else {"mixing": columns.tolist()}
     return ArrayWorld(

@@ -66,7 +66,7 @@ def moving_digit(
     pixels = (canvas - FRAME) / 2 / (MARGIN * spread) if scale is None else float(scale)
     process = DigitMover(digit_images()[digit], mixing, float(noise), pixels, canvas)
     random = torch.Generator().manual_seed(seed)
-    sources = torch.randn(size, 2, generator=random)
+    sources = torch.randn(size, 2, generator=random, dtype=torch.float32)
     eta = torch.randn(size, 2, generator=random, dtype=torch.float64)
     coordinates = sources.double() @ mixing.T + noise * eta
     return ArrayWorld(

@@ -121,7 +121,7 @@ class Sprites(World):
         resolution = self.shape[-1]
         if self._softness is not None:
             # divided by a tensor, as a table of bytes is: a number would be inverted first, and round otherwise
-            unit = torch.full((), 255.0, device=self.device)
+            unit = torch.full((), 255.0, dtype=torch.float32, device=self.device)
             image = _soft(*pose, resolution=resolution, softness=self._softness, edges=self._edges)
             return torch.round(unit * image) / unit
         # No sprite of the grid exceeds scale 1, so a window that holds that one holds them all.

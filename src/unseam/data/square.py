@@ -39,7 +39,7 @@ def linear(*, size: int = 50_000, ratio: float = 2.0, seed: int = 0) -> ArrayWor
         raise ValueError(f"ratio must be a positive number, got {ratio}")
     stretch = torch.tensor([[ratio, 0.0], [0.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
     embedding = _Linear(_rotation(AXIS, math.pi / 4) @ stretch)
-    points = torch.rand(size, 2, generator=torch.Generator().manual_seed(seed))
+    points = torch.rand(size, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
     return ArrayWorld(
         embedding(points.double()).float(),
         points,
@@ -73,7 +73,7 @@ def nonlinear(*, size: int = 50_000, gain: float = 1.0, seed: int = 0) -> ArrayW
         raise ValueError(f"gain must be a positive number, got {gain}")
     random = torch.Generator().manual_seed(seed)
     embedding = _Network(*_layer(2, 10, gain, random), *_layer(10, 6, gain, random))
-    points = torch.rand(size, 2, generator=random)
+    points = torch.rand(size, 2, generator=random, dtype=torch.float32)
     return ArrayWorld(
         embedding(points.double()).float(),
         points,

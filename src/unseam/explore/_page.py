@@ -148,6 +148,8 @@ class Page:
             with box("div", "title"):
                 words("h1", "unseam explorer")
                 words("p", self.exhibit.title, "quiet")
+                for line in self.exhibit.remarks:
+                    words("p", line, "remark")
             names = [subject.name for subject in self.exhibit.subjects]
             self.model = choice("Model", names, self.state.member, self.choose)
             self.model.set_visibility(len(names) > 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from unseam.charts import Look, look_of
-from unseam.data import World, grid_factors, grid_index
+from unseam.data import World, grid_factors, grid_index, load
 from unseam.geometry import active_latents, haar_dto, pullback
 from unseam.models import AbstractLikelihood
-from unseam.run import Cache, Run, model_title
+from unseam.run import Cache, Run, model_title, open_run
 from unseam.subject import Subject
 from unseam.training import Ensemble
 from unseam.trial import Trial
@@ -54,6 +54,7 @@ class Exhibit:
         title: what is explored.
         source: Python expression that a snippet loads the models by.
         betas: for each subject the position of those that differ from it in β (and seed) alone.
+        remarks: what the page says of the models as a whole, such as that they are unfinished.
 
     >>> from unseam.charts import Look, look_of
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -6.0, 6.0))
@@ -71,10 +72,11 @@ class Exhibit:
         title: str = "decoder",
         source: str | None = None,
         betas: tuple[tuple[int, ...], ...] | None = None,
+        remarks: Sequence[str] = (),
     ) -> None:
         self.subjects, self.look, self.world = subjects, look, world
         self.index = torch.arange(0) if index is None else index
-        self.title, self.source = title, source
+        self.title, self.source, self.remarks = title, source, tuple(remarks)
         self.betas = betas if betas is not None else tuple((k,) for k in range(len(subjects)))
         self._cache = Cache()
 
@@ -175,25 +177,30 @@ def _ordered(value: Tensor, active: Tensor) -> tuple[int, ...]:
     return tuple(k for k in order if bool(active[k]))
 
 
-def exhibit_run(run: Run | Ensemble | str | Path, *, points: int = 600) -> Exhibit:
+def exhibit_run(
+    run: Run | Ensemble | str | Path, *, points: int = 600, world: World | str | None = None
+) -> Exhibit:
     """The members of a run, with items of their world.
 
     Args:
         run: the run, its folder, or the ensemble itself.
         points: number of items of the world that are shown.
+        world: the data, where ``run`` is a folder or an ensemble and was trained on the user's own.
     """
     if isinstance(run, Ensemble):
-        run = Run.of(run)
-    run = run if isinstance(run, Run) else Run.open(run)
-    world, shape = run.world, run.ensemble.shape
-    if world.shape != shape:
-        raise ValueError(f"world must have items of shape {shape}, got {world.shape}")
+        run = Run.of(run, world=load(world) if isinstance(world, str) else world)
+    else:
+        run = open_run(run, world)
+    data, shape = run.world, run.ensemble.shape
+    if data.shape != shape:
+        raise ValueError(f"world must have items of shape {shape}, got {data.shape}")
     return Exhibit(
         [_member(run, member) for member in range(len(run))],
-        _look(world, points),
-        world=world,
-        index=_spread(len(world), points),
-        title=world.name if run.path is None else str(run.path),
+        _look(data, points),
+        world=data,
+        index=_spread(len(data), points),
+        title=data.name if run.path is None else str(run.path),
+        remarks=run.remarks(),
         source=None if run.path is None else f"unseam.load({str(run.path)!r})",
         betas=_betas(run.trials),
     )
@@ -271,7 +278,9 @@ def _member(run: Run, member: int) -> Subject:
     trial = run.trials[member]
     beta = None if trial.posterior == "point" else trial.beta  # which a dial shows, whatever it weighs
     kind = model_title(trial) if beta is None else f"{model_title(trial)}, β {beta:g}"
-    return dataclasses.replace(run.subject(member), name=f"{member}: {kind}, seed {trial.seed}", beta=beta)
+    state = f" ({run.standing[member]})" if str(run.standing[member]) else ""
+    name = f"{member}: {kind}, seed {trial.seed}{state}"
+    return dataclasses.replace(run.subject(member), name=name, beta=beta)
 
 
 def _betas(trials: tuple[Trial, ...]) -> tuple[tuple[int, ...], ...]:

@@ -29,7 +29,7 @@ def serve(
     decoder: Run | Subject | Path | str | Ensemble | Callable[[Tensor], Tensor],
     *,
     encoder: Callable[[Tensor], Any] | None = None,
-    world: World | None = None,
+    world: World | str | None = None,
     latent: int | None = None,
     likelihood: AbstractLikelihood | None = None,
     beta: float | None = None,
@@ -51,7 +51,8 @@ def serve(
     Args:
         decoder: a run or its folder, an ensemble, a subject, or a map (batch, latent) -> (batch, *data).
         encoder: of a decoder of your own: x -> (mean, variance or covariance).
-        world: whose items are shown; a run's own by default.
+        world: whose items are shown; of a run the data that it was trained on, where those are the user's own (as in
+            :meth:`unseam.Run.open`).
         latent: of a decoder of your own: its number of latents, where encoder and world do not give it.
         likelihood: of a decoder of your own: what its outputs mean; by default they are the data.
         beta: of a decoder of your own: weight of the KL term in training.
@@ -71,11 +72,11 @@ def serve(
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
     if isinstance(decoder, str | Path):
-        decoder = Run.open(decoder, root=root, world=world)
-    elif isinstance(decoder, Ensemble):
-        decoder = Run.of(decoder, world=world)
-    if isinstance(decoder, Run):
-        exhibit = exhibit_run(decoder, points=points)
+        decoder, world = Run.open(decoder, root=root, world=world), None
+    if isinstance(decoder, Run | Ensemble):
+        exhibit = exhibit_run(decoder, points=points, world=world)
+    elif isinstance(world, str):
+        raise ValueError(f"world must be a World beside a decoder of your own, got {world!r}")
     else:
         exhibit = exhibit_decoder(
             decoder,

@@ -66,6 +66,7 @@ class Inspection:
         pullback: (points, latent, latent), JᵀWJ; what the rest was computed from.
         mean, variance: the posterior's, (points, latent), and (points, latent) or (points, latent, latent).
         probes: estimates from sampled latents, where those were asked for.
+        where: what the points are, where a run chose them.
 
     >>> import torch, unseam
     >>> found = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2))
@@ -94,6 +95,7 @@ class Inspection:
     mean: Tensor | None = field(default=None, repr=False)
     variance: Tensor | None = field(default=None, repr=False)
     probes: Probes | None = field(default=None, repr=False)
+    where: str = ""
 
     @property
     def dto_of_chance(self) -> float | None:
@@ -138,13 +140,15 @@ class Inspection:
             record["kl"] = self.polarised.kl.tolist()
         if self.probes is not None:
             record["probes"] = {key: _plain(value) for key, value in self.probes._asdict().items()}
+        if self.where:
+            record["where"] = self.where
         record["summary"] = self.summary()
         return record
 
     def _repr_html_(self) -> str:
         chance, error, law = self.random_dto, self.precision_error, self.variance_law
         rows = [
-            ("points", self.points),
+            ("points", self.where or self.points),
             ("active latents", f"{_count(self.active)} of {self.latent}"),
             ("DtO, all latents", self.dto),
             ("DtO, active latents", self.dto_active),

@@ -8,9 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from unseam.data import World
+from unseam.data import World, identify_data
 from unseam.files import write_json
 from unseam.papers.artefact import Workplace
 from unseam.papers.results import read_tables, write_tables
@@ -22,10 +20,9 @@ if TYPE_CHECKING:
 
     Tables = Mapping[str, pd.DataFrame]
 
-__all__ = ["data_checksum", "follow", "training_name"]
+__all__ = ["follow", "training_name"]
 
 CHECKPOINT_SECONDS = 60.0
-CHECKED_ITEMS = 256
 
 
 def follow(
@@ -58,6 +55,7 @@ def follow(
     >>> import pandas as pd
     >>> from unseam.data import load
     >>> trials = [Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)]
+    >>> import torch
     >>> place, world = Workplace(torch.device("cpu")), load("linear", size=20)
     >>> finish = lambda ensemble: {"members": pd.DataFrame({"seed": [0]})}
     >>> sorted(follow(trials, place, world=world, measured=None, finish=finish))
@@ -134,20 +132,6 @@ def _provenance(ensemble: Ensemble, world: World) -> pd.DataFrame:
         "torch": about["versions"]["torch"],
         "unseam": about["versions"]["unseam"],
         "revision": about["revision"],
-        "data": data_checksum(world),
+        "data": identify_data(world).digest[:12],
     }
     return pd.DataFrame([row])
-
-
-def data_checksum(world: World) -> str:
-    """A checksum of a data set: its size, and up to 256 evenly spaced items with their factors, at 16 bits.
-
-    >>> from unseam.data import load
-    >>> data_checksum(load("linear", size=10)) == data_checksum(load("linear", size=11))
-    False
-    """
-    index = torch.linspace(0, len(world) - 1, min(len(world), CHECKED_ITEMS)).long()
-    digest = hashlib.sha256(f"{world.name} {len(world)} {tuple(world.shape)}".encode())
-    for values in (world.images(index.to(world.device)), world.factors[index.to(world.factors.device)]):
-        digest.update(values.detach().cpu().half().numpy().tobytes())
-    return digest.hexdigest()[:12]

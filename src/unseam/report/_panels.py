@@ -72,7 +72,7 @@ def seeds_panel(values: Mapping[str, Sequence[float]], title: str) -> str:
     """
     rows = {
         name: [
-            Dot(float(value), f"c{place % 5}", f"seed {seed}")
+            Dot(float(value), f"c{place % (len(COLOURS) + 1)}", f"seed {seed}")
             for seed, value in enumerate(numbers)
             if np.isfinite(value)
         ]

@@ -40,7 +40,7 @@ ITEMS = 8
 POINTS = 1000
 COUPLED = 200  # points at which second derivatives are measured
 WIDEST = 2048  # values of an item up to which the data's covariance is taken
-GRAM = 2048  # items of wider data
+GRAM = 2048  # items of wider data, drawn at random
 STEP = 0.1  # of differences, in standard deviations of a latent, where derivatives see nothing of kinks
 
 
@@ -266,7 +266,9 @@ def _thresholds(x: Tensor | None, likelihood: Any) -> tuple[Advice | None, tuple
     if x[0].numel() <= WIDEST:
         return advise(x, likelihood=kind, noise=noise), ()
     # wider data are seen through the Gram matrix of some items: it has the same eigenvalues
-    rows = x[:GRAM].flatten(1).double()
+    if len(x) > GRAM:
+        x = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:GRAM].to(x.device)]
+    rows = x.flatten(1).double()
     mean, noise = rows.mean(0), noise or 1.0
     spread = mean * (1 - mean) if kind == "bernoulli" else torch.full_like(mean, noise)
     constant = (rows.var(0, correction=0) <= 1e-14) | (spread <= 1e-14)

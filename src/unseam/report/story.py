@@ -144,7 +144,15 @@ def _overview(studies: Sequence[Study]) -> Section:
         for quantity, cells, ideal, meaning in lines
         if any(cell != "–" for cell in cells)
     )
-    return Section("At a glance", (_introduce(studies),), table=table)
+    return Section("At a glance", (_introduce(studies),), table=table, said=_remark(studies))
+
+
+def _remark(studies: Sequence[Study]) -> Named:
+    """Who is unfinished, who diverged: said before any number."""
+    several = len(studies) > 1
+    return tuple(
+        (study.name if several else "", f"Note: {line}.") for study in studies for line in study.remarks
+    )
 
 
 def _introduce(studies: Sequence[Study]) -> str:
@@ -159,7 +167,10 @@ def _introduce(studies: Sequence[Study]) -> str:
         seeds = f"{most}" if all(len(study.inspections) == most for study in studies) else f"up to {most}"
         several = len(studies) > 1
         shown = [s.members[s.shown] + (f" ({s.name})" if several else "") for s in studies]
-        text += f" Numbers with ± are means over {seeds} seeds; sentences and figures show the median one: "
+        text += (
+            f" Numbers with ± are means over {seeds} seeds and their sample standard deviations; sentences and "
+            "figures show the median one: "
+        )
         text += f"{', '.join(shown)}."
     return text
 
@@ -172,12 +183,16 @@ def _count_active(study: Study) -> str:
 
 
 def _mean(values: Sequence[float | None], form: str = "{:.2f}") -> str:
-    """A number over seeds: its mean, and its standard deviation where there are several."""
+    """A number over seeds: its mean, and its sample standard deviation where there are several.
+
+    How many have the number is said where not all do.
+    """
     seen = [value for value in values if value is not None and np.isfinite(value)]
     if not seen:
         return "–"
     mean = form.format(np.mean(seen))
-    return mean if len(seen) < 2 else f"{mean} ± {form.format(np.std(seen))}"
+    count = f" (n = {len(seen)})" if len(seen) < len(values) else ""
+    return mean + count if len(seen) < 2 else f"{mean} ± {form.format(np.std(seen, ddof=1))}{count}"
 
 
 def _activity(studies: Sequence[Study]) -> Section:
@@ -453,9 +468,18 @@ def _changes(studies: Sequence[Study]) -> Section:
             "The thresholds are the eigenvalues of the data's covariance, weighted by 1/σ² for a Gaussian likelihood, "
             "or pixel by pixel by 1/(m(1 − m)) for a Bernoulli one with mean m: a latent of a linear model is active "
             "while β is below its threshold (allen2024 Eqs. 4 and 7, sikka2019 Eq. 23). Exact for linear decoders and "
-            "a Gaussian likelihood, a guide for others.",
+            "a Gaussian likelihood, a guide for others." + _sampled(studies),
         ),
     )
+
+
+def _sampled(studies: Sequence[Study]) -> str:
+    """From how many items thresholds were computed."""
+    counts = sorted({study.advice.points for study in studies if study.advice is not None})
+    if not counts:
+        return ""
+    items = join_words([str(count) for count in counts])
+    return f" Computed from {items} items, drawn at random where there are more."
 
 
 def _advise(study: Study) -> str:

@@ -15,7 +15,7 @@ from unseam.inspection import Inspection
 from unseam.report.matching import SCORES, match
 from unseam.report.measure import study
 from unseam.report.study import Match, Missing, Study
-from unseam.run import Run, model_title
+from unseam.run import Run, model_title, open_run
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
@@ -37,27 +37,47 @@ def run_studies(
     seeds: int = SEEDS,
     points: int = 1000,
     seed: int = 0,
+    world: World | str | None = None,
 ) -> tuple[Study, ...]:
     """Measure the models of a run: members that differ in nothing but their seed are one model.
 
-    Of more than :data:`MODELS` models, so many are taken that are spread over them. Scores that the run's
-    ``scores.parquet`` holds are used.
+    Of more than :data:`MODELS` models, so many are taken that are spread over them. Members that diverged are left out
+    and counted, unless they are named. Scores that the run's ``scores.parquet`` holds for these weights and data are
+    used.
 
     Args:
         run: the run, or its folder.
-        members: only these; all by default.
+        members: only these; all that did not diverge by default.
         seeds: how many seeds of a model are measured at most, the first ones.
         points: items to measure at.
         seed: of items, baselines and metrics.
+        world: the data, where ``run`` is a folder and was trained on the user's own (see :meth:`unseam.Run.open`).
     """
-    run = run if isinstance(run, Run) else Run.open(run)
+    run = open_run(run, world)
     groups = [group[:seeds] for group in _groups(run, members)]
     names = _names([run.trials[group[0]] for group in groups])
     found = run.inspect([member for group in groups for member in group], points=points, seed=seed)
     return tuple(
-        _study(run, name, group, tuple(found[member] for member in group), points, seed)
+        dataclasses.replace(
+            _study(run, name, group, tuple(found[member] for member in group), points, seed),
+            remarks=(*run.remarks(group), *(_count_lost(run, group) if members is None else ())),
+        )
         for name, group in zip(names, groups, strict=True)
     )
+
+
+def _count_lost(run: Run, shown: Sequence[int]) -> list[str]:
+    """How many members diverged and are left out: seeds of the model that is shown, and other models of the run."""
+    own = dataclasses.replace(run.trials[shown[0]], seed=0)
+    seeds = [m for m in range(len(run)) if dataclasses.replace(run.trials[m], seed=0) == own]
+    lines = []
+    for members, what in ((seeds, "seeds of this model"), (range(len(run)), "members of the run")):
+        lost = [member for member in members if member not in run.sound]
+        if lost:
+            verb = "is" if len(lost) == 1 else "are"
+            which = "; ".join(f"member {member} {run.standing[member]}" for member in lost)
+            lines.append(f"{len(lost)} of {len(members)} {what} diverged and {verb} left out: {which}")
+    return lines
 
 
 def compare_runs(runs: Sequence[Run], **options: Any) -> list[list[Study]]:
@@ -138,7 +158,7 @@ def _match(run: Run, members: list[int], world: World, seed: int) -> Match:
 def _groups(run: Run, members: Sequence[int] | None) -> list[list[int]]:
     """Members that differ in their seed alone, of models that are spread over all where those are too many."""
     models: dict[Trial, list[int]] = {}
-    for member in run.select(members):
+    for member in run.measured(members):
         models.setdefault(dataclasses.replace(run.trials[member], seed=0), []).append(member)
     groups = list(models.values())
     if len(groups) <= MODELS:
@@ -194,6 +214,8 @@ def _about(run: Run, members: Sequence[int], world: World) -> dict[str, Any]:
         "run": None if run.path is None else os.path.basename(os.path.abspath(run.path)),
         "members": list(members),
         "world": {"name": world.name, **twin, "items": len(world), "factors": list(world.factor_names)},
+        "standing": [run.standing[member]._asdict() for member in members],
+        "data": run.stamp(members[0])["data"],
         "trial": run.trials[members[0]].to_dict(),
         **{key: run.about[key] for key in ("versions", "hardware", "revision") if key in run.about},
     }

@@ -106,6 +106,7 @@ class Study:
         members: what to call the seeds, where there are several.
         about: settings, versions: whatever says where it comes from.
         missing: parts that could not be computed.
+        remarks: who is unfinished, who diverged and is left out.
 
     >>> import torch, unseam
     >>> found = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2))
@@ -125,6 +126,7 @@ class Study:
     advice: Advice | None = field(default=None, repr=False)
     about: Mapping[str, Any] = field(default_factory=dict, repr=False)
     missing: tuple[Missing, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def found(self) -> Inspection:

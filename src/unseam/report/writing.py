@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unseam.data import World
 from unseam.inspection import Inspection
 from unseam.report.artefacts import artefact_sections
 from unseam.report.measure import study
@@ -13,7 +14,7 @@ from unseam.report.page import Section, check_path, write_page
 from unseam.report.story import sections
 from unseam.report.studies import check_room, compare_runs
 from unseam.report.study import Missing, Study
-from unseam.run import Run
+from unseam.run import Run, open_run
 from unseam.subject import Subject
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def write(
     lead: str | None = None,
     first: Sequence[Section] = (),
     about: Mapping[str, Any] | None = None,
+    world: World | str | None = None,
 ) -> Path:
     """Write what was found as one HTML file that opens from disk without a network; models are shown side by side.
 
@@ -46,6 +48,7 @@ def write(
         lead: paragraph below it; by default what the models are.
         first: sections that come before all others.
         about: settings and versions, shown folded away; by default those of the models.
+        world: the data, where ``results`` are folders of runs that were trained on the user's own.
     """
     given = list(results) if isinstance(results, Iterable) and not isinstance(results, str) else [results]
     if not given:
@@ -58,7 +61,9 @@ def write(
                 "results must be all artefacts or all models: one page does not hold both, got "
                 f"{type(others[0]).__name__} among models; make a study of a decoder by unseam.report.study"
             )
-        studies = _studies([Run.open(one) if isinstance(one, str | Path) else one for one in given])
+        studies = _studies(
+            [open_run(one, world) if isinstance(one, str | Path | Run) else one for one in given]
+        )
         parts, said = sections(studies), _models(studies)
         shown: Mapping[str, Any] = {study.name: study.about for study in studies if study.about}
         name = f"What did {'this model' if len(studies) == 1 else 'these models'} learn?"

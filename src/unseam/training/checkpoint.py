@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from unseam.data import World, data_difference, identify_data
 from unseam.files import (
     read_json,
     read_table,
@@ -18,7 +19,7 @@ from unseam.files import (
     write_tensors,
 )
 from unseam.training.ensemble import Ensemble
-from unseam.training.stack import Stack, group, stack_trials
+from unseam.training.stack import CAUSES, Stack, group, stack_trials
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Recorded(NamedTuple):
     steps: tuple[int, ...]
     stopped: dict[int, int]
     """Members that diverged, with the step at which each stopped."""
+    stopped_by: dict[int, str]
+    """What was no longer finite, of each of them."""
     about: dict[str, Any]
     """Versions, hardware, code revision, worlds."""
 
@@ -66,9 +69,21 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
     True
     """
     folder = Path(path)
-    if (folder / "run.json").exists() and read_run(folder).trials != ensemble.trials:
-        raise ValueError(f"{folder} holds a run of other trials; choose another folder, or remove it first")
-    (folder / "optimizer.safetensors").unlink(missing_ok=True)
+    if (folder / "run.json").exists():
+        record = read_run(folder)
+        if record.trials != ensemble.trials:
+            raise ValueError(
+                f"{folder} holds a run of other trials; choose another folder, or remove it first"
+            )
+        if any(
+            a and b and a != b for a, b in zip(*map(_digests, (record.about, ensemble.about)), strict=False)
+        ):
+            raise ValueError(
+                f"{folder} holds a run of these trials on other data; choose another folder, or remove it first"
+            )
+    if not _holds_weights(folder, ensemble):
+        # the state of other weights is nothing to go on with
+        (folder / "optimizer.safetensors").unlink(missing_ok=True)
     write_run(folder, ensemble.trials, ensemble.shape, ensemble.stacks, ensemble.about)
     write_table(folder / "history.parquet", ensemble.history)
 
@@ -107,6 +122,8 @@ def read_ensemble(folder: Path, record: Recorded, *, device: torch.device | str 
         stack.step = record.steps[number]
         stack.stopped_at.copy_(torch.tensor([record.stopped.get(member, -1) for member in members]))
         stack.alive.copy_(stack.stopped_at < 0)
+        causes = [CAUSES.index(record.stopped_by.get(member, "")) for member in members]
+        stack.stopped_by.copy_(torch.tensor(causes))
         stacks.append(stack)
     history = read_table(folder / "history.parquet")
     return Ensemble(trials, record.shape, tuple(stacks), positions, history, record.about)
@@ -126,12 +143,12 @@ def write_run(
         for name, value in (*stack.parameters.items(), *stack.buffers.items())
     }
     write_tensors(folder / "weights.safetensors", named, note={"format": str(FORMAT)})
-    stopped = {
-        str(position): int(step)
-        for members, stack in zip(group(trials), stacks, strict=True)
-        for position, step in zip(members, stack.stopped_at.tolist(), strict=True)
-        if step >= 0
-    }
+    stopped, stopped_by = {}, {}
+    for members, stack in zip(group(trials), stacks, strict=True):
+        for row, position in enumerate(members):
+            if stack.stopped_at[row] >= 0:
+                stopped[str(position)] = int(stack.stopped_at[row])
+                stopped_by[str(position)] = CAUSES[int(stack.stopped_by[row])]
     record = dict(about) | {
         "format": FORMAT,
         "shape": list(shape),
@@ -139,9 +156,31 @@ def write_run(
         "steps": [stack.step for stack in stacks],
         "complete": all(stack.step >= stack.trials[0].steps for stack in stacks),
         "stopped": stopped,
+        "stopped_by": stopped_by,
         "trials": [trial.to_dict() for trial in trials],
     }
     write_json(folder / "run.json", record)
+
+
+def _digests(about: Mapping[str, Any]) -> list[Any]:
+    """Digests of the data of each stack; nothing where an earlier version recorded none."""
+    return [world.get("digest") for world in about.get("worlds", ())]
+
+
+def _holds_weights(folder: Path, ensemble: Ensemble) -> bool:
+    """Whether the state from which a run would be resumed is that of an ensemble's weights."""
+    path = folder / "optimizer.safetensors"
+    if not path.exists():
+        return False
+    held = read_tensors(path)
+    return all(
+        int(held.get(f"{number}/state/step", -1)) == stack.step
+        and all(
+            f"{number}/{name}" in held and torch.equal(held[f"{number}/{name}"], value.detach().cpu())
+            for name, value in (*stack.parameters.items(), *stack.buffers.items())
+        )
+        for number, stack in enumerate(ensemble.stacks)
+    )
 
 
 def write_checkpoint(folder: Path, ensemble: Ensemble) -> None:
@@ -173,7 +212,7 @@ class Restored(NamedTuple):
 
 
 def restore(
-    folder: Path, trials: Sequence[Trial], stacks: Sequence[Stack], worlds: Sequence[Mapping[str, Any]]
+    folder: Path, trials: Sequence[Trial], stacks: Sequence[Stack], worlds: Sequence[World]
 ) -> Restored | None:
     """Put freshly made stacks where the run in ``folder`` stopped; nothing where there is none.
 
@@ -190,11 +229,12 @@ def restore(
             f"{folder} holds a run of other trials (first difference at member {changed}); resume it with the "
             f"trials it was started with, or choose another folder"
         )
-    if record.about.get("worlds") != list(worlds):
-        raise ValueError(
-            f"{folder} was trained on {record.about.get('worlds')}, which is not the world given now, {list(worlds)}; "
-            f"resume it with the data it was started with, or choose another folder"
-        )
+    for recorded, world in zip(record.about.get("worlds", ()), worlds, strict=False):
+        if apart := data_difference(recorded, identify_data(world, read=recorded.get("read"))):
+            raise ValueError(
+                f"{folder} was trained on {recorded['name']}, which is not the world given now, {world.name}: {apart}; "
+                f"resume it with the data it was started with, or choose another folder"
+            )
     path = folder / "optimizer.safetensors"
     if not path.exists():
         raise ValueError(
@@ -209,6 +249,8 @@ def restore(
                 value[:, stack.columns] = part[f"state/{name}"].to(value)
         stack.alive.copy_(part["state/alive"])
         stack.stopped_at.copy_(part["state/stopped_at"])
+        if "state/stopped_by" in part:
+            stack.stopped_by.copy_(part["state/stopped_by"])
         stack.step = int(part["state/step"])
         stack.clock.fill_(stack.step)
     history = read_table(folder / "history.parquet")
@@ -243,7 +285,11 @@ def read_run(folder: Path) -> Recorded:
         tuple(record["sizes"]),
         tuple(record["steps"]),
         {int(member): step for member, step in record["stopped"].items()},
-        {key: value for key, value in record.items() if key not in MEMBERS},
+        {
+            int(member): cause if cause in CAUSES else ""
+            for member, cause in record.get("stopped_by", {}).items()
+        },
+        {key: value for key, value in record.items() if key not in (*MEMBERS, "stopped_by")},
     )
 
 
@@ -252,7 +298,7 @@ def _state(stack: Stack) -> dict[str, Tensor]:
     named = {**stack.parameters, **stack.buffers}
     if stack.step < stack.trials[0].steps:
         named |= {f"state/{name}": value[:, stack.columns] for name, value in stack.state.items()}
-    named |= {"state/alive": stack.alive, "state/stopped_at": stack.stopped_at}
+    named |= {f"state/{name}": getattr(stack, name) for name in ("alive", "stopped_at", "stopped_by")}
     return named | {"state/step": torch.tensor(stack.step)}
 
 

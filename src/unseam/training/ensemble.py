@@ -13,7 +13,7 @@ from torch.func import functional_call, vmap
 
 from unseam.models import VAE, Encoding
 from unseam.training.learner import blank_learner
-from unseam.training.stack import Stack
+from unseam.training.stack import CAUSES, Stack
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
@@ -77,11 +77,30 @@ class Ensemble:
     @property
     def stopped(self) -> dict[int, int]:
         """Members that diverged, with the step at which each stopped."""
+        return {member: step for member, step in self._each("stopped_at").items() if step >= 0}
+
+    @property
+    def stopped_by(self) -> dict[int, str]:
+        """What was no longer finite of each member that diverged: ``its loss``, or ``its update``, where recorded.
+
+        The update is the gradient, and the weights and the optimiser's state that it leads to.
+        """
+        return {member: CAUSES[cause] for member, cause in self._each("stopped_by").items() if cause}
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Steps that each member's stack has been trained for."""
+        done = {
+            p: s.step for s, positions in zip(self.stacks, self.positions, strict=True) for p in positions
+        }
+        return tuple(done[member] for member in range(len(self)))
+
+    def _each(self, name: str) -> dict[int, int]:
+        """A whole number per member, from the stacks."""
         return {
-            position: int(step)
+            position: int(value)
             for stack, positions in zip(self.stacks, self.positions, strict=True)
-            for position, step in zip(positions, stack.stopped_at.tolist(), strict=True)
-            if step >= 0
+            for position, value in zip(positions, getattr(stack, name).tolist(), strict=True)
         }
 
     def encode(self, x: Tensor | np.ndarray) -> Encoding:

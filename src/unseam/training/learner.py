@@ -106,4 +106,5 @@ def blank_learner(trial: Trial, shape: tuple[int, ...], *, size: int) -> Learner
         if not option.member and option.argument is not None
     }
     member = Learner(model, objective=objective, size=size, settings=settings)
-    return member.double() if trial.precision == "float64" else member
+    # stated, or torch's default type would be that of the weights
+    return member.double() if trial.precision == "float64" else member.float()

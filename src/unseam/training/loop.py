@@ -30,6 +30,7 @@ class Record(NamedTuple):
     alive: Tensor
 
 
+@torch.inference_mode(False)
 def training_steps(stack: Stack, world: World, *, every: int = 100) -> Iterator[Record]:
     """Train every member to the end of its trial, yielding a record each ``every`` steps.
 

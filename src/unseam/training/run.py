@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import signal
 import threading
 import time
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from unseam.data import ArrayWorld, World, place
+from unseam.data import ArrayWorld, World, identify_data, place
 from unseam.data import load as load_world
 from unseam.files import clear_parts
 from unseam.training.checkpoint import restore, write_checkpoint
@@ -38,6 +37,7 @@ class DivergenceWarning(UserWarning):
     """A member's loss or gradient was no longer finite, so it stopped."""
 
 
+@torch.inference_mode(False)
 def train(
     trials: Trial | Sequence[Trial],
     *,
@@ -80,17 +80,18 @@ def train(
         raise ValueError(f"world must be a World (see unseam.data.load), got {type(world).__name__}")
     folder = _folder(out, resume)
     positions = group(chosen)
-    worlds = _worlds(chosen, positions, world, place_on)
+    worlds, described = _worlds(chosen, positions, world, place_on)
+    # weights are drawn only where there are none to go on with
+    drawn = not resume or folder is None or not (folder / "run.json").exists()
     stacks = [
-        _stack([chosen[i] for i in members], its, place_on)
+        _stack([chosen[i] for i in members], its, place_on, drawn)
         for members, its in zip(positions, worlds, strict=True)
     ]
-    described = [_describe(its) for its in worlds]
     about = provenance(place_on) | {"worlds": described}
     shape = worlds[0].shape
     rows: list[pd.DataFrame] = []
     observed: dict[str, list[pd.DataFrame]] = {}
-    if folder is not None and resume and (earlier := restore(folder, chosen, stacks, described)) is not None:
+    if folder is not None and resume and (earlier := restore(folder, chosen, stacks, worlds)) is not None:
         rows.append(earlier.history)
         observed = {name: [table] for name, table in earlier.observed.items()}
         about = _continued(earlier.about, about, stacks)
@@ -129,8 +130,9 @@ def train(
                     raise KeyboardInterrupt(f"stopped at step {record.step}; {folder} can be resumed")
         trained = checkpoint()
     for member, step in trained.stopped.items():
-        text = f"member {member} stopped at step {step}, where it was no longer finite: {chosen[member].describe()}"
-        warnings.warn(text, DivergenceWarning, stacklevel=2)
+        cause = trained.stopped_by.get(member, "it")
+        text = f"member {member} stopped at step {step}, where {cause} was no longer finite"
+        warnings.warn(f"{text}: {chosen[member].describe()}", DivergenceWarning, stacklevel=2)
     return trained
 
 
@@ -181,12 +183,13 @@ def _folder(out: str | Path | None, resume: bool) -> Path | None:
 
 def _worlds(
     trials: Sequence[Trial], positions: Sequence[Sequence[int]], world: World | None, device: torch.device
-) -> list[World]:
-    """The world of each stack, loaded once each and placed on the device."""
+) -> tuple[list[World], list[dict[str, Any]]]:
+    """The world of each stack, loaded once each and placed on the device; and what is recorded of it."""
     keys = [
         ("",) if world is not None else (trials[m[0]].world, trials[m[0]].world_options) for m in positions
     ]
     placed: dict[tuple[object, ...], World] = {}
+    described: dict[tuple[object, ...], dict[str, Any]] = {}
     for key, members in zip(keys, positions, strict=True):
         if key not in placed:
             trial = trials[members[0]]
@@ -197,6 +200,7 @@ def _worlds(
                 for other, m in zip(keys, positions, strict=True)
                 if other == key
             )
+            described[key] = identify_data(its)._asdict() | {"given": world is not None}
             placed[key] = _place(its, device, drawn)
     found = [placed[key] for key in keys]
     if len({one.shape for one in found}) > 1:
@@ -204,7 +208,7 @@ def _worlds(
             f"all worlds of one call must have items of one shape, got {sorted({one.shape for one in found})}; "
             f"train them in separate calls"
         )
-    return found
+    return found, [described[key] for key in keys]
 
 
 def _place(world: World, device: torch.device, drawn: int) -> World:
@@ -213,18 +217,13 @@ def _place(world: World, device: torch.device, drawn: int) -> World:
     return place(world, device, budget=0 if seldom else None)
 
 
-def _stack(trials: Sequence[Trial], world: World, device: torch.device) -> Stack:
+def _stack(trials: Sequence[Trial], world: World, device: torch.device, drawn: bool) -> Stack:
     index = training_index(trials[0], len(world))
     size = len(world) if index is None else len(index)
-    stack = stack_trials(trials, world.shape, size=size, device=device)
+    stack = stack_trials(trials, world.shape, size=size, device=device, drawn=drawn)
     first = torch.arange(min(CHECKED, len(world)), device=world.device)
     stack.template.model.likelihood.check(world.images(first))
     return stack
-
-
-def _describe(world: World) -> dict[str, Any]:
-    options = json.loads(json.dumps(dict(world.options), default=str))
-    return {"name": world.name, "items": len(world), "twin_of": world.twin_of, "options": options}
 
 
 def _continued(earlier: dict[str, Any], now: dict[str, Any], stacks: Sequence[Stack]) -> dict[str, Any]:

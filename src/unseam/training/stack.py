@@ -18,7 +18,10 @@ from unseam.training.learner import Learner, blank_learner, learner
 from unseam.training.optimisers import Optimiser
 from unseam.trial import Trial
 
-__all__ = ["Block", "Stack", "group", "stack_trials"]
+__all__ = ["CAUSES", "Block", "Stack", "group", "stack_trials"]
+
+CAUSES = ("", "its loss", "its update")
+"""What was no longer finite where a member stopped: unknown, its loss, or its gradient, weights or optimiser state."""
 
 # FactorVAE's discriminator has decay rates of its own (Kim & Mnih 2018, Suppl. A).
 DISCRIMINATOR_BETAS = (0.5, 0.9)
@@ -64,6 +67,7 @@ class Stack:
     seeds: Tensor
     alive: Tensor
     stopped_at: Tensor
+    stopped_by: Tensor
     calm: Tensor
     step: int = 0
     clock: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
@@ -119,6 +123,7 @@ def group(trials: Sequence[Trial]) -> list[list[int]]:
     return list(groups.values())
 
 
+@torch.inference_mode(False)
 def stack_trials(
     trials: Sequence[Trial],
     shape: tuple[int, ...],
@@ -188,6 +193,7 @@ def stack_trials(
         seeds=torch.tensor([trial.seed for trial in trials], device=device),
         alive=torch.ones(len(trials), dtype=torch.bool, device=device),
         stopped_at=torch.full((len(trials),), -1, device=device),
+        stopped_by=torch.zeros(len(trials), dtype=torch.int64, device=device),
         calm=torch.zeros(len(trials), dtype=torch.int32, device=device),
         clock=torch.zeros((), dtype=torch.float64, device=device),
     )

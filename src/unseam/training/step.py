@@ -34,7 +34,7 @@ def update(stack: Stack, x: Tensor, noise: Tensor, keys: Tensor | None) -> Named
     buffers stay as they were before the step, and every other member goes on as if it were not in the stack.
 
     Args:
-        stack: the members; ``flat``, ``state``, ``alive``, ``stopped_at`` and ``clock`` change.
+        stack: the members; ``flat``, ``state``, ``alive``, ``stopped_at``, ``stopped_by`` and ``clock`` change.
         x: (member, batch, *shape).
         noise: (member, batch, latent).
         keys: (member, batch, latent) or ``None``.
@@ -45,7 +45,7 @@ def update(stack: Stack, x: Tensor, noise: Tensor, keys: Tensor | None) -> Named
     torch.Size([1])
     """
     buffers = {name: value.clone() for name, value in stack.buffers.items()}
-    with _autocast(stack):
+    with torch.enable_grad(), _autocast(stack):
         terms = stack.terms(x, noise, keys)
     loss: Tensor = terms.loss  # type: ignore[attr-defined]
     gradients = torch.autograd.grad(loss.sum(), list(stack.parameters.values()), materialize_grads=True)
@@ -66,9 +66,11 @@ def _advance(stack: Stack, rows: slice, loss: Tensor, gradients: Sequence[Tensor
     alive = stack.alive[rows]
     fused = can_fuse(stack.flat) and all(block.update.fused() for block in stack.blocks)
     advance = _advance_fused if fused else _advance_eagerly
-    sound = advance(stack, rows, own, alive & loss[rows].isfinite())
-    stopped = stack.stopped_at[rows]
+    finite = loss[rows].isfinite()
+    sound = advance(stack, rows, own, alive & finite)
+    stopped, cause = stack.stopped_at[rows], stack.stopped_by[rows]
     stopped.copy_(torch.where(alive & ~sound, stack.clock.long(), stopped))
+    cause.copy_(torch.where(alive & ~sound, 1 + finite.long(), cause))
     alive.copy_(sound)
 
 
@@ -245,7 +247,7 @@ class _Captured:
     def _mutable(self) -> list[Tensor]:
         stack = self.stack
         tensors = [stack.flat, *stack.state.values(), *stack.buffers.values()]
-        return [*tensors, stack.alive, stack.stopped_at, stack.calm, stack.clock]
+        return [*tensors, stack.alive, stack.stopped_at, stack.stopped_by, stack.calm, stack.clock]
 
 
 def _autocast(stack: Stack) -> torch.autocast | nullcontext[None]:
