@@ -135,13 +135,13 @@ def _ends(tables: Tables) -> tuple[tuple[int, int], pd.DataFrame, pd.DataFrame]:
 
 def _few_cases(tables: Tables) -> Iterator[Bound]:
     counts, few, many = _ends(tables)
-    note = f"wrong models: {counts[1]} points {many['flat share'].mean():.2g}, a straight line 0"
+    wrong = {f"{counts[1]} points": many["flat share"], "a straight line": [0.0]}
     words = f"share of the latent axis that is flat, {counts[0]} points"
     said = f"at least {1 - FLAT:g} (1: all but jumps)"
-    yield Bound(words, said, few["flat share"], least=1 - FLAT, note=note)
-    note = f"wrong models: {counts[1]} points {many['slope at data'].mean():.2g}, a straight line 1"
+    yield Bound(words, said, few["flat share"], least=1 - FLAT, wrong=wrong)
+    wrong = {f"{counts[1]} points": many["slope at data"], "a straight line": [1.0]}
     words = f"slope at data over its mean along the axis, {counts[0]} points"
-    yield Bound(words, f"at most {FLAT:g} (0: stationary)", few["slope at data"], most=FLAT, note=note)
+    yield Bound(words, f"at most {FLAT:g} (0: stationary)", few["slope at data"], most=FLAT, wrong=wrong)
 
 
 def _more_cases(tables: Tables) -> Iterator[Order]:
