@@ -229,6 +229,8 @@ def test_orders_are_corrected_within_a_claim():
     many = Orders("says", lambda tables: [case] * 40).judge({})
     assert many[0].p == pytest.approx(40 * alone.p)
     assert (alone.outcome, many[0].outcome) == ("agrees", "cannot tell")
+    (uneven,) = Orders("says", lambda tables: [Order("x", low, high[:5])]).judge({})
+    assert uneven.note == f"8 and 5 runs, smallest attainable p {1 / math.comb(13, 5):.2g}"
 
 
 def test_the_reverse_order_differs():

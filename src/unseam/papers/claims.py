@@ -618,13 +618,21 @@ class Orders(_Signs):
         if not case.paired or (low != high).any():
             ahead, behind = (ranks(low, high, alternative=side).pvalue for side in ("less", "greater"))
             p = (float(ahead), float(behind))
-        n, smallest, counts = len(low), 0.5 ** int((low != high).sum()), f"{len(low)} pairs, "
+        n, counts = len(low), f"{len(low)} pairs, "
         if not case.paired:
             n, counts = len(low) + len(high), f"{len(low)} and {len(high)} runs, "
-            pooled, last = np.concatenate([low, high]), np.sort(np.concatenate([low, high]))[len(low) - 1]
-            alike, below = int((pooled == last).sum()), int((pooled < last).sum())
-            smallest = math.comb(alike, len(low) - below) / math.comb(n, len(low))
+        smallest = _smallest(low, high, paired=case.paired)
         return SignTest(*shift(low, high, paired=case.paired), p, smallest, n, counts), case.published
+
+
+def _smallest(low: Floats, high: Floats, *, paired: bool) -> float:
+    """The smallest p of a rank test: of runs in the stated order, with their ties, among all arrangements of them."""
+    if paired:
+        return 0.5 ** int((low != high).sum())
+    pooled = np.sort(np.concatenate([low, high]))
+    last, m = pooled[len(low) - 1], len(low)
+    alike, below = int((pooled == last).sum()), int((pooled < last).sum())
+    return math.comb(alike, m - below) / math.comb(len(pooled), m)
 
 
 class Correlation(NamedTuple):

@@ -250,7 +250,7 @@ def last_crossing(beta: Any, values: Any, level: float) -> float:
 
 def vanishing(rows: pd.DataFrame, column: str, prefix: str, words: str) -> Curve:
     """What vanishes along training falls in logarithms all along; in units, a large start would hide every rise."""
-    logs = np.log(rows.pivot(index="steps", columns="seed", values=column))
+    logs = rows.assign(log=np.log(rows[column])).pivot(index="steps", columns="seed", values="log")
     mean = np.exp(logs.mean(axis=1))
     note = (
         f"{mean.iloc[0]:.2g} after {mean.index[0]} steps, least {mean.min():.2g} after {mean.idxmin()}, "

@@ -188,7 +188,7 @@ def _trained_cases(tables: Tables) -> Iterator[Bound]:
         ratio = members[f"lost, {name}"] / members[f"lost, {name}, turned"]
         own, control = (ratio[members["posterior"] == kind] for kind in POSTERIORS)
         words = f"{name}, diagonal posterior: nats lost by the trained Hessian, of those lost after random rotations"
-        wrong = {"full posterior": control, "random rotations": [1.0]}
+        wrong = {"full posterior": control}
         yield Bound(words, f"towards 0: at most {LITTLE:g}", own, most=LITTLE, wrong=wrong)
 
 

@@ -269,8 +269,8 @@ def _average_cases(tables: Tables) -> Iterator[Bound]:
     yield Bound(words, f"at most {AVERAGE:g} (0)", own["from the average"], most=AVERAGE, wrong=wrong)
     worst = (means["from the average"] / means["from x"]).idxmax()
     words = f"that distance over the one from the x whose posterior z comes from, at the worst β ({worst:g})"
-    own, wrong = members[members["β"] == worst]["ratio"], {"as near to x as to the average": [1.0]}
-    yield Bound(words, f"at most {OWN:g} (0)", own, most=OWN, wrong=wrong)
+    ratio, alike = members[members["β"] == worst]["ratio"], {"as near to x as to the average": [1.0]}
+    yield Bound(words, f"at most {OWN:g} (0)", ratio, most=OWN, wrong=alike)
 
 
 def plot(tables: Tables) -> Figure:

@@ -139,7 +139,7 @@ def _cases(
             f"from {own.min():.3g} to {own.max():.3g}",
             {} if wrong < 0 else {KINDS[wrong]: runs[wrong]},
         )
-        yield Bound(words, said, own, note=note, wrong=other, **bounds)
+        yield Bound(words, said, own, note=note, wrong=other, **bounds)  # type: ignore[arg-type]
 
 
 def plot(tables: Tables) -> Figure:

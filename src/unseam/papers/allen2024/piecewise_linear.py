@@ -119,11 +119,8 @@ def _sharpest(tables: Tables) -> tuple[float, pd.DataFrame, pd.DataFrame]:
 def _limit_cases(tables: Tables) -> Iterator[Bound]:
     most, first, last = _sharpest(tables)
     ratio = last["distance from ReLU"].to_numpy() / first["distance from ReLU"].to_numpy()
-    words, wrong = (
-        f"distance from the ReLU decoder at τ = {most:g}, of that at the smallest τ",
-        {"the smallest τ": [1.0]},
-    )
-    yield Bound(words, "at most 0.01 (0)", ratio, most=0.01, wrong=wrong)
+    words = f"distance from the ReLU decoder at τ = {most:g}, of that at the smallest τ"
+    yield Bound(words, "at most 0.01 (0)", ratio, most=0.01, wrong={"the smallest τ": [1.0]})
     gaps = last["gap"].to_numpy() / _of(tables, "relu", "max", "gap")
     wrong = {"the smallest τ": first["gap"].to_numpy() / _of(tables, "relu", "max", "gap")}
     words = f"gap of the deterministic ELBO at τ = {most:g}, of that of ReLU itself"

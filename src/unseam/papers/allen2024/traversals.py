@@ -201,10 +201,10 @@ def _fraction_cases(tables: Tables) -> Iterator[Bound]:
         said = f"at least {ONE:g} (1 where each latent varies one factor)"
         wrong = {kind: _scores(own, kind) for kind in (ROTATED, FULL)}
         yield Bound(words, said, _scores(own, LATENTS), least=ONE, wrong=wrong)
-        whole, wrong = _covered(own, LATENTS), {kind: _covered(own, kind) for kind in (ROTATED, FULL)}
+        whole, *others = (_covered(own, kind) for kind in (LATENTS, ROTATED, FULL))
         words = f"{case}: share of seeds in which every factor is the main one of some latent"
-        share = (int(whole.sum()), len(whole))
-        yield Bound(words, f"at least {ONE:g} (1)", share=share, least=ONE, wrong=wrong)
+        share, said = (int(whole.sum()), len(whole)), f"at least {ONE:g} (1)"
+        yield Bound(words, said, share=share, least=ONE, wrong=dict(zip(wrong, others, strict=True)))
 
 
 def _control_cases(tables: Tables) -> Iterator[Order]:

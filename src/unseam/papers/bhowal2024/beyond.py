@@ -74,8 +74,8 @@ def _cases(
             for name, score in itertools.product(measures, scores):
                 words = f"{group}, {SCOPES[scope]}: ρ of {MEASURES[name]} and {SCORED[score]}"
                 first, second = (_within(part, one, scope) for one in (name, score))
-                cells = cells_of(part)
-                yield Correlation(words, first, second, **{"groups" if scope == "all" else "strata": cells})
+                groups, strata = (cells_of(part) if scope == one else None for one in SCOPES)
+                yield Correlation(words, first, second, groups, strata=strata)
 
     return cases
 

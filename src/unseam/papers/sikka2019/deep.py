@@ -234,7 +234,7 @@ def _largest_elbo(tables: Tables, prefix: str = "") -> list[Bound]:
     quantity = f"β of the largest mean ELBO{' on fresh examples' if prefix else ''}"
     published = f"around 1 ({1 / NEAR_ONE:g} to {NEAR_ONE:g})"
     found = _bound(quantity, published, place, values, 1 / NEAR_ONE, NEAR_ONE)
-    monotonic = by_seed(tables, "reconstruction").mean(axis=1).idxmax()
+    monotonic = values.index[by_seed(tables, "reconstruction").mean(axis=1).to_numpy().argmax()]
     return [found._replace(wrong={"that of the reconstruction objective": [monotonic]})]
 
 
@@ -258,7 +258,7 @@ def _optimal_beta(over: Over, terms: Mapping[str, str], tables: Tables) -> Itera
         quantity = f"β of the least {OVER[over]} TIE, {words}"
         published = f"inside the range ({beta[1]:g} to {beta[-2]:g})"
         found = _bound(quantity, published, place, values, beta[1], beta[-2])
-        monotonic = by_seed(tables, "kl").mean(axis=1).idxmin()
+        monotonic = beta[by_seed(tables, "kl").mean(axis=1).to_numpy().argmin()]
         found = found._replace(wrong={"that of the KL term": [monotonic]})
         flat = any(bound.estimate[1] <= 0 for bound in _ends(over, values, ""))  # type: ignore[index]
         inside = beta[0] < place[0] < beta[-1]
