@@ -234,7 +234,7 @@ def _largest_elbo(tables: Tables, prefix: str = "") -> list[Bound]:
     quantity = f"β of the largest mean ELBO{' on fresh examples' if prefix else ''}"
     published = f"around 1 ({1 / NEAR_ONE:g} to {NEAR_ONE:g})"
     found = _bound(quantity, published, place, values, 1 / NEAR_ONE, NEAR_ONE)
-    monotonic = values.index[by_seed(tables, "reconstruction").mean(axis=1).to_numpy().argmax()]
+    monotonic = values.index.to_numpy()[by_seed(tables, "reconstruction").mean(axis=1).to_numpy().argmax()]
     return [found._replace(wrong={"that of the reconstruction objective": [monotonic]})]
 
 
