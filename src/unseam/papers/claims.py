@@ -416,7 +416,8 @@ class Values(Claim):
             "table is about, such as 0 of a collapsed one, that differs from it by a Welch test (5 %) at the published "
             f"SD and number of runs ({ASSUMED_RUNS} where it is not stated); and at most {WIDEST:g} published SDs, "
             "within which nearly all of the paper's own runs lie. Where no cell differs, nothing can be told. A number "
-            "without SD is compared with our median, by a 90 % bootstrap interval widened by half its last digit."
+            "without SD is compared with our median, by a 90 % bootstrap interval widened by its last digit: the number "
+            "and the margin are known to half of it each."
             + self.exclusive
             * " At most one alternative can be right: where several agree, none can be told."
         )
@@ -485,7 +486,8 @@ def equivalence(cell: Cell, runs: Floats, margin: float | None) -> tuple[Outcome
         return "cannot tell", middle
     if cell.sd is None:
         lower, upper = median_interval(runs, 1 - 2 * LEVEL)
-        lower, upper = lower - cell.digit / 2, upper + cell.digit / 2
+        # the number is known to half a digit, and so is the margin, half the distance of two such numbers
+        lower, upper = lower - cell.digit, upper + cell.digit
         apart = max(abs(lower - cell.mean), abs(upper - cell.mean))
         closest = max(lower - cell.mean, cell.mean - upper, 0.0)
     else:
