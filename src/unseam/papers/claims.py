@@ -416,8 +416,8 @@ class Values(Claim):
             "table is about, such as 0 of a collapsed one, that differs from it by a Welch test (5 %) at the published "
             f"SD and number of runs ({ASSUMED_RUNS} where it is not stated); and at most {WIDEST:g} published SDs, "
             "within which nearly all of the paper's own runs lie. Where no cell differs, nothing can be told. A number "
-            "without SD is compared with our median, by a 90 % bootstrap interval widened by its last digit: the number "
-            "and the margin are known to half of it each."
+            "without SD is compared with our median, by a 90 % bootstrap interval widened by its last digit, since the "
+            "number and the margin are known to half of it each."
             + self.exclusive
             * " At most one alternative can be right: where several agree, none can be told."
         )
