@@ -108,7 +108,8 @@ def test_shares_of_too_few_cases_say_how_many_are_needed():
 
 
 def test_wrong_models_are_shown_and_counted_beside_bounds():
-    case = Bound("x", "small", [0.1, 0.12, 0.11], most=0.5, wrong={"AE": [0.9, 0.8], "random": [0.4, np.nan]})
+    wrong = {"AE": [0.9, 0.8], "random": [0.4, np.nan], "never run": []}
+    case = Bound("x", "small", [0.1, 0.12, 0.11], most=0.5, wrong=wrong)
     claim = Bounds("says", lambda tables: [case])
     assert claim.judge({})[0].note == "bound: at most 0.5; AE: 0.85, outside; random: 0.4, within"
     assert claim.confusion({})[:2] == (1, 2)

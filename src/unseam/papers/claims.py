@@ -280,8 +280,8 @@ class Bounds(Claim):
         return float(getattr(np, self.statistic)(_finite(runs)))
 
     def _controls(self, case: Bound) -> Iterator[str]:
-        """Each wrong model's number, and whether it lies within the bounds."""
-        for name, runs in case.wrong.items():
+        """Number of each wrong model that has runs, and whether it lies within the bounds."""
+        for name, runs in ((name, runs) for name, runs in case.wrong.items() if len(_finite(runs))):
             middle = self._middle(runs)
             yield f"{name}: {middle:.3g}, {'within' if case.least <= middle <= case.most else 'outside'}"
 
