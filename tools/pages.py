@@ -360,7 +360,7 @@ def _overview(stored: list[tuple[Artefact, Result | None]]) -> str:
         if result is None:
             lines.append(f"| {link} | {_cell(artefact.title)} | not measured yet | | | |")
             continue
-        ours = str(result.our_tally) if result.our_tally.total else ""
+        ours = str(result.our_tally) if any(result.our_tally) else ""
         cost = f"{result.spent.seconds:.0f} s, {result.spent.on}"
         lines.append(
             f"| {link} | {_cell(artefact.title)} | {result.tally} | {ours} | {result.scale} | {cost} |"
@@ -378,7 +378,7 @@ def _counts(findings: list[Finding]) -> list[str]:
 
 def _confusions(stored: list[tuple[Artefact, Result | None]]) -> list[str]:
     """How often each kind of rule lets wrong models pass, and right ones where these can be simulated."""
-    rows, bounds, signs = [], [], []
+    rows, bounds, decided, signs = [], [], [], []
     for artefact, result in stored:
         for claim in artefact.claims if result is not None else ():
             if isinstance(claim, Values) and not claim.ours:
@@ -387,26 +387,30 @@ def _confusions(stored: list[tuple[Artefact, Result | None]]) -> list[str]:
                     right = "–" if math.isnan(found.right) else f"{100 * found.right:.0f} %"
                     rows.append((artefact.key, found.wrong, found.tried, right))
             elif isinstance(claim, Bounds) and _present(result):
-                bounds.append(claim.confusion(_present(result))[:2])
+                controlled = [bool(case.wrong) for case in claim.cases(_present(result))]
+                bounds.append((*claim.confusion(_present(result))[:2], sum(controlled), len(controlled)))
+                decided.append(claim.decidable(_present(result)))
             elif isinstance(claim, Orders | Correlations) and _present(result):
                 signs.append(claim.decidable(_present(result)))
-    (within, controls), (decidable, tests) = (map(sum, zip(*pairs, strict=True)) for pairs in (bounds, signs))
+    within, controls, controlled, judged = map(sum, zip(*bounds, strict=True))
+    (able, _), (decidable, tests) = (map(sum, zip(*pairs, strict=True)) for pairs in (decided, signs))
     wrong, tried = (sum(row[place] for row in rows) for place in (1, 2))
     return [
         "## Power of the rules",
         "",
-        "Our runs of *another* model of the same row, which the paper itself tells apart, are judged against each "
-        "published cell: these should not agree. Right models are runs drawn from the published mean ± SD, as many "
-        "as ours: these should.",
+        "Our runs of *another* model of the same row, which the paper itself tells apart, and where its value is "
+        "known a collapsed model, or no gain at all, are judged against each published cell: these should not agree. "
+        "Right models are runs drawn from the published mean ± SD, as many as ours: these should.",
         "",
         "| table | wrong models that agree | right models that would agree |",
         "|---|---|---|",
         *(f"| {key} | {wrong} of {tried} | {right} |" for key, wrong, tried, right in rows),
         f"| all | {wrong} of {tried} | |",
         "",
-        f"Bounds: of {controls} wrong models that the tables hold beside them, {within} lie within. Orders and "
-        f"correlations: {decidable} of {tests} have enough runs to reach p < 0.05 at all; where two kinds of runs do "
-        "not differ, an order agrees in at most 5 % of claims, by its test.",
+        f"Bounds: {controlled} of {judged} have wrong models beside them and {judged - controlled} have none; of these "
+        f"{controls} wrong models {within} lie within. {able} have enough runs, or cases of a share, to agree at all. "
+        f"Orders and correlations: {decidable} of {tests} have enough runs to reach p < 0.05 at all; where two kinds "
+        "of runs do not differ, an order agrees in at most 5 % of claims, by its test.",
     ]
 
 

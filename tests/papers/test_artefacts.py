@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from unseam.data import MissingFileError
 from unseam.papers import (
     OUTCOMES,
     SCALES,
@@ -21,8 +22,8 @@ from unseam.papers import (
     results_folder,
     save_result,
 )
-from unseam.papers.artefact import Artefact
-from unseam.papers.claims import Bounds, Correlations, Orders
+from unseam.papers.artefact import Artefact, missing_table
+from unseam.papers.claims import Bounds, Correlations, Identities, Orders
 from unseam.trial import Trial
 
 ARTEFACTS = artefacts()
@@ -106,15 +107,31 @@ def finding(outcome):
 @pytest.mark.parametrize(
     ("outcomes", "expected", "words"),
     [
-        (["holds", "agrees"], (2, 0, 0, 2), "2 of 2"),
-        (["holds", "differs", "cannot tell"], (1, 1, 1, 3), "1 of 3, 1 differs, 1 cannot be told"),
-        (["not run"], (0, 0, 0, 0), "not run"),
-        (["false as printed", "differs"], (0, 2, 0, 2), "0 of 2, 2 differ"),
+        (["holds", "agrees"], (2, 0, 0, 2, 0), "2 of 2"),
+        (["holds", "differs", "cannot tell"], (1, 1, 1, 3, 0), "1 of 3, 1 differs, 1 cannot be told"),
+        (["not run"], (0, 0, 0, 0, 1), "not run"),
+        (["false as printed", "differs"], (0, 2, 0, 2, 0), "0 of 2, 2 differ"),
+        ([], (0, 0, 0, 0, 0), "no claims of the paper"),
     ],
 )
 def test_tally(outcomes, expected, words):
     found = Tally.of(map(finding, outcomes))
     assert found == expected and str(found) == words
+
+
+@pytest.mark.parametrize(
+    ("claims", "ours"),
+    [
+        ((Identities("exact", lambda tables: ()), Bounds("measured", lambda tables: (), ours=True)), True),
+        ((Identities("exact", lambda tables: ()), Bounds("measured", lambda tables: ())), False),
+    ],
+)
+def test_a_missing_data_set_is_missed_by_the_claims_that_need_data(claims, ours):
+    """Exact statements of the paper are judged without it."""
+    artefact = Artefact("a.b", "nothing", claims, {}, lambda settings, place: {}, lambda tables: Figure())
+    missing = missing_table({"MPI3D": MissingFileError("not in /here", "fetch it first")})
+    (found,) = artefact.judge(missing)
+    assert (found.outcome, found.ours) == ("not run", ours)
 
 
 def result(tables, seconds, about):

@@ -26,6 +26,7 @@ from unseam.papers.claims import (
     mean_interval,
     median_interval,
     rank_correlation,
+    shift,
 )
 
 DRAW = np.random.default_rng(0)
@@ -48,6 +49,12 @@ def normal(mean, sd, n, seed=0):
 )
 def test_identities(value, expected):
     assert outcome(Identities, Identity("a", "0", value, 1e-9)) == expected
+
+
+def test_tolerances_are_shown():
+    cases = [Identity("a", "0", 0.0, 1e-9, note="rounding"), Identity("b", "1", 1.0, 0.05, 1.0)]
+    found = Identities("says", lambda tables: cases).judge({})
+    assert [one.note for one in found] == ["tolerance 1e-09; rounding", "tolerance 0.05 around 1"]
 
 
 def test_further_checks_are_marked():
@@ -86,8 +93,23 @@ def test_shares_have_clopper_pearson_intervals():
     assert found.outcome == "agrees"
 
 
+def test_shares_of_too_few_cases_say_how_many_are_needed():
+    """Even 20 of 20 have a lower limit of 0.83; 36 of 36 reach 0.9."""
+    few, enough = (Bound("x", "all", share=(n, n), least=0.9) for n in (20, 36))
+    claim = Bounds("says", lambda tables: [few, enough, Bound("y", "small", [0.1, 0.2], most=0.5)])
+    short, long, _ = claim.judge({})
+    assert (short.outcome, long.outcome) == ("cannot tell", "agrees")
+    assert short.note == "20 of 20; bound: at least 0.9; could agree with 36 cases or more"
+    assert "could agree" not in long.note
+    assert stats.binomtest(35, 35).proportion_ci().low < 0.9 <= stats.binomtest(36, 36).proportion_ci().low
+    assert claim.decidable({}) == (1, 3)
+    (never,) = Bounds("says", lambda tables: [few._replace(least=1.0)]).judge({})
+    assert never.note.endswith("no number of cases could agree")
+
+
 def test_wrong_models_are_shown_and_counted_beside_bounds():
-    case = Bound("x", "small", [0.1, 0.12, 0.11], most=0.5, wrong={"AE": [0.9, 0.8], "random": [0.4, np.nan]})
+    wrong = {"AE": [0.9, 0.8], "random": [0.4, np.nan], "never run": []}
+    case = Bound("x", "small", [0.1, 0.12, 0.11], most=0.5, wrong=wrong)
     claim = Bounds("says", lambda tables: [case])
     assert claim.judge({})[0].note == "bound: at most 0.5; AE: 0.85, outside; random: 0.4, within"
     assert claim.confusion({})[:2] == (1, 2)
@@ -127,7 +149,38 @@ def test_more_scatter_makes_agreement_harder():
 def test_cells_that_the_paper_cannot_tell_apart_are_not_wrong_models():
     row = Row("DtO", {"AE": Cell(0.33, 0.18), "full": Cell(0.34, 0.35), "VAE": Cell(0.0, 0.0)}, {})
     assert not row.is_wrong("full", "AE") and row.is_wrong("VAE", "AE") and row.is_wrong("random", "AE")
-    assert row.margin("AE") == (0.165, "VAE")
+    assert row.margin("AE") == (0.165, "half way to VAE")
+
+
+def test_a_margin_is_at_most_three_published_sds():
+    """A model far from a narrow cell does not agree because all others are farther still."""
+    row = Row("DtO", {"VAE": Cell(0.18, 0.02), "AE": Cell(0.54, 0.13)}, {"VAE": normal(0.013, 0.002, 10)})
+    assert row.margin("VAE") == (pytest.approx(0.06), "3 published SDs")
+    assert outcome(Values, row) == "differs"
+    assert outcome(Values, row._replace(runs={"VAE": normal(0.19, 0.02, 10)})) == "agrees"
+
+
+def test_a_collapsed_model_agrees_with_no_cell():
+    """Its value takes part in the margin where the paper tells it apart, and is counted as a wrong model."""
+    said = {"β-VAE": Cell(0.17, 0.1), "β-TCVAE": Cell(0.72, 0.08)}
+    row = Row("MIG-sup", said, {"β-VAE": np.full(6, 0.001)})
+    assert row.margin("β-VAE") == (pytest.approx(0.275), "half way to β-TCVAE")
+    assert outcome(Values, row) == "agrees", "half way to the other cell reaches below zero"
+    known = row._replace(trivial={"a collapsed model": 0.0})
+    assert known.margin("β-VAE") == (pytest.approx(0.085), "half way to a collapsed model")
+    assert outcome(Values, known) == "differs"
+    assert Values("says", lambda tables: [known]).confusion({})[:2] == (0, 3)
+    at_zero = Row("DtO", {"VAE": Cell(0.0, 0.0), "AE": Cell(0.3, 0.1)}, {}, trivial={"trivial": 0.0})
+    assert not at_zero.is_wrong("trivial", "VAE") and at_zero.is_wrong("trivial", "AE")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(99.78, "agrees"), (99.68, "cannot tell"), (99.5, "differs"), (100.0, "cannot tell")],
+)
+def test_a_number_without_sd_is_known_to_half_a_digit(value, expected):
+    """Half way between 99.8 and 99.5 is anywhere from 0.1 to 0.2: with 99.85 and 99.45, 100 is within."""
+    assert equivalence(Cell(99.8, None, digit=0.1), np.full(5, value), 0.15)[0] == expected
 
 
 def test_a_row_without_differences_tells_nothing():
@@ -179,12 +232,70 @@ def test_orders_are_corrected_within_a_claim():
     many = Orders("says", lambda tables: [case] * 40).judge({})
     assert many[0].p == pytest.approx(40 * alone.p)
     assert (alone.outcome, many[0].outcome) == ("agrees", "cannot tell")
+    (uneven,) = Orders("says", lambda tables: [Order("x", low, high[:5])]).judge({})
+    assert uneven.note == f"8 and 5 runs, smallest attainable p {1 / math.comb(13, 5):.2g}"
 
 
 def test_the_reverse_order_differs():
     low, high = normal(0.0, 0.1, 8), normal(1.0, 0.1, 8, 1)
     assert outcome(Orders, Order("x", high, low)) == "differs"
     assert outcome(Orders, Order("x", low, high, paired=True)) == "agrees"
+
+
+def test_the_deciding_p_is_shown():
+    low, high = normal(0.0, 0.1, 8), normal(1.0, 0.1, 8, 1)
+    (found,) = Orders("says", lambda tables: [Order("x", high, low)]).judge({})
+    assert found.outcome == "differs"
+    assert found.p == pytest.approx(stats.mannwhitneyu(high, low, alternative="greater").pvalue)
+    first = np.arange(8.0)
+    (found,) = Correlations("says", lambda tables: [Correlation("x", first, first)]).judge({})
+    assert (found.outcome, found.p) == ("differs", pytest.approx(1e-4))
+
+
+@pytest.mark.parametrize(("m", "n"), [(6, 6), (9, 5), (18, 30), (25, 25)])
+@pytest.mark.parametrize("paired", [True, False])
+def test_intervals_of_orders_invert_their_test(m, n, paired):
+    """A shift just inside an end is not rejected at 2.5 %, and one just outside is."""
+    low, high = normal(0.0, 1.0, m), normal(0.5, 2.0, m if paired else n, 1)
+    middle, lower, upper = shift(low, high, paired=paired)
+    assert lower < middle < upper
+    test = stats.wilcoxon if paired else stats.mannwhitneyu
+    for end, side, outwards in ((lower, "greater", -1e-6), (upper, "less", 1e-6)):
+        outside, inside = (
+            test(low - end - step, high, alternative=side, method="exact").pvalue
+            for step in (outwards, -outwards)
+        )
+        slack = 1e-3 if m + n > 40 else 0.0
+        assert outside <= 0.025 + slack and inside > 0.025 - slack
+
+
+def test_too_few_runs_have_no_interval():
+    low, high = np.arange(5.0), np.arange(5.0) + 3
+    (found,) = Orders("says", lambda tables: [Order("x", low, high, paired=True)]).judge({})
+    assert found.p == pytest.approx(1 / 32) and (found.lower, found.upper) == (None, None)
+    assert found.outcome == "cannot tell", "p of 0.031 two-sided is above 5 %"
+
+
+def test_an_order_of_most_runs_is_not_undone_by_one_outlier():
+    """The rank test and the interval are of the same number, where a mean would follow the outlier."""
+    low, high = np.append(np.zeros(19) + normal(0, 0.01, 19), 50.0), np.ones(20) + normal(0, 0.01, 20, 1)
+    assert mean_interval(low - high)[1] > 0
+    assert outcome(Orders, Order("x", low, high)) == "agrees"
+
+
+def test_ties_raise_the_smallest_attainable_p():
+    notes = []
+    for low, high in (
+        ([0, 0, 1, 2], [3, 4, 5, 6]),
+        ([0, 0, 1, 1], [1, 1, 1, 1]),
+        ([0, 1, 2, 3], [4, 5, 6, 7]),
+    ):
+        (found,) = Orders("says", lambda tables, pair=(low, high): [Order("x", *pair)]).judge({})
+        notes.append(found.note)
+    assert [float(note.split()[-1]) for note in notes] == pytest.approx([1 / 70, 15 / 70, 1 / 70], rel=0.05)
+    pairs = Order("x", [0, 0, 0, 0, 0, 0], [1, 2, 3, 4, 0, 0], paired=True)
+    (found,) = Orders("says", lambda tables: [pairs]).judge({})
+    assert found.note.endswith(f"{1 / 16:.2g}"), "equal pairs say nothing"
 
 
 def test_too_few_pairs_say_so():
@@ -296,7 +407,8 @@ def test_correlations_of_noise_are_rarely_significant():
     noise = np.random.default_rng(5).normal(size=(200, 2, 9))
     cases = [Correlation("x", first, second) for first, second in noise]
     found = [Correlations("says", lambda tables, one=one: [one]).judge({})[0] for one in cases]
-    assert np.mean([one.p < 0.05 for one in found]) <= 0.09
+    for rare in (("agrees", "cannot tell"), ("differs",)):
+        assert np.mean([one.p < 0.05 and one.outcome in rare for one in found]) <= 0.09
 
 
 def test_arrangements_keep_groups_and_strata():
@@ -306,6 +418,10 @@ def test_arrangements_keep_groups_and_strata():
     assert {tuple(groups[row[[0, 2]]]) for row in blocks} == {(0, 0), (1, 1), (2, 2)}
     within = arrangements(7, strata=strata)
     assert len(within) == 2 * 6 * 2 and (strata[within] == strata).all()
+    cells = arrangements(8, groups=[0, 0, 1, 1, 2, 2, 3, 3], strata=[0, 0, 0, 0, 1, 1, 1, 1])
+    assert cells.tolist() == [
+        [*first, *second] for first in ([0, 1, 2, 3], [2, 3, 0, 1]) for second in ([4, 5, 6, 7], [6, 7, 4, 5])
+    ]
     many = arrangements(12)
     assert len(many) == 10_000 and (np.sort(many, axis=1) == np.arange(12)).all()
     assert (many[0] == np.arange(12)).all() and len(np.unique(many, axis=0)) > 9990

@@ -196,7 +196,7 @@ def test_theorem_2_holds_and_no_start_is_left_out():
 def test_descents_cut_short_reach_no_minimum():
     found = judged(THEOREM2, dataclasses.replace(THEOREM2.presets["smoke"], iterations=3))
     assert len(failed(found)) == len(found) - 1, "the saddle points are where they were"
-    assert found[0].note == "16 descents had not converged"
+    assert found[0].note == "tolerance 0; 16 descents had not converged"
 
 
 def test_another_closed_form_is_reached_by_no_descent(monkeypatch):
@@ -207,7 +207,7 @@ def test_another_closed_form_is_reached_by_no_descent(monkeypatch):
     said = failed(found)
     assert sum("end elsewhere" in quantity for quantity in said) == 4
     assert not any("cosine" in quantity for quantity in said)
-    assert found[0].note == "", "all have converged"
+    assert found[0].note == "tolerance 0", "all have converged"
 
 
 def test_curvature_at_equal_columns_in_closed_form(generator):

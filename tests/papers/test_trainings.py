@@ -1,15 +1,20 @@
 """Trainings of artefacts: stored once, resumed where they were killed, and where they came from."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import pandas as pd
 import pytest
 import torch
 
 from unseam.data import load
-from unseam.papers import Workplace
+from unseam.papers import Workplace, artefacts, reproduce
 from unseam.papers.trainings import follow, training_name
-from unseam.training import train
+from unseam.training import run, train
 from unseam.trial import Trial
 
 WORLD = load("linear", size=200)
@@ -61,6 +66,57 @@ def test_a_killed_training_is_resumed_and_gives_the_same_tables(tmp_path, monkey
     assert not list((tmp_path / "killed").glob(".*.work")), (
         "checkpoints are removed once the tables are stored"
     )
+
+
+DYING = """
+import sys, time
+from pathlib import Path
+from unseam.papers import artefacts, reproduce, trainings
+from unseam.training import run
+
+trainings.CHECKPOINT_SECONDS = 0.0
+folder, steps, count = Path(sys.argv[1]), run.training_steps, 0
+
+def waiting(stack, world, *, every):
+    global count
+    count += 1
+    for record in steps(stack, world, every=every):
+        if count == 2 and record.step == 50:
+            (folder / "ready").touch()
+            time.sleep(600)
+        yield record
+
+run.training_steps = waiting
+reproduce(artefacts()["rolinek2019.table2_linear"], "smoke", device="cpu", shared=folder)
+"""
+
+
+def test_an_artefact_killed_at_once_loses_less_than_one_checkpoint_interval(tmp_path, monkeypatch):
+    """SIGKILL in the second of three trainings, at step 50 of 80 and ten steps after its last checkpoint."""
+    process = subprocess.Popen([sys.executable, "-c", DYING, str(tmp_path)], env=os.environ)
+    try:
+        until = time.monotonic() + 120
+        while not (tmp_path / "ready").exists() and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        assert (tmp_path / "ready").exists(), "the second training never reached step 50"
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    seen, steps = [], run.training_steps
+
+    def counting(stack, world, *, every):
+        seen.append([])
+        for record in steps(stack, world, every=every):
+            seen[-1].append(record.step)
+            yield record
+
+    monkeypatch.setattr(run, "training_steps", counting)
+    artefact = artefacts()["rolinek2019.table2_linear"]
+    again = reproduce(artefact, "smoke", device="cpu", shared=tmp_path)
+    assert seen == [[50, 60, 70, 80], [10, 20, 30, 40, 50, 60, 70, 80]], "the first training is stored"
+    whole = reproduce(artefact, "smoke", device="cpu", shared=tmp_path / "whole")
+    for name in ("members", "random"):
+        pd.testing.assert_frame_equal(again.tables[name], whole.tables[name])
 
 
 def test_a_stored_training_is_not_done_again(tmp_path):

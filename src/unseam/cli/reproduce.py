@@ -210,7 +210,7 @@ def _listed(artefact: Artefact, result: Result | None) -> Row:
         return row | {"outcome": "not measured yet"} | empty
     return row | {
         "outcome": str(result.tally),
-        "our checks": str(result.our_tally) if result.our_tally.total else None,
+        "our checks": str(result.our_tally) if any(result.our_tally) else None,
         "scale": result.scale,
         "seconds": result.spent.seconds,
         "on": result.spent.on,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import torch
 
 from unseam.data import MissingFileError
-from unseam.papers.claims import Claim, Finding
+from unseam.papers.claims import Claim, Finding, Identities
 from unseam.training import provenance
 from unseam.trial import Trial
 
@@ -110,8 +110,11 @@ class Artefact:
         present = {name: table for name, table in tables.items() if name != MISSING}
         found = [finding for claim in self.claims for finding in claim.judge(present)] if present else []
         if MISSING in tables:
+            # exact statements need no data file
+            ours = all(claim.ours or isinstance(claim, Identities) for claim in self.claims)
             for row in tables[MISSING].to_dict("records"):
-                found.append(Finding(row["world"], "", None, None, None, "not run", note=row["need"]))
+                lacking = Finding(row["world"], "", None, None, None, "not run", note=row["need"])
+                found.append(lacking._replace(ours=ours))
         return tuple(found)
 
 
@@ -135,10 +138,12 @@ class Spent(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Findings by outcome, without those that were not run.
+    """Findings by outcome.
 
     >>> str(Tally.of([Finding("", "", None, None, None, "holds"), Finding("", "", None, None, None, "differs")]))
     '1 of 2, 1 differs'
+    >>> str(Tally.of([]))
+    'no claims of the paper'
     """
 
     positive: int
@@ -147,24 +152,33 @@ class Tally(NamedTuple):
     """Findings that differ, or are false as printed."""
     untold: int
     total: int
+    """Without those that were not run."""
+    not_run: int
 
     @classmethod
     def of(cls, findings: Iterable[Finding]) -> Tally:
         """Count findings."""
-        outcomes = [finding.outcome for finding in findings if finding.outcome != "not run"]
-        positive, negative = (
+        outcomes = [finding.outcome for finding in findings]
+        positive, negative, untold, not_run = (
             sum(one in words for one in outcomes)
-            for words in (("holds", "agrees"), ("differs", "false as printed"))
+            for words in (
+                ("holds", "agrees"),
+                ("differs", "false as printed"),
+                ("cannot tell",),
+                ("not run",),
+            )
         )
-        return cls(positive, negative, outcomes.count("cannot tell"), len(outcomes))
+        return cls(positive, negative, untold, len(outcomes) - not_run, not_run)
 
     def __str__(self) -> str:
+        if not self.total:
+            return "not run" if self.not_run else "no claims of the paper"
         parts = [f"{self.positive} of {self.total}"]
         if self.negative:
             parts.append(f"{self.negative} differ{'s' * (self.negative == 1)}")
         if self.untold:
             parts.append(f"{self.untold} cannot be told")
-        return ", ".join(parts) if self.total else "not run"
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)

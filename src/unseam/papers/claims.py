@@ -38,9 +38,9 @@ __all__ = [
     "Row",
     "Trends",
     "Values",
+    "bootstrap_indices",
     "holm",
     "mean_interval",
-    "resampled",
 ]
 
 Floats = NDArray[np.float64]
@@ -52,9 +52,15 @@ LEVEL = 0.05
 ASSUMED_RUNS = 10
 """Number of runs behind a published mean ± SD whose paper does not state it."""
 RESAMPLINGS = 2000
+MOST_CASES = 1000
+"""Up to which the number of cases that a share needs is looked for."""
 PERMUTATIONS = 10_000
 """Arrangements of a permutation test: all where there are at most so many, otherwise so many at random."""
 SIMULATED = 4000
+EXACT = 40
+"""Runs up to which the distribution of a rank statistic is counted out."""
+WIDEST = 3.0
+"""Published SDs that the margin of a cell has at most: nearly all of the paper's own runs lie within."""
 
 
 class Finding(NamedTuple):
@@ -72,7 +78,7 @@ class Finding(NamedTuple):
     n: int | None = None
     """Number of runs, pairs, or random cases."""
     p: float | None = None
-    """After Holm's correction within the claim."""
+    """After Holm's correction within the claim: of the stated sign, or of the other one where the outcome differs."""
     note: str = ""
     ours: bool = False
     """Whether it is a check of our own, beyond what the paper claims."""
@@ -144,7 +150,8 @@ class Identities(Claim):
 
     rule = (
         "Holds where the number equals the stated one within its tolerance, which allows for rounding, quadrature or "
-        "a step of a grid; otherwise the statement is false as printed, and the number is the counterexample."
+        "a step of a grid and stands in the note; otherwise the statement is false as printed, and the number is the "
+        "counterexample."
     )
 
     def findings(self, cases: Sequence[Identity]) -> Iterator[Finding]:
@@ -154,7 +161,9 @@ class Identities(Claim):
             outcome: Outcome = "cannot tell"
             if not math.isnan(value):
                 outcome = "holds" if abs(value - case.expected) <= case.tolerance else "false as printed"
-            yield Finding(case.quantity, case.published, value, None, None, outcome, n=case.n, note=case.note)
+            around = f" around {case.expected:.3g}" if case.expected else ""
+            note = _joined(f"tolerance {case.tolerance:.3g}{around}", case.note)
+            yield Finding(case.quantity, case.published, value, None, None, outcome, n=case.n, note=note)
 
 
 # Numbers over runs
@@ -203,7 +212,8 @@ class Bounds(Claim):
         return (
             f"Agrees where the 95 % interval ({interval} for the {self.statistic} over runs, Clopper–Pearson for a "
             "share of cases, bootstrap over runs for other estimates) lies within the stated bounds, differs where it "
-            "lies outside, and cannot be told where it contains a bound or there are fewer than three runs. A number "
+            "lies outside, and cannot be told where it contains a bound or there are fewer than three runs; the note "
+            "says how many cases a share needs where it could not agree with any number of successes. A number "
             "without chance has no interval and is compared as it is. The bounds stand in the note, and beside them "
             "wrong models, which should lie outside, where the tables have some."
         )
@@ -230,6 +240,7 @@ class Bounds(Claim):
                 ends = mean_interval(runs) if self.statistic == "mean" else median_interval(runs)
             shown: tuple[float | None, float | None] = (None, None) if n < 3 else ends
             few = "fewer than three runs" if n < 3 and (case.estimate is None or ends[0] != ends[1]) else ""
+            lacking = "" if case.share is None or _can_agree(case, n) else _lacking(case, n)
             outcome: Outcome = "cannot tell"
             if not (case.doubt or few):
                 if case.least <= ends[0] and ends[1] <= case.most:
@@ -244,7 +255,9 @@ class Bounds(Claim):
                 outcome,
                 sd=_sd(runs),
                 n=n,
-                note=_joined(counted, _limits(case), *self._controls(case), case.note, case.doubt, few),
+                note=_joined(
+                    counted, _limits(case), *self._controls(case), case.note, case.doubt, few, lacking
+                ),
             )
 
     def confusion(self, tables: Tables) -> Confusion:
@@ -252,12 +265,23 @@ class Bounds(Claim):
         notes = [note for case in self.cases(tables) for note in self._controls(case)]
         return Confusion(sum(note.endswith("within") for note in notes), len(notes))
 
+    def decidable(self, tables: Tables) -> tuple[int, int]:
+        """How many cases have enough runs, or cases of a share, to agree at all, and how many there are."""
+        cases = list(self.cases(tables))
+        enough = [
+            _can_agree(case, case.share[1])
+            if case.share is not None
+            else case.estimate is not None or len(_finite(case.runs)) > 2
+            for case in cases
+        ]
+        return sum(enough), len(cases)
+
     def _middle(self, runs: ArrayLike) -> float:
         return float(getattr(np, self.statistic)(_finite(runs)))
 
     def _controls(self, case: Bound) -> Iterator[str]:
-        """Each wrong model's number, and whether it lies within the bounds."""
-        for name, runs in case.wrong.items():
+        """Number of each wrong model that has runs, and whether it lies within the bounds."""
+        for name, runs in ((name, runs) for name, runs in case.wrong.items() if len(_finite(runs))):
             middle = self._middle(runs)
             yield f"{name}: {middle:.3g}, {'within' if case.least <= middle <= case.most else 'outside'}"
 
@@ -266,6 +290,21 @@ def _limits(case: Bound) -> str:
     if math.isfinite(case.least) and math.isfinite(case.most):
         return f"bounds: {case.least:g} to {case.most:g}"
     return f"bound: at least {case.least:g}" if math.isinf(case.most) else f"bound: at most {case.most:g}"
+
+
+def _can_agree(case: Bound, n: int) -> bool:
+    """Whether the Clopper–Pearson interval of any number of successes among so many cases lies within the bounds."""
+    from scipy.stats import beta
+
+    successes = np.arange(n + 1)
+    lower = np.nan_to_num(beta.ppf(0.025, successes, n - successes + 1), nan=0.0)
+    upper = np.nan_to_num(beta.ppf(0.975, successes + 1, n - successes), nan=1.0)
+    return bool(((case.least <= lower) & (upper <= case.most)).any())
+
+
+def _lacking(case: Bound, n: int) -> str:
+    needed = next((more for more in range(n + 1, MOST_CASES) if _can_agree(case, more)), None)
+    return "no number of cases could agree" if needed is None else f"could agree with {needed} cases or more"
 
 
 # Published cells
@@ -322,24 +361,34 @@ class Row(NamedTuple):
     notes: Mapping[str, str] = {}
     doubts: Mapping[str, str] = {}
     """Why nothing can be concluded from a model's runs, such as that these have not converged."""
+    trivial: Mapping[str, float] = {}
+    """Values of models without what the table is about, such as 0 of a collapsed one: wrong models for every cell."""
 
     def margin(self, name: str) -> tuple[float, str] | None:
-        """Half the distance to the nearest cell that differs, and its name; none where no cell does."""
+        """Half the distance to the nearest cell that differs, or what caps it, in words; none where no cell does."""
         own = self.published[name]
         others = {
-            other: abs(cell.mean - own.mean)
-            for other, cell in self.published.items()
-            if other != name and own.differs_from(cell)
+            f"half way to {other}": abs(cell.mean - own.mean) / 2
+            for other, cell in self._others(name).items()
+            if own.differs_from(cell)
         }
         if not others:
             return None
+        if own.sd is not None:
+            others[f"{WIDEST:g} published SDs"] = WIDEST * own.spread
         nearest = min(others, key=others.__getitem__)
-        return others[nearest] / 2, nearest
+        return others[nearest], nearest
 
     def is_wrong(self, model: str, name: str) -> bool:
         """Whether a model is a wrong one for a cell: another one, that the paper tells apart from it."""
-        other = self.published.get(model)
+        other = self._others(name).get(model)
         return model != name and (other is None or self.published[name].differs_from(other))
+
+    def _others(self, name: str) -> dict[str, Cell]:
+        """Cells of other models, trivial ones with exact values."""
+        own = self.published[name]
+        exact = {model: own._replace(mean=value, sd=own.sd and 0.0) for model, value in self.trivial.items()}
+        return {model: cell for model, cell in {**self.published, **exact}.items() if model != name}
 
 
 @dataclass(frozen=True)
@@ -363,9 +412,12 @@ class Values(Claim):
         return (
             "A cell agrees where two one-sided Welch tests (5 % each) place our mean within a margin of the published "
             "one; it differs where our mean lies outside the margin by the same tests; otherwise it cannot be told. "
-            "The margin is half the distance to the nearest cell of the row that differs from it by a Welch test (5 %) "
-            f"at the published SD and number of runs ({ASSUMED_RUNS} where it is not stated). Where no cell differs, "
-            "nothing can be told. A number without SD is compared with our median, by a 90 % bootstrap interval."
+            "The margin is half the distance to the nearest cell of the row, or value of a model without what the "
+            "table is about, such as 0 of a collapsed one, that differs from it by a Welch test (5 %) at the published "
+            f"SD and number of runs ({ASSUMED_RUNS} where it is not stated); and at most {WIDEST:g} published SDs, "
+            "within which nearly all of the paper's own runs lie. Where no cell differs, nothing can be told. A number "
+            "without SD is compared with our median, by a 90 % bootstrap interval widened by its last digit, since the "
+            "number and the margin are known to half of it each."
             + self.exclusive
             * " At most one alternative can be right: where several agree, none can be told."
         )
@@ -389,7 +441,7 @@ class Values(Claim):
             interval = median_interval(runs) if cell.sd is None else mean_interval(runs)
         far = "no published cell of the row differs from it"
         if margin is not None:
-            far = f"margin {margin[0]:.2g} (half way to {margin[1]})"
+            far = f"margin {margin[0]:.2g} ({margin[1]})"
         doubt = row.doubts.get(name, "")
         return Finding(
             f"{row.words}, {name}",
@@ -403,14 +455,15 @@ class Values(Claim):
         )
 
     def confusion(self, tables: Tables) -> Confusion:
-        """How many wrong models pass, our runs of another model of the row, and which share of right ones would."""
+        """How many wrong models pass, ours of another column or trivial ones, and which share of right ones would."""
         wrong = tried = 0
         right = []
         for row in self.cases(tables):
             for name, cell in row.published.items():
                 margin = row.margin(name)
                 limit = None if margin is None else margin[0]
-                for model, runs in row.runs.items():
+                trivial = {model: np.full(ASSUMED_RUNS, value) for model, value in row.trivial.items()}
+                for model, runs in {**row.runs, **trivial}.items():
                     if row.is_wrong(model, name):
                         tried += 1
                         wrong += equivalence(cell, _finite(runs), limit)[0] == "agrees"
@@ -433,6 +486,8 @@ def equivalence(cell: Cell, runs: Floats, margin: float | None) -> tuple[Outcome
         return "cannot tell", middle
     if cell.sd is None:
         lower, upper = median_interval(runs, 1 - 2 * LEVEL)
+        # the number is known to half a digit, and so is the margin, half the distance of two such numbers
+        lower, upper = lower - cell.digit, upper + cell.digit
         apart = max(abs(lower - cell.mean), abs(upper - cell.mean))
         closest = max(lower - cell.mean, cell.mean - upper, 0.0)
     else:
@@ -472,11 +527,12 @@ class SignTest(NamedTuple):
     value: float | None
     """None where there are too few runs."""
     lower: float
+    """Infinite, as ``upper``, where the runs are too few for an interval."""
     upper: float
     p: tuple[float, float]
     """One-sided, of the stated sign and of the other one."""
     smallest: float
-    """The smallest p that so many runs can give."""
+    """The smallest p that so many runs, with their ties, can give."""
     n: int
     counted: str = ""
 
@@ -505,21 +561,23 @@ class _Signs(Claim):
             elif not case.doubt and behind < LEVEL and max(sign * one.lower, sign * one.upper) < 0:
                 outcome = "differs"
             note = _joined(one.counted + f"smallest attainable p {one.smallest:.2g}", case.note, case.doubt)
-            yield Finding(
-                case.quantity, said, one.value, one.lower, one.upper, outcome, n=one.n, p=ahead, note=note
-            )
+            lower, upper = (end if math.isfinite(end) else None for end in (one.lower, one.upper))
+            p = behind if outcome == "differs" else ahead
+            yield Finding(case.quantity, said, one.value, lower, upper, outcome, n=one.n, p=p, note=note)
 
     def decidable(self, tables: Tables) -> tuple[int, int]:
-        """How many cases could reach p < 0.05 with their runs after Holm's correction, and how many there are."""
-        smallest = holm([self.test(case)[0].smallest for case in self.cases(tables)])
-        return sum(p < LEVEL for p in smallest), len(smallest)
+        """How many cases have the runs for an interval and p < 0.05 after Holm's correction, and how many there are."""
+        tests = [self.test(case)[0] for case in self.cases(tables)]
+        smallest = holm([one.smallest for one in tests])
+        able = (p < LEVEL and math.isfinite(one.lower) for p, one in zip(smallest, tests, strict=True))
+        return sum(able), len(tests)
 
 
 class Order(NamedTuple):
     """Runs that should lie below others."""
 
     quantity: str
-    """Of the mean difference, lower less higher."""
+    """Of the shift, lower less higher."""
     low: ArrayLike
     high: ArrayLike
     paired: bool = False
@@ -540,12 +598,13 @@ class Orders(_Signs):
 
     rule = (
         "An order agrees where a one-sided test over runs (Mann–Whitney, or Wilcoxon's signed ranks where runs are "
-        "paired) gives p < 0.05 after Holm's correction within this claim and the 95 % t interval of the mean "
-        "difference excludes zero; it differs where the same holds of the reverse order; otherwise it cannot be told."
+        "paired) gives p < 0.05 after Holm's correction within this claim and the 95 % interval of the Hodges–Lehmann "
+        "shift, which inverts that test, excludes zero; it differs where the same holds of the reverse order, whose p "
+        "is then shown; otherwise it cannot be told."
     )
 
     def test(self, case: Order) -> tuple[SignTest, str]:
-        """Rank tests and the interval of the mean difference."""
+        """Rank tests and the shift that inverts them."""
         from scipy import stats
 
         low, high = np.asarray(case.low, dtype=float), np.asarray(case.high, dtype=float)
@@ -561,16 +620,21 @@ class Orders(_Signs):
         if not case.paired or (low != high).any():
             ahead, behind = (ranks(low, high, alternative=side).pvalue for side in ("less", "greater"))
             p = (float(ahead), float(behind))
-        difference = float(low.mean() - high.mean())
-        reach = mean_interval(low - high) if case.paired else (difference, difference)
-        if not case.paired and (np.ptp(low) or np.ptp(high)):
-            ends = stats.ttest_ind(low, high, equal_var=False).confidence_interval()
-            reach = (float(ends.low), float(ends.high))
-        n, smallest, counts = len(low), 0.5 ** len(low), f"{len(low)} pairs, "
+        n, counts = len(low), f"{len(low)} pairs, "
         if not case.paired:
             n, counts = len(low) + len(high), f"{len(low)} and {len(high)} runs, "
-            smallest = 1 / math.comb(n, len(low))
-        return SignTest(difference, *reach, p, smallest, n, counts), case.published
+        smallest = _smallest(low, high, paired=case.paired)
+        return SignTest(*shift(low, high, paired=case.paired), p, smallest, n, counts), case.published
+
+
+def _smallest(low: Floats, high: Floats, *, paired: bool) -> float:
+    """The smallest p of a rank test: of runs in the stated order, with their ties, among all arrangements of them."""
+    if paired:
+        return 0.5 ** int((low != high).sum())
+    pooled = np.sort(np.concatenate([low, high]))
+    last, m = pooled[len(low) - 1], len(low)
+    alike, below = int((pooled == last).sum()), int((pooled < last).sum())
+    return math.comb(alike, m - below) / math.comb(len(pooled), m)
 
 
 class Correlation(NamedTuple):
@@ -580,7 +644,8 @@ class Correlation(NamedTuple):
     first: ArrayLike
     second: ArrayLike
     groups: ArrayLike | None = None
-    """Equal for values that belong together, such as those of one run: drawn together, and exchanged as a whole."""
+    """Equal for values that belong together, such as those of one run, or of one cell of a design whose settings drive
+    both measures: drawn together, and exchanged as a whole."""
     positive: bool = False
     note: str = ""
     doubt: str = ""
@@ -600,8 +665,9 @@ class Correlations(_Signs):
     rule = (
         "Spearman's ρ agrees where a one-sided permutation test gives p < 0.05 after Holm's correction within this "
         "claim and its 95 % bootstrap interval over runs excludes zero; it differs where the same holds with the "
-        "sides exchanged; otherwise it cannot be told. Values of one run are exchanged together, and ranks within "
-        f"their own group; all arrangements are tried, or {PERMUTATIONS} at random where there are more."
+        "sides exchanged, whose p is then shown; otherwise it cannot be told. Values of one run, or of one cell of a "
+        "design whose settings drive both measures, are exchanged together, and ranks within their own group; all "
+        f"arrangements are tried, or {PERMUTATIONS} at random where there are more."
     )
 
     def test(self, case: Correlation) -> tuple[SignTest, str]:
@@ -616,7 +682,7 @@ class Correlations(_Signs):
         count = values.shape[1]
         if count < 4 or not np.ptp(values, axis=1).all():
             return SignTest(None, math.nan, math.nan, (1.0, 1.0), 1.0, count), said
-        draws = resampled(count, groups)
+        draws = bootstrap_indices(count, groups)
         if len({len(chosen) for chosen in draws}) == 1:
             drawn = rank_correlation(values[:, np.stack(draws)])
         else:
@@ -641,15 +707,16 @@ def arrangements(
     Args:
         count: how many values.
         groups: equal for values that are exchanged as a whole, with groups of the same size.
-        strata: instead, equal for values that are exchanged with one another alone.
+        strata: equal for values, or for the groups of them, that are exchanged with one another alone.
 
     >>> arrangements(4, groups=[0, 0, 1, 1]).tolist()
     [[0, 1, 2, 3], [2, 3, 0, 1]]
     >>> arrangements(4, strata=[0, 0, 1, 1]).tolist()
     [[0, 1, 2, 3], [0, 1, 3, 2], [1, 0, 2, 3], [1, 0, 3, 2]]
     """
-    units = _members(np.arange(count) if groups is None or strata is not None else groups)
-    kinds = np.asarray([len(unit) for unit in units] if strata is None else strata)
+    units = _members(np.arange(count) if groups is None else groups)
+    blocked = _labels(np.zeros(count) if strata is None else strata)
+    kinds = _labels([blocked[unit[0]] * (count + 1) + len(unit) for unit in units])
     blocks = [np.stack([units[place] for place in kind]) for kind in _members(kinds) if len(kind) > 1]
     if math.prod(math.factorial(len(block)) for block in blocks) <= PERMUTATIONS:
         every = [np.array(list(itertools.permutations(range(len(block))))) for block in blocks]
@@ -737,7 +804,7 @@ class Trends(Claim):
                 against = float(_against(values.mean(1)[:, None])[0])
                 lower = upper = against
                 if not exact:
-                    drawn = values[:, np.stack(resampled(n))].mean(-1)
+                    drawn = values[:, np.stack(bootstrap_indices(n))].mean(-1)
                     lower, upper = (float(end) for end in np.quantile(_against(drawn), (0.025, 0.975)))
                     ends = (lower, upper)
                 if upper <= self.tolerance:
@@ -777,15 +844,15 @@ def mean_interval(runs: ArrayLike, level: float = 0.95) -> tuple[float, float]:
 def median_interval(runs: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     """Bootstrap percentile interval of the median over runs."""
     values = np.asarray(runs, dtype=float)
-    medians = np.median(values[np.stack(resampled(len(values)))], axis=1)
+    medians = np.median(values[np.stack(bootstrap_indices(len(values)))], axis=1)
     lower, upper = np.quantile(medians, ((1 - level) / 2, (1 + level) / 2))
     return float(lower), float(upper)
 
 
-def resampled(count: int, groups: ArrayLike | None = None) -> list[NDArray[np.int64]]:
+def bootstrap_indices(count: int, groups: ArrayLike | None = None) -> list[NDArray[np.int64]]:
     """Indices of bootstrap samples, the same at every call; values of one group are drawn together.
 
-    >>> drawn = resampled(4, groups=[0, 0, 1, 1])
+    >>> drawn = bootstrap_indices(4, groups=[0, 0, 1, 1])
     >>> len(drawn), all((0 in one) == (1 in one) for one in drawn)
     (2000, True)
     """
@@ -796,8 +863,50 @@ def resampled(count: int, groups: ArrayLike | None = None) -> list[NDArray[np.in
 
 def _members(labels: ArrayLike) -> list[NDArray[np.int64]]:
     """Places of the values of each label."""
-    _, found = np.unique(np.asarray(labels), return_inverse=True)
+    found = _labels(labels)
     return [np.flatnonzero(found == label) for label in range(int(found.max()) + 1)]
+
+
+def _labels(labels: ArrayLike) -> NDArray[np.int64]:
+    return np.unique(np.asarray(labels), return_inverse=True)[1]
+
+
+def shift(low: Floats, high: Floats, *, paired: bool) -> tuple[float, float, float]:
+    """Hodges–Lehmann estimate of a shift and the 95 % interval that inverts the rank test; infinite for too few runs.
+
+    The median of all differences of runs, or of Walsh averages where runs are paired (Hodges and Lehmann 1963), and
+    order statistics of them at the 2.5 % quantile of the test's distribution: exact up to 40 runs, otherwise normal.
+
+    >>> shift(np.arange(6.0), np.arange(6.0) + 3, paired=True)
+    (-3.0, -3.0, -3.0)
+    """
+    m, n = len(low), len(high)
+    if paired:
+        away = low - high
+        differences, variance = (
+            np.add.outer(away, away)[np.triu_indices(m)] / 2,
+            m * (m + 1) * (2 * m + 1) / 24,
+        )
+    else:
+        differences, variance = np.subtract.outer(low, high).ravel(), m * n * (m + n + 1) / 12
+    ordered = np.sort(differences)
+    if m + n <= EXACT:
+        cut = int(np.searchsorted(_rank_distribution(m, 0 if paired else n), 0.025, side="right"))
+    else:
+        cut = int(len(ordered) / 2 - 1.959964 * math.sqrt(variance))
+    ends = (float(ordered[cut - 1]), float(ordered[-cut])) if cut else (-math.inf, math.inf)
+    return float(np.median(ordered)), *ends
+
+
+def _rank_distribution(m: int, n: int) -> Floats:
+    """Distribution function of the rank sum statistic of m and n runs, or of the signed rank sum of m pairs (n = 0)."""
+    ranks = m + n
+    ways = np.zeros((m + 1, ranks * (ranks + 1) // 2 + 1))
+    ways[0, 0] = 1
+    for rank in range(1, ranks + 1):
+        ways[1:, rank:] += ways[:-1, :-rank]
+    found = ways[m, m * (m + 1) // 2 :] if n else ways.sum(0)
+    return np.cumsum(found) / found.sum()
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

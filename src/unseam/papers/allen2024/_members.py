@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from unseam.data import ArrayWorld, World, load
 from unseam.geometry import Gap, elbo_gap, likelihood_hessian, signed_permutation
 from unseam.models import VAE
 from unseam.papers.artefact import Workplace
+from unseam.papers.claims import Curve
 from unseam.training import Ensemble, train
 from unseam.trial import Trial
 
@@ -40,6 +42,7 @@ __all__ = [
     "train_or_resume",
     "unlabelled",
     "vae_trial",
+    "vanishing",
 ]
 
 
@@ -243,3 +246,15 @@ def last_crossing(beta: Any, values: Any, level: float) -> float:
         return math.inf
     share = (height[last] - level) / (height[last] - height[last + 1])
     return math.exp(logs[last] + share * (logs[last + 1] - logs[last]))
+
+
+def vanishing(rows: pd.DataFrame, column: str, prefix: str, words: str) -> Curve:
+    """What vanishes along training falls in logarithms all along; in units, a large start would hide every rise."""
+    logs = rows.assign(log=np.log(rows[column])).pivot(index="steps", columns="seed", values="log")
+    mean = np.exp(logs.mean(axis=1))
+    note = (
+        f"{mean.iloc[0]:.2g} after {mean.index[0]} steps, least {mean.min():.2g} after {mean.idxmin()}, "
+        f"{mean.iloc[-1]:.2g} after {mean.index[-1]}"
+    )
+    quantity = f"{prefix}largest rise of the logarithm of the {words} along training, of its range"
+    return Curve(quantity, "vanishes as training progresses", logs.to_numpy(), note=note)

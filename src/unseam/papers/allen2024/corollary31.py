@@ -143,11 +143,11 @@ def _counts(tables: Tables) -> Iterator[tuple[str, int, int, dict[float, Any]]]:
 
 
 def _collapse_cases(tables: Tables) -> Iterator[Bound]:
-    note = f"{LIKELIHOODS['gaussian']}, the control, has {_fixed(tables).mean():.3g}"
+    wrong = {LIKELIHOODS["gaussian"]: _fixed(tables)}
     for name, latents, shared, counts in _counts(tables):
         said = f"fewer than {latents} ({shared} if collapse is complete)"
         words = f"{name}: active latents at β = 1, of {latents}"
-        yield Bound(words, said, counts[1.0], most=latents - 0.5, note=note)
+        yield Bound(words, said, counts[1.0], most=latents - 0.5, wrong=wrong)
 
 
 def _recovery_cases(tables: Tables) -> Iterator[Bound]:
@@ -156,8 +156,8 @@ def _recovery_cases(tables: Tables) -> Iterator[Bound]:
         below = {beta: active for beta, active in counts.items() if beta < 1}
         best = max(below, key=lambda beta: below[beta][::2].mean())
         words = f"{name}: active latents at the best β < 1 of the other half of the seeds, of {latents}"
-        note = f"β = {best:g}; at β = 1, a wrong model: {counts[1.0].mean():.3g}"
-        yield Bound(words, f"{latents}", below[best][1::2], least=latents - 0.5, note=note)
+        note, wrong = f"β = {best:g}", {"β = 1": counts[1.0]}
+        yield Bound(words, f"{latents}", below[best][1::2], least=latents - 0.5, note=note, wrong=wrong)
 
 
 def _gain_cases(tables: Tables) -> Iterator[Order]:
@@ -168,9 +168,12 @@ def _gain_cases(tables: Tables) -> Iterator[Order]:
 
 
 def _control_cases(tables: Tables) -> Iterator[Bound]:
-    latents = next(_counts(tables))[1]
-    words = f"{LIKELIHOODS['gaussian']}: fewest active latents at β ≤ 1, of {latents}"
-    yield Bound(words, f"{latents}", _fixed(tables), least=latents - 0.5)
+    name, latents, _, counts = next(_counts(tables))
+    words, wrong = (
+        f"{LIKELIHOODS['gaussian']}: fewest active latents at β ≤ 1, of {latents}",
+        {name: counts[1.0]},
+    )
+    yield Bound(words, f"{latents}", _fixed(tables), least=latents - 0.5, wrong=wrong)
 
 
 def _fixed(tables: Tables) -> pd.Series[float]:

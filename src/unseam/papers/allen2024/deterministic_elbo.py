@@ -22,6 +22,7 @@ from unseam.papers.allen2024._members import (
     sample_images,
     sprite_trial,
     train_or_resume,
+    vanishing,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Trends
@@ -99,29 +100,17 @@ def _size_cases(tables: Tables) -> Iterator[Bound]:
         own = tables["training"][tables["training"]["kind"] == kind]
         last = own[own["steps"] == own["steps"].max()]
         size, exact = (_relative(last, f"size {of}") for of in ("of the gap", "with the exact Hessian"))
-        note = (
-            f"{100 * exact.mean() / size.mean():.0f} % of it is left with the exact Hessian; without the term of "
-            f"second order, a wrong model: {abs(1 + _relative(last, 'gap')).mean():.2g}"
-        )
+        note = f"{100 * exact.mean() / size.mean():.0f} % of it is left with the exact Hessian"
+        wrong = {"without the term of second order": abs(1 + _relative(last, "gap"))}
         words = f"{kind}: |gap| at the end of training, of the regularisation"
-        yield Bound(words, f"at most {CLOSE:g}", size, most=CLOSE, note=note)
+        yield Bound(words, f"at most {CLOSE:g}", size, most=CLOSE, note=note, wrong=wrong)
 
 
 def _trend_cases(column: str, words: str) -> Callable[[Tables], Iterator[Curve]]:
-    """What vanishes falls in logarithms all along; in units, one large value at the start would hide every rise."""
-
     def cases(tables: Tables) -> Iterator[Curve]:
         for kind in KINDS[:2]:
             own = tables["training"][tables["training"]["kind"] == kind]
-            ratio = own.assign(ratio=np.log(_relative(own, column)))
-            logs = ratio.pivot(index="steps", columns="seed", values="ratio")
-            mean = np.exp(logs.mean(axis=1))
-            note = (
-                f"{mean.iloc[0]:.2g} after {mean.index[0]} steps, least {mean.min():.2g} after {mean.idxmin()}, "
-                f"{mean.iloc[-1]:.2g} after {mean.index[-1]}"
-            )
-            quantity = f"{kind}: largest rise of the logarithm of the {words} along training, of its range"
-            yield Curve(quantity, "vanishes as training progresses", logs.to_numpy(), note=note)
+            yield vanishing(own.assign(ratio=_relative(own, column)), "ratio", f"{kind}: ", words)
 
     return cases
 

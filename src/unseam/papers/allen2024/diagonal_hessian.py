@@ -188,8 +188,8 @@ def _trained_cases(tables: Tables) -> Iterator[Bound]:
         ratio = members[f"lost, {name}"] / members[f"lost, {name}, turned"]
         own, control = (ratio[members["posterior"] == kind] for kind in POSTERIORS)
         words = f"{name}, diagonal posterior: nats lost by the trained Hessian, of those lost after random rotations"
-        note = f"full posterior, a wrong model: {control.mean():.3g}"
-        yield Bound(words, f"towards 0: at most {LITTLE:g}", own, most=LITTLE, note=note)
+        wrong = {"full posterior": control}
+        yield Bound(words, f"towards 0: at most {LITTLE:g}", own, most=LITTLE, wrong=wrong)
 
 
 def plot(tables: Tables) -> Figure:

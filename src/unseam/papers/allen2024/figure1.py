@@ -127,13 +127,13 @@ def _zero_cases(tables: Tables) -> Iterator[Identity]:
 
 def _positive_cases(tables: Tables) -> Iterator[Bound]:
     """Angles that the figure shows as positive."""
-    for panel, column, said in (
-        (PANELS[1], "bend", "sub-manifolds are curves"),
-        (PANELS[2], "off a right angle", "lines along z, not V"),
-        (PANELS[3], "off a right angle", "a general decoder"),
+    for panel, column, said, other in (
+        (PANELS[1], "bend", "sub-manifolds are curves", PANELS[0]),
+        (PANELS[2], "off a right angle", "lines along z, not V", PANELS[1]),
+        (PANELS[3], "off a right angle", "a general decoder", PANELS[1]),
     ):
-        words, angle = _angle(tables, panel, column)
-        yield Bound(words, f"above 1: {said}", estimate=(angle, angle, angle), least=1.0, n=1)
+        (words, angle), wrong = _angle(tables, panel, column), {other: [_angle(tables, other, column)[1]]}
+        yield Bound(words, f"above 1: {said}", estimate=(angle, angle, angle), least=1.0, n=1, wrong=wrong)
 
 
 def _angle(tables: Tables, panel: str, column: str) -> tuple[str, float]:

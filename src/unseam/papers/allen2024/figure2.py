@@ -222,9 +222,10 @@ def _order_cases(tables: Tables) -> Iterator[Order]:
 def _place_cases(tables: Tables) -> Iterator[Bound]:
     """Where half of the squared distance is lost, against the values of β between which the pictures show it."""
     mergers = _mergers(tables["members"])
+    doubt = "the figure's radii, which decide it, are not given: ours are chosen"
     for scale, least, most in zip(SCALES, (2.2, 3.8, 3.8), (3.8, 60.0, 60.0), strict=True):
         words = f"β at which half of the squared distance is lost: {scale}"
-        yield Bound(words, f"between {least:g} and {most:g}", mergers[scale], least, most)
+        yield Bound(words, f"between {least:g} and {most:g}", mergers[scale], least, most, doubt=doubt)
 
 
 def _growth_cases(tables: Tables) -> Iterator[Bound]:
@@ -235,7 +236,8 @@ def _growth_cases(tables: Tables) -> Iterator[Bound]:
     for column, words, sign in columns:
         ranks = [float(rank_correlation(np.stack([own["β"], sign * own[column]]))) for own in seeds]
         said = f"at least {MONOTONE:g} (1)"
-        yield Bound(f"rank correlation of β with {words}, over β", said, ranks, least=MONOTONE)
+        quantity, wrong = f"rank correlation of β with {words}, over β", {"β without effect": [0.0]}
+        yield Bound(quantity, said, ranks, least=MONOTONE, wrong=wrong)
 
 
 def _overlap_cases(tables: Tables) -> Iterator[Bound]:
@@ -244,8 +246,8 @@ def _overlap_cases(tables: Tables) -> Iterator[Bound]:
     words = (
         "share of models with most overlap of posteriors for close neighbours, least across the large circle"
     )
-    share = (int(ordered.sum()), len(ordered))
-    yield Bound(words, f"at least {MONOTONE:g} (1)", share=share, least=MONOTONE)
+    share, wrong = (int(ordered.sum()), len(ordered)), {"a random order": [1 / 6]}
+    yield Bound(words, f"at least {MONOTONE:g} (1)", share=share, least=MONOTONE, wrong=wrong)
 
 
 def _merging_cases(tables: Tables) -> Iterator[Bound]:
@@ -254,7 +256,7 @@ def _merging_cases(tables: Tables) -> Iterator[Bound]:
         columns = [[f"{what}, {name}" for name in SCALES] for what in ("distance", "kept")]
         ranks.append(float(rank_correlation(np.stack([own[names].to_numpy().ravel() for names in columns]))))
     words = "rank correlation of overlap with squared distance lost by reconstructions, over β and scales"
-    yield Bound(words, f"at least {MONOTONE:g} (1)", ranks, least=MONOTONE)
+    yield Bound(words, f"at least {MONOTONE:g} (1)", ranks, least=MONOTONE, wrong={"no relation": [0.0]})
 
 
 def _average_cases(tables: Tables) -> Iterator[Bound]:
@@ -263,12 +265,12 @@ def _average_cases(tables: Tables) -> Iterator[Bound]:
     worst = means["from the average"].idxmax()
     own = members[members["β"] == worst]
     words = f"squared distance of d(z) from the weighted average, of Var[x], at the worst β ({worst:g})"
-    note = f"x itself, a wrong model: {own['from x'].mean():.2g}"
-    yield Bound(words, f"at most {AVERAGE:g} (0)", own["from the average"], most=AVERAGE, note=note)
+    wrong = {"x itself": own["from x"]}
+    yield Bound(words, f"at most {AVERAGE:g} (0)", own["from the average"], most=AVERAGE, wrong=wrong)
     worst = (means["from the average"] / means["from x"]).idxmax()
     words = f"that distance over the one from the x whose posterior z comes from, at the worst β ({worst:g})"
-    note = "at 1 the decoder would map to x as well as to the average"
-    yield Bound(words, f"at most {OWN:g} (0)", members[members["β"] == worst]["ratio"], most=OWN, note=note)
+    ratio, alike = members[members["β"] == worst]["ratio"], {"as near to x as to the average": [1.0]}
+    yield Bound(words, f"at most {OWN:g} (0)", ratio, most=OWN, wrong=alike)
 
 
 def plot(tables: Tables) -> Figure:

@@ -130,15 +130,16 @@ def _cases(
     wrong: int = -1,
     **bounds: float,
 ) -> Iterator[Bound]:
-    """Distances of some kinds within bounds, with the mean of another kind as a wrong model in the note."""
+    """Distances of some kinds within bounds, beside another kind, a wrong model."""
     said = f"0, within {CLOSE:g}" if "most" in bounds else f"any, on average at least {FAR:g}"
     runs = [tables["members"][tables["members"]["kind"] == kind][up_to] for kind in KINDS]
     for kind in kinds:
         own, words = runs[kind], f"{KINDS[kind]}: distance from U(S − σ²I)^½ up to a {up_to}"
-        note = f"from {own.min():.3g} to {own.max():.3g}"
-        if wrong >= 0:
-            note += f"; {KINDS[wrong]} posterior, a wrong model: {runs[wrong].mean():.2g}"
-        yield Bound(words, said, own, note=note, **bounds)  # type: ignore[arg-type]
+        note, other = (
+            f"from {own.min():.3g} to {own.max():.3g}",
+            {} if wrong < 0 else {KINDS[wrong]: runs[wrong]},
+        )
+        yield Bound(words, said, own, note=note, wrong=other, **bounds)  # type: ignore[arg-type]
 
 
 def plot(tables: Tables) -> Figure:

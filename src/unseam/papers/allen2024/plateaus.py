@@ -135,13 +135,14 @@ def _ends(tables: Tables) -> tuple[tuple[int, int], pd.DataFrame, pd.DataFrame]:
 
 def _few_cases(tables: Tables) -> Iterator[Bound]:
     counts, few, many = _ends(tables)
-    note = f"wrong models: {counts[1]} points {many['flat share'].mean():.2g}, a straight line 0"
+    line = f"{counts[1]} points", "a straight line"
     words = f"share of the latent axis that is flat, {counts[0]} points"
     said = f"at least {1 - FLAT:g} (1: all but jumps)"
-    yield Bound(words, said, few["flat share"], least=1 - FLAT, note=note)
-    note = f"wrong models: {counts[1]} points {many['slope at data'].mean():.2g}, a straight line 1"
+    flat = {line[0]: many["flat share"].to_numpy(), line[1]: np.zeros(1)}
+    yield Bound(words, said, few["flat share"], least=1 - FLAT, wrong=flat)
     words = f"slope at data over its mean along the axis, {counts[0]} points"
-    yield Bound(words, f"at most {FLAT:g} (0: stationary)", few["slope at data"], most=FLAT, note=note)
+    slopes = {line[0]: many["slope at data"].to_numpy(), line[1]: np.ones(1)}
+    yield Bound(words, f"at most {FLAT:g} (0: stationary)", few["slope at data"], most=FLAT, wrong=slopes)
 
 
 def _more_cases(tables: Tables) -> Iterator[Order]:

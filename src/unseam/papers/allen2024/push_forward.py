@@ -127,26 +127,28 @@ def _density_cases(*kinds: str) -> Callable[[Tables], Iterator[Identity]]:
 
 
 def _share_cases(*kinds: str, dependent: bool = False) -> Callable[[Tables], Iterator[Bound]]:
-    """Rejections of independent components, with those of general decoders, which are dependent, beside them."""
+    """Rejections of independent components, with general decoders, or where these are meant linear ones, as wrong."""
 
     def cases(tables: Tables) -> Iterator[Bound]:
-        ((_, wrong),) = _parts(tables, KINDS[4])
+        ((name, other),) = _parts(tables, KINDS[0 if dependent else 4])
+        wrong = {name: other["p-value"] <= LEVEL}
         for kind, own in _parts(tables, *kinds):
             words = f"{kind}: share of decoders whose components are found dependent at level {LEVEL:g}"
             share = (int((own["p-value"] <= LEVEL).sum()), len(own))
-            note = f"general decoders, a wrong model, have {(wrong['p-value'] <= LEVEL).mean():.2g}"
             if dependent:
-                yield Bound(words, f"at least {1 - FEW:g}: nearly all", share=share, least=1 - FEW)
+                said = f"at least {1 - FEW:g}: nearly all"
+                yield Bound(words, said, share=share, least=1 - FEW, wrong=wrong)
             else:
-                yield Bound(words, f"at most {FEW:g}: few", share=share, most=FEW, note=note)
+                yield Bound(words, f"at most {FEW:g}: few", share=share, most=FEW, wrong=wrong)
 
     return cases
 
 
 def _positive_cases(tables: Tables) -> Iterator[Bound]:
+    ((name, other),) = _parts(tables, KINDS[0])
     for kind, own in _parts(tables, KINDS[1], KINDS[4]):
         words = f"{kind}: gap between log-density and sum of log-factors, median over decoders, nats"
-        yield Bound(words, "above 0", own["largest gap"], least=ZERO)
+        yield Bound(words, "above 0", own["largest gap"], least=ZERO, wrong={name: other["largest gap"]})
 
 
 def plot(tables: Tables) -> Figure:

@@ -262,8 +262,10 @@ def _temperature_cases(tables: Tables) -> Iterator[Identity]:
 
 def _control_cases(tables: Tables) -> Iterator[Bound]:
     others = tables["grid"][tables["grid"]["beta"] != 1]
+    wrong = {"p(x|z)^(1/β) p(z)": others["tempered"]}
     for column, words in (("posterior", "p(x|z) p(z)"), ("power β", "p(x|z)^β p(z)")):
-        yield Bound(f"β ≠ 1: total variation from {words}", f"above {APART:g}", others[column], least=APART)
+        quantity = f"β ≠ 1: total variation from {words}"
+        yield Bound(quantity, f"above {APART:g}", others[column], least=APART, wrong=wrong)
 
 
 def plot(tables: Tables) -> Figure:

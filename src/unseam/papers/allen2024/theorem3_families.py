@@ -316,7 +316,9 @@ def _family_cases(whole: bool) -> Callable[[Tables], Iterator[Identity]]:
 
 def _control_cases(tables: Tables) -> Iterator[Bound]:
     words = "distance of the β-VAE's gradient from that of a VAE of unchanged variance, relative"
-    yield Bound(words, f"above {APART:g}", tables["families"]["control"], least=APART)
+    families = tables["families"]
+    wrong = {"a VAE of variance βσ²": families[_equal(families)][list(IDENTITIES)].max(axis=1)}
+    yield Bound(words, f"above {APART:g}", families["control"], least=APART, wrong=wrong)
 
 
 def _equal(part: pd.DataFrame) -> pd.Series:

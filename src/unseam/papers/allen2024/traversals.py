@@ -199,12 +199,12 @@ def _fraction_cases(tables: Tables) -> Iterator[Bound]:
     for case, own, _ in _spans(tables):
         words = f"{case}: fraction of what traversals of active latents change in one factor per latent"
         said = f"at least {ONE:g} (1 where each latent varies one factor)"
-        wrong = ", ".join(f"{kind}: {_scores(own, kind).mean():.2g}" for kind in (ROTATED, FULL))
-        yield Bound(words, said, _scores(own, LATENTS), least=ONE, note=f"wrong models: {wrong}")
-        part = own[own["axes"] == LATENTS]
-        whole = part[list(FACTORS)].idxmax(axis=1).groupby(part["seed"]).nunique() == len(FACTORS)
+        wrong = {kind: _scores(own, kind) for kind in (ROTATED, FULL)}
+        yield Bound(words, said, _scores(own, LATENTS), least=ONE, wrong=wrong)
+        whole, *others = (_covered(own, kind) for kind in (LATENTS, ROTATED, FULL))
         words = f"{case}: share of seeds in which every factor is the main one of some latent"
-        yield Bound(words, f"at least {ONE:g} (1)", share=(int(whole.sum()), len(whole)), least=ONE)
+        share, said = (int(whole.sum()), len(whole)), f"at least {ONE:g} (1)"
+        yield Bound(words, said, share=share, least=ONE, wrong=dict(zip(wrong, others, strict=True)))
 
 
 def _control_cases(tables: Tables) -> Iterator[Order]:
@@ -213,6 +213,13 @@ def _control_cases(tables: Tables) -> Iterator[Order]:
         for other, control, words in controls if len(plain) else controls[:2]:
             low, high = _scores(other, control).align(_scores(own, LATENTS), join="inner")
             yield Order(f"{case}: that fraction, {words} less latents", low, high, paired=True)
+
+
+def _covered(axes: pd.DataFrame, kind: str) -> pd.Series[bool]:
+    """Whether every factor is the main one of some axis, per seed and rotation."""
+    own = axes[axes["axes"] == kind]
+    main = own[list(FACTORS)].idxmax(axis=1)
+    return main.groupby([own["seed"], own["rotation"]]).nunique() == len(FACTORS)
 
 
 def _scores(axes: pd.DataFrame, kind: str) -> pd.Series[float]:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import ArrayLike
 
 from unseam.data import MissingFileError, place
 from unseam.drawing import panels
@@ -166,17 +162,17 @@ def by_row(kind: type[Claim], says: str, cases: Cases, **options: Any) -> tuple[
     return tuple(kind(f"{says}, {row}", functools.partial(of_row, row), **options) for row in rows)
 
 
-def control_note(words: str, runs: ArrayLike, *, least: float = -math.inf, most: float = math.inf) -> str:
-    """For a note: the median of a control, and on which side of the bounds it lies."""
-    median = float(np.nanmedian(np.asarray(runs, dtype=float)))
-    return f"control, {words}: {median:.2g}, {'inside' if least <= median <= most else 'outside'}"
-
-
 def groups_of(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Rows of a table by data set and steps, with both in words, in their order."""
     for world, part in worlds(table):
         for steps in dict.fromkeys(part["steps"]):
             yield f"{NAMES[world]}, {steps_in_words(int(steps))}", part[part["steps"] == steps]
+
+
+def cells_of(table: pd.DataFrame) -> pd.Series[str]:
+    """The family and β of each row, which drive what is measured of a model."""
+    found: pd.Series[str] = table["family"] + table["beta"].astype(str)
+    return found
 
 
 def by_model(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -249,7 +249,8 @@ def _started(tables: Tables) -> Iterator[Bound]:
         fit = f"{NAMES[row['world']]}, {steps_in_words(row['passes'])}"
         found, n = (row["started"], row["lower"], row["upper"]), int(row["models"])
         said = f"below {HALF:.3g}, half of its squared length"
-        yield Bound(f"{fit}: cosine of M_D and its random start", said, estimate=found, most=HALF, n=n)
+        words, wrong = f"{fit}: cosine of M_D and its random start", {"nothing fitted": [1.0]}
+        yield Bound(words, said, estimate=found, most=HALF, n=n, wrong=wrong)
 
 
 def _reports(tables: Tables) -> Iterator[Bound]:
@@ -258,8 +259,8 @@ def _reports(tables: Tables) -> Iterator[Bound]:
         yield Bound(quantity, "at most 0", part["at_perfect"], most=0.0)
         untrained, released = (100 * (1 - part[better] / part[worse]) for better, worse in REPORTS.values())
         quantity = f"{NAMES[world]}, nothing fitted: reported error, tanh, % below linear"
-        note = f"{released.mean():.0f} % as released"
-        yield Bound(quantity, "0 (within 1 %)", untrained, least=-1.0, most=1.0, note=note)
+        wrong = {"as released": released}
+        yield Bound(quantity, "0 (within 1 %)", untrained, least=-1.0, most=1.0, wrong=wrong)
 
 
 # Figure

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024._runs import (
+    cells_of,
     groups_of,
     label,
     legend_below,
@@ -73,8 +74,8 @@ def _cases(
             for name, score in itertools.product(measures, scores):
                 words = f"{group}, {SCOPES[scope]}: ρ of {MEASURES[name]} and {SCORED[score]}"
                 first, second = (_within(part, one, scope) for one in (name, score))
-                strata = None if scope == "all" else part["family"] + part["beta"].astype(str)
-                yield Correlation(words, first, second, strata=strata)
+                groups, strata = (cells_of(part) if scope == one else None for one in SCOPES)
+                yield Correlation(words, first, second, groups, strata=strata)
 
     return cases
 
@@ -128,7 +129,8 @@ BEYOND = Artefact(
     },
     measure=measure,
     plot=plot,
-    note="Every measure is low for orthogonal columns, so that negative correlations are expected. 'Among restarts' "
+    note="Every measure is low for orthogonal columns, so that negative correlations are expected. Family and β drive "
+    "measures and scores, so over all models those of one family and β are exchanged together. 'Among restarts' "
     "ranks models of one family and β among themselves: what is left when the effect of the objective on both is "
     "removed. The OD-Score as defined is relative to all models of a group.",
 )

@@ -129,13 +129,17 @@ def _sums(tables: Tables) -> Iterator[Identity]:
 
 
 def _cells(tables: Tables) -> Iterator[Bound]:
-    for (start, stop), row in zip(PRINTED, tables["errors"].to_dict("records"), strict=True):
+    rows = tables["errors"].to_dict("records")
+    for number, ((start, stop), row) in enumerate(zip(PRINTED, rows, strict=True)):
         value, printed = float(row["error"]), float(row["printed"])
         quantity = f"{NAMES[str(row['world'])]}: error of axes {start}-{stop}"
         bounds = (1 - WITHIN) * printed, (1 + WITHIN) * printed
         note = f"exact for the {row['items']} images"
-        said = f"{printed:g} (within {WITHIN:.0%})"
-        yield Bound(quantity, said, (), *bounds, estimate=(value, value, value), n=1, note=note)
+        said, wrong = (
+            f"{printed:g} (within {WITHIN:.0%})",
+            {"another range of axes": [float(rows[number - 1]["error"])]},
+        )
+        yield Bound(quantity, said, (), *bounds, estimate=(value, value, value), n=1, note=note, wrong=wrong)
 
 
 def _pictures(world: World, index: Tensor, centre: Tensor, axes: Tensor) -> pd.DataFrame:

@@ -13,7 +13,6 @@ from unseam.papers.bhowal2024._runs import (
     PRINTED,
     by_model,
     by_row,
-    control_note,
     families,
     label,
     select,
@@ -99,7 +98,8 @@ def _gains(better: str, worse: str, words: str, published: Errors) -> Callable[[
             }
             runs = {family: 100 * (1 - own[better] / own[worse]) for family, own in families(part)}
             doubts = _unconverged(tables["fits"], world)
-            yield Row(f"{NAMES[world]}: {words}, % lower", said, runs, doubts=doubts)
+            none = {"no gain": 0.0}
+            yield Row(f"{NAMES[world]}: {words}, % lower", said, runs, doubts=doubts, trivial=none)
 
     return cases
 
@@ -148,15 +148,15 @@ def _lines(panel: Any, part: pd.DataFrame, names: tuple[str, ...]) -> None:
 
 
 def _slopes(*kinds: str) -> Callable[[Tables], Iterator[Bound]]:
-    """Slopes within bounds around −1, beside that of the control."""
+    """Slopes within bounds around −1."""
     least, most = -1 - WITHIN, -1 + WITHIN
 
     def cases(tables: Tables) -> Iterator[Bound]:
         for model, own in by_model(tables["members"]):
-            note = control_note("variances of other latents", own["slope_control"], least=least, most=most)
+            wrong = {"variances of other latents": own["slope_control"]}
             for kind in kinds:
                 said = f"−1 (within {WITHIN:g})"
-                yield Bound(f"{model}: {WORDS[kind]}", said, own[kind], least, most, note=note)
+                yield Bound(f"{model}: {WORDS[kind]}", said, own[kind], least, most, wrong=wrong)
 
     return cases
 
@@ -164,7 +164,9 @@ def _slopes(*kinds: str) -> Callable[[Tables], Iterator[Bound]]:
 def _controls(tables: Tables) -> Iterator[Bound]:
     for model, own in by_model(tables["members"]):
         quantity = f"{model}: distance from −1 of the {WORDS['slope_control']}"
-        yield Bound(quantity, f"at least {WITHIN:g}", (own["slope_control"] + 1).abs(), least=WITHIN)
+        away, law = ((own[kind] + 1).abs() for kind in ("slope_control", "slope_whole"))
+        wrong = {WORDS["slope_whole"]: law}
+        yield Bound(quantity, f"at least {WITHIN:g}", away, least=WITHIN, wrong=wrong)
 
 
 @where_measured

@@ -148,7 +148,8 @@ def _score_rows(name: str, words: str, published: Published, *, path: str | None
             ordered = part.sort_values("seed", kind="stable")
             runs = {family: own[name].to_numpy(dtype=float) for family, own in families(ordered)}
             doubts = {family: moving[world, family] for family in runs if (world, family) in moving}
-            yield Row(f"{NAMES[world]}: {words}", published[PRINTED[world]], runs, doubts=doubts)
+            row = Row(f"{NAMES[world]}: {words}", published[PRINTED[world]], runs, doubts=doubts)
+            yield row if published is OD else row._replace(trivial={"a collapsed model": 0.0})
 
     return cases
 
@@ -184,7 +185,7 @@ def _unconverged(path: pd.DataFrame, name: str, most: float = CONVERGED) -> dict
 
 
 def _correlations(*forms: str) -> Callable[[Tables], Iterator[Correlation]]:
-    """Of both scores and forms of the OD-Score; models of one seed, which are compared, are drawn together."""
+    """Of both scores and forms of the OD-Score; families, which drive both, are exchanged as a whole."""
 
     def cases(tables: Tables) -> Iterator[Correlation]:
         for world, part in worlds(tables["members"]):
@@ -193,8 +194,7 @@ def _correlations(*forms: str) -> Callable[[Tables], Iterator[Correlation]]:
                 doubt = "; ".join(moving[world, one] for one in FAMILIES if (world, one) in moving)
                 for form in forms:
                     quantity = f"{NAMES[world]}: ρ of {words} and {FORMS[form]}"
-                    pair = Correlation(quantity, part[form], part[name], part["seed"], strata=part["seed"])
-                    yield pair._replace(doubt=doubt)
+                    yield Correlation(quantity, part[form], part[name], part["family"], doubt=doubt)
 
     return cases
 

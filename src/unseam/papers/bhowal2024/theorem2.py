@@ -10,7 +10,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024._measures import NEIGHBOURS
 from unseam.papers.bhowal2024._runs import (
-    control_note,
+    cells_of,
     groups_of,
     label,
     select,
@@ -53,8 +53,8 @@ def _shared(times_chance: float | None = None) -> Callable[[Tables], Iterator[Bo
                 least = times_chance * float(part["shared_chance"].mean())
                 said = f"at least {least:.2g}, {times_chance:g} times chance"
             words = f"fraction of the {NEIGHBOURS} most overlapping posteriors that are nearest neighbours'"
-            note = "" if times_chance else control_note("chance", part["shared_chance"], least=least)
-            yield Bound(f"{group}: {words}", said, part["shared"], least=least, note=note)
+            wrong = {"chance": part["shared_chance"]}
+            yield Bound(f"{group}: {words}", said, part["shared"], least=least, wrong=wrong)
 
     return cases
 
@@ -65,7 +65,7 @@ def _correlations(*names: str) -> Callable[[Tables], Iterator[Correlation]]:
             for name in names:
                 words, positive = CLOSE[name]
                 quantity = f"{group}: ρ of the KL and {words}"
-                yield Correlation(quantity, part["kl"], part[name], positive=positive)
+                yield Correlation(quantity, part["kl"], part[name], cells_of(part), positive)
 
     return cases
 

@@ -182,12 +182,21 @@ def _losses(latents: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
 
 def _control_cases(tables: Tables) -> Iterator[Bound]:
     """Models of which every latent is active or passive in the sense of (a) and (b)."""
+    polarised = {
+        label: _either(latents).groupby(latents["seed"]).all() for label, latents, _ in _worlds(tables)
+    }
     for label, latents, _ in _worlds(tables, control=True):
-        either = (latents["part_a"] >= POINTS) | (latents["part_b"] >= POINTS)
+        either = _either(latents)
         whole = either.groupby(latents["seed"]).all()
+        wrong = {"the judged β": polarised[label]} if label in polarised else {}
         words = f"{label}, β = {CONTROL:g}: share of models in which every latent is active or passive"
         note = f"mean σ² of the others {float(latents[~either]['variance'].mean()):.3g}, closed form {EXPECTED:g}"
-        yield Bound(words, "less than half", share=(int(whole.sum()), len(whole)), most=0.5, note=note)
+        share = (int(whole.sum()), len(whole))
+        yield Bound(words, "less than half", share=share, most=0.5, note=note, wrong=wrong)
+
+
+def _either(latents: pd.DataFrame) -> pd.Series[bool]:
+    return (latents["part_a"] >= POINTS) | (latents["part_b"] >= POINTS)
 
 
 def plot(tables: Tables) -> Figure:

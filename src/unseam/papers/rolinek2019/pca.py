@@ -248,11 +248,13 @@ def _samples(tables: Tables, source: str) -> Any:
 
 
 def _preference_cases(tables: Tables) -> Iterator[Bound]:
-    own = _samples(tables, SAMPLES).loc["eigenvectors"].loc[1.0]
+    samples = _samples(tables, SAMPLES).loc["eigenvectors"]
+    own, last = samples.loc[1.0], samples.loc[samples.index.max()]
+    wrong = {f"ratio {samples.index.max():g}": [last["tilted"] / last["cases"]]}
     words, said = "PCA of samples: share that is rotated by more than 22.5°", f"0.5: within {EVEN:g}"
     note = f"fourth moments of a uniform square predict {PREFERRED:.3f}: diagonals are preferred"
     share = (int(own["tilted"]), int(own["cases"]))
-    yield Bound(words, said, share=share, least=0.5 - EVEN, most=0.5 + EVEN, note=note)
+    yield Bound(words, said, share=share, least=0.5 - EVEN, most=0.5 + EVEN, note=note, wrong=wrong)
 
 
 def _implementation_cases(tables: Tables) -> Iterator[Bound]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from unseam.papers.artefact import Tables
 
-__all__ = ["DISENT", "DTO", "FIGURE_S5", "PERCENTAGES", "TABLE1", "TABLE2", "TABLE_S4"]
+__all__ = ["COLLAPSED", "DISENT", "DTO", "FIGURE_S5", "PERCENTAGES", "TABLE1", "TABLE2", "TABLE_S4"]
 
 ONE_MAP = "Judged on one random map, that of seed 0; artefact `maps` repeats it on twelve."
 
@@ -149,6 +149,8 @@ DISENT = {
     "nonlinear": _row("β-VAE 0.73 0.16, AE 0.59 0.30, β-VAE_Σ 0.42 0.24"),
 }
 DTO["dsprites"], DISENT["dsprites"] = DTO["sprites"], DISENT["sprites"]
+COLLAPSED = {"a collapsed model": 0.0}
+"""Score of codes that tell nothing of the factors."""
 RANDOM = {
     "random": "entries from U[0, 1]",
     "random rotations": "Haar-random V",
@@ -209,7 +211,8 @@ def _model_cells(tables: Tables) -> Iterator[Row]:
     notes = {"random": RANDOM["random"]}
     yield Row("DtO", DTO[world], {str(column): own["dto"] for column, own in each} | random, notes)
     if world in DISENT:
-        yield Row("Disent.", DISENT[world], {str(column): own[SCORE] for column, own in each})
+        runs = {str(column): own[SCORE] for column, own in each}
+        yield Row("Disent.", DISENT[world], runs, trivial=COLLAPSED)
 
 
 def _model_orders(tables: Tables) -> Iterator[Order]:
@@ -336,7 +339,8 @@ def _ratio_cells(tables: Tables) -> Iterator[Row]:
     """DtO and score by ratio."""
     for name, words, published in (("dto", "DtO", RATIO_DTO), (SCORE, "Disent.", RATIO_DISENT)):
         said = {f"ratio {ratio}": cell for ratio, cell in published.items()}
-        yield Row(words, said, {f"ratio {ratio}": runs[name] for ratio, runs in _runs(tables).items()})
+        runs = {f"ratio {ratio}": own[name] for ratio, own in _runs(tables).items()}
+        yield Row(words, said, runs, trivial=COLLAPSED if name == SCORE else {})
 
 
 def _ratio_orders(tables: Tables) -> Iterator[Order]:

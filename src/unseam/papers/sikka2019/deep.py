@@ -21,7 +21,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import gaussian_kl
 from unseam.models import VAE
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.claims import Bound, Bounds, Claim, Curve, Order, Orders, Trends, resampled
+from unseam.papers.claims import Bound, Bounds, Claim, Curve, Order, Orders, Trends, bootstrap_indices
 from unseam.theory import inference_error
 from unseam.training import Ensemble, train
 from unseam.trial import Trial
@@ -230,10 +230,12 @@ def claims_on_curves(figure: str, over: Over) -> tuple[Claim, ...]:
 
 def _largest_elbo(tables: Tables, prefix: str = "") -> list[Bound]:
     values = by_seed(tables, f"{prefix}elbo")
-    place = values.index.to_numpy()[_resampled_curves(values, "mean").argmax(0)]
+    place = values.index.to_numpy()[_bootstrap_curves(values, "mean").argmax(0)]
     quantity = f"β of the largest mean ELBO{' on fresh examples' if prefix else ''}"
     published = f"around 1 ({1 / NEAR_ONE:g} to {NEAR_ONE:g})"
-    return [_bound(quantity, published, place, values, 1 / NEAR_ONE, NEAR_ONE)]
+    found = _bound(quantity, published, place, values, 1 / NEAR_ONE, NEAR_ONE)
+    monotonic = values.index.to_numpy()[by_seed(tables, "reconstruction").mean(axis=1).to_numpy().argmax()]
+    return [found._replace(wrong={"that of the reconstruction objective": [monotonic]})]
 
 
 def _falling(terms: Mapping[str, str], tables: Tables, start: float = 0.0) -> Iterator[Curve]:
@@ -252,10 +254,12 @@ def _optimal_beta(over: Over, terms: Mapping[str, str], tables: Tables) -> Itera
     for name, words in terms.items():
         values = by_seed(tables, name)
         beta = values.index.to_numpy()
-        place = beta[_resampled_curves(values, over).argmin(0)]
+        place = beta[_bootstrap_curves(values, over).argmin(0)]
         quantity = f"β of the least {OVER[over]} TIE, {words}"
         published = f"inside the range ({beta[1]:g} to {beta[-2]:g})"
         found = _bound(quantity, published, place, values, beta[1], beta[-2])
+        monotonic = beta[by_seed(tables, "kl").mean(axis=1).to_numpy().argmin()]
+        found = found._replace(wrong={"that of the KL term": [monotonic]})
         flat = any(bound.estimate[1] <= 0 for bound in _ends(over, values, ""))  # type: ignore[index]
         inside = beta[0] < place[0] < beta[-1]
         yield found._replace(doubt="not higher at both ends of the range") if flat and inside else found
@@ -274,15 +278,15 @@ def _ends(over: Over, values: pd.DataFrame, words: str) -> Iterator[Bound]:
     """
     least = int(getattr(values.iloc[:, ::2], over)(axis=1).to_numpy().argmin())
     odd = values.iloc[:, 1::2]
-    curves = _resampled_curves(odd, over)
+    curves = _bootstrap_curves(odd, over)
     for end in (0, -1):
         quantity = f"{OVER[over]} TIE at β = {values.index[end]:g} less that at {values.index[least]:g}, nats, {words}"
         yield _bound(quantity, "> 0", curves[end] - curves[least], odd, POSITIVE)
 
 
-def _resampled_curves(values: pd.DataFrame, over: Over) -> NDArray[np.float64]:
+def _bootstrap_curves(values: pd.DataFrame, over: Over) -> NDArray[np.float64]:
     """The curve (beta,) over seeds, followed by those of bootstrap samples of the seeds: (beta, 1 + sample)."""
-    chosen = [np.arange(values.shape[1]), *resampled(values.shape[1])]
+    chosen = [np.arange(values.shape[1]), *bootstrap_indices(values.shape[1])]
     found: NDArray[np.float64] = getattr(values.to_numpy(dtype=float)[:, np.stack(chosen)], over)(-1)
     return found
 
@@ -491,8 +495,8 @@ def _orthogonal_motion(tables: Tables) -> list[Bound]:
     _, large = _at_ends(tables, "angle")
     quantity = f"angle between the axes of motion at β = {large.name:g}, degrees"
     published = f"orthogonal ({ORTHOGONAL:g} to 90)"
-    note = f"{BOTH}; 45 for random directions, outside"
-    return [Bound(quantity, published, large, least=ORTHOGONAL, most=90.0, note=note)]
+    wrong = {"random directions": [45.0]}
+    return [Bound(quantity, published, large, least=ORTHOGONAL, most=90.0, note=BOTH, wrong=wrong)]
 
 
 def _growing_angle(tables: Tables) -> list[Order]:
