@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import itertools
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+import pandas as pd
 import torch
 
-from unseam.data import World
+from unseam.data import MissingFileError, World
 from unseam.files import write_json
-from unseam.papers.artefact import Workplace
+from unseam.papers.artefact import Workplace, missing_table
+from unseam.papers.plots import Tables
 from unseam.papers.results import read_tables, write_tables
+from unseam.papers.tables import concatenate
 from unseam.training import Ensemble, train
 from unseam.trial import Trial
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    Tables = Mapping[str, pd.DataFrame]
-
-__all__ = ["data_checksum", "follow", "training_name"]
+__all__ = ["combinations", "data_checksum", "follow", "measure_present", "train_or_resume", "training_name"]
 
 CHECKPOINT_SECONDS = 60.0
 CHECKED_ITEMS = 256
+
+
+def combinations(first: Trial, **values: Iterable[Any]) -> list[Trial]:
+    """A trial with every combination of values of some fields, the last one varying fastest.
+
+    >>> [(trial.beta, trial.seed) for trial in combinations(Trial(), beta=[1.0, 4.0], seed=range(2))]
+    [(1.0, 0), (1.0, 1), (4.0, 0), (4.0, 1)]
+    """
+    chosen = itertools.product(*values.values())
+    return [dataclasses.replace(first, **dict(zip(values, each, strict=True))) for each in chosen]
+
+
+def train_or_resume(
+    trials: Sequence[Trial], place: Workplace, name: str, *, world: World | None = None, **options: Any
+) -> Ensemble:
+    """Train all trials together, resuming what a folder of that name holds; ``options`` are :func:`unseam.train`'s.
+
+    >>> trials = [Trial(world="linear", world_options=(("size", 20),), likelihood="gaussian", steps=2, batch_size=4)]
+    >>> len(train_or_resume(trials, Workplace(torch.device("cpu")), "models"))
+    1
+    """
+    folder = None if place.folder is None else place.folder / name
+    options |= {"device": place.device, "progress": place.progress}
+    return train(trials, world=world, out=folder, resume=folder is not None, **options)
 
 
 def follow(
@@ -92,6 +116,29 @@ def follow(
     return read_tables(folder / f"{name}.json")
 
 
+def measure_present(parts: Iterable[tuple[str, Callable[[], Tables]]]) -> dict[str, pd.DataFrame]:
+    """Tables of all data sets whose files are there, one below the other, with ``missing`` for the others.
+
+    Args:
+        parts: name of a data set, and the measurement on it.
+
+    >>> from unseam.data import MissingFileError
+    >>> def absent():
+    ...     raise MissingFileError("not in /here", "fetch it first")
+    >>> found = measure_present([("MPI3D", absent), ("circles", lambda: {"members": pd.DataFrame({"seed": [0]})})])
+    >>> sorted(found)
+    ['members', 'missing']
+    """
+    found: list[Tables] = []
+    missing: dict[str, MissingFileError] = {}
+    for name, measure in parts:
+        try:
+            found.append(measure())
+        except MissingFileError as error:
+            missing[name] = error
+    return concatenate(found) | missing_table(missing)
+
+
 def training_name(trials: Sequence[Trial], measured: Any) -> str:
     """Name of the stored tables of a training: its data set, and a digest of all that the tables depend on.
 
@@ -118,8 +165,6 @@ def _grid(trials: Sequence[Trial]) -> dict[str, Any]:
 
 def _provenance(ensemble: Ensemble, world: World) -> pd.DataFrame:
     """One row: what was trained, for how long, where, by which code and on which data."""
-    import pandas as pd
-
     about, trial = ensemble.about, ensemble.trials[0]
     row = {
         "world": trial.world,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseam.data import ArrayWorld, World, load
+from unseam.data import ArrayWorld, load
 from unseam.geometry import Gap, elbo_gap, likelihood_hessian, signed_permutation
 from unseam.models import VAE
-from unseam.papers.artefact import Workplace
-from unseam.training import Ensemble, train
+from unseam.training import Ensemble
 from unseam.trial import Trial
 
 __all__ = [
@@ -26,8 +23,6 @@ __all__ = [
     "SpriteSettings",
     "align_columns",
     "relative_distance",
-    "columns_of",
-    "combinations",
     "decoder_matrices",
     "exact_sample",
     "expansion",
@@ -37,7 +32,6 @@ __all__ = [
     "sample_images",
     "sprite_trial",
     "square_trial",
-    "train_or_resume",
     "unlabelled",
     "vae_trial",
 ]
@@ -126,36 +120,10 @@ def square_trial(settings: Any, ratio: float, steps: int) -> Trial:
     )
 
 
-def combinations(first: Trial, **values: Iterable[Any]) -> list[Trial]:
-    """A trial with every combination of values of some fields, the last one varying fastest."""
-    chosen = itertools.product(*values.values())
-    return [dataclasses.replace(first, **dict(zip(values, each, strict=True))) for each in chosen]
-
-
-def columns_of(trials: Sequence[Trial], *fields: str) -> dict[str, list[Any]]:
-    """Columns of a table with these fields of each trial."""
-    return {field: [getattr(trial, field) for trial in trials] for field in fields}
-
-
 def sample_images(trial: Trial, points: int, generator: torch.Generator) -> Tensor:
     """Random items of a trial's world, without replacement."""
     world = load(trial.world, **dict(trial.world_options))  # type: ignore[arg-type]
     return world.images(torch.randperm(len(world), generator=generator)[:points])
-
-
-def train_or_resume(
-    trials: Sequence[Trial], place: Workplace, name: str, *, world: World | None = None
-) -> Ensemble:
-    """Train all trials together, resuming what a folder of that name holds."""
-    folder = None if place.folder is None else place.folder / name
-    return train(
-        trials,
-        world=world,
-        device=place.device,
-        out=folder,
-        resume=folder is not None,
-        progress=place.progress,
-    )
 
 
 class Expansion(NamedTuple):

@@ -12,17 +12,12 @@ from torch import Tensor
 
 from unseam.data import MissingFileError, World, load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import (
-    columns_of,
-    combinations,
-    last_crossing,
-    orthonormal,
-    train_or_resume,
-    vae_trial,
-)
+from unseam.papers.allen2024._members import last_crossing, orthonormal, vae_trial
 from unseam.papers.artefact import Artefact, Workplace, missing_table
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations, Identities, Identity
 from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic
+from unseam.papers.tables import columns_of
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import active_count, data_moments, data_thresholds
 from unseam.training import Ensemble
 from unseam.trial import Trial

@@ -17,15 +17,14 @@ from unseam.papers.allen2024._members import (
     LARGE,
     SMALL,
     SpriteSettings,
-    combinations,
     expansion,
     sample_images,
     sprite_trial,
-    train_or_resume,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Trends
 from unseam.papers.plots import Figure, Tables, curve, finish, logarithmic
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.trial import Trial
 
 __all__ = ["DETERMINISTIC_ELBO"]

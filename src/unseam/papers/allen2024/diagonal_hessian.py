@@ -13,18 +13,11 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import diagonal_share, likelihood_hessian
-from unseam.papers.allen2024._members import (
-    SMALL,
-    SpriteSettings,
-    combinations,
-    orthonormal,
-    sample_images,
-    sprite_trial,
-    train_or_resume,
-)
+from unseam.papers.allen2024._members import SMALL, SpriteSettings, orthonormal, sample_images, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.plots import Figure, Tables, categories, finish
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import diagonal_hessian as theorem4
 from unseam.theory import diagonal_hessian_optimal as theorem5
 from unseam.training import Ensemble

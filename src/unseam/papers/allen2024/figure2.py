@@ -15,16 +15,12 @@ from torch import Tensor
 
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import (
-    columns_of,
-    combinations,
-    last_crossing,
-    train_or_resume,
-    vae_trial,
-)
+from unseam.papers.allen2024._members import last_crossing, vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders, rank_correlation
 from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic
+from unseam.papers.tables import columns_of
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.training import Ensemble
 from unseam.trial import Trial
 

@@ -19,16 +19,11 @@ from unseam.geometry import column_cosine, distance_to_orthogonality, hadamard_g
 from unseam.independence import coupling
 from unseam.inspection import inspect
 from unseam.metrics import mcc
-from unseam.papers.allen2024._members import (
-    align_columns,
-    combinations,
-    orthonormal,
-    square_trial,
-    train_or_resume,
-)
+from unseam.papers.allen2024._members import align_columns, orthonormal, square_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, categories, finish
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.training.streams import minibatches, normals
 
 __all__ = ["GAN"]

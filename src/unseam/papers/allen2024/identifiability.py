@@ -15,17 +15,16 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.papers.allen2024._members import (
     align_columns,
-    combinations,
     decoder_matrices,
     exact_sample,
     orthonormal,
     square_trial,
-    train_or_resume,
     vae_trial,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
 from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic
+from unseam.papers.trainings import combinations, train_or_resume
 
 __all__ = ["IDENTIFIABILITY"]
 

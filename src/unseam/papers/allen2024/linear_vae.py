@@ -16,17 +16,16 @@ from unseam.drawing import panels
 from unseam.geometry import distance_to_orthogonality, right_basis
 from unseam.papers.allen2024._members import (
     align_columns,
-    combinations,
     decoder_matrices,
     orthonormal,
     relative_distance,
     rotate_columns,
-    train_or_resume,
     vae_trial,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
 from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import LinearVAE, linear_vae, ppca_em
 from unseam.training import Ensemble
 

@@ -16,10 +16,11 @@ from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.models import VAE
-from unseam.papers.allen2024._members import align_columns, orthonormal, train_or_resume, vae_trial
+from unseam.papers.allen2024._members import align_columns, orthonormal, vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic
+from unseam.papers.trainings import train_or_resume
 from unseam.trial import Trial
 
 __all__ = ["LOCAL_PCA"]

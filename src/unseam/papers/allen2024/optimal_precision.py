@@ -15,18 +15,11 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import posterior_hessian, precision_error, pullback
 from unseam.models import VAE
-from unseam.papers.allen2024._members import (
-    LARGE,
-    SMALL,
-    SpriteSettings,
-    combinations,
-    sample_images,
-    sprite_trial,
-    train_or_resume,
-)
+from unseam.papers.allen2024._members import LARGE, SMALL, SpriteSettings, sample_images, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, finish, logarithmic
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import optimal_precision
 
 __all__ = ["OPTIMAL_PRECISION"]

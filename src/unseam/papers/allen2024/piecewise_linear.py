@@ -13,17 +13,11 @@ from torch import Tensor, nn
 
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
-from unseam.papers.allen2024._members import (
-    SpriteSettings,
-    combinations,
-    expansion,
-    sample_images,
-    sprite_trial,
-    train_or_resume,
-)
+from unseam.papers.allen2024._members import SpriteSettings, expansion, sample_images, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, categories, curve, finish, logarithmic
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.trial import Trial
 
 __all__ = ["PIECEWISE_LINEAR"]

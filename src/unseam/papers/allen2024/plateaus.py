@@ -14,10 +14,11 @@ from torch import Tensor
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import gaussian_kl
-from unseam.papers.allen2024._members import combinations, train_or_resume, unlabelled, vae_trial
+from unseam.papers.allen2024._members import unlabelled, vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Order, Orders, Trends
 from unseam.papers.plots import Figure, Tables, curve, finish
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import linear_vae, plateau_term
 from unseam.training import Ensemble
 

@@ -23,11 +23,11 @@ from unseam.papers.allen2024._members import (
     orthonormal,
     relative_distance,
     sprite_trial,
-    train_or_resume,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
 from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic
+from unseam.papers.trainings import train_or_resume
 from unseam.theory import linear_vae
 from unseam.training import Ensemble
 from unseam.trial import Trial

@@ -15,16 +15,11 @@ from unseam.data import World, grid_index, load
 from unseam.drawing import panels
 from unseam.geometry import active_latents
 from unseam.models import VAE
-from unseam.papers.allen2024._members import (
-    SpriteSettings,
-    combinations,
-    orthonormal,
-    sprite_trial,
-    train_or_resume,
-)
+from unseam.papers.allen2024._members import SpriteSettings, orthonormal, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, categories, finish
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.training import Ensemble
 from unseam.trial import Trial
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from unseam.data import MissingFileError, place
@@ -17,15 +18,11 @@ from unseam.papers.bhowal2024._measures import COLUMNS, SCORES, Rows, measured, 
 from unseam.papers.bhowal2024._setups import CELLS, NAMES, Cell, Setup
 from unseam.papers.bhowal2024.released import ROWS as SIGN_COLUMNS
 from unseam.papers.claims import Claim
+from unseam.papers.plots import Figure, Tables
 from unseam.papers.trainings import follow
 from unseam.training import Ensemble
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
-
     Cases = Callable[[Tables], Iterable[Any]]
 
 RECORDS = 20
@@ -49,8 +46,6 @@ def train_cell(setup: Setup, cell: Cell, where: Workplace) -> dict[str, pd.DataF
     :func:`~unseam.papers.bhowal2024._measures.scores`; where decoders are measured those of
     :class:`~unseam.papers.bhowal2024._measures.Measured`; and ``trainings``.
     """
-    import pandas as pd
-
     world = functools.cache(lambda: place(setup.load(), where.device))
     steps = setup.base.steps
     every = max(1, steps // RECORDS)
@@ -115,8 +110,6 @@ def train_setups(setups: Sequence[Setup], where: Workplace) -> dict[str, pd.Data
 
 def concatenate(parts: Iterable[Tables]) -> dict[str, pd.DataFrame]:
     """Tables of the same name one below the other."""
-    import pandas as pd
-
     found: dict[str, list[pd.DataFrame]] = {}
     for tables in parts:
         for name, table in tables.items():

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -20,12 +21,7 @@ from unseam.papers.bhowal2024._setups import FAMILIES, LAPTOP, NAMES, SHAPES, SM
 from unseam.papers.bhowal2024.released import PASSES, SIGNS, released_fit, released_score
 from unseam.papers.bhowal2024.scores import relative
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders, mean_interval
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables
 
 __all__ = ["AUDIT"]
 
@@ -90,8 +86,6 @@ def known_matrices(*, draws: int, data: int, latent: int) -> pd.DataFrame:
     One row per ``draw``, ``kind`` and mean ``length``, around which columns differ by up to a half: the score as
     ``released``, as ``defined``, where all kinds are compared with each other, and in its ``invariant`` form.
     """
-    import pandas as pd
-
     draw = torch.Generator().manual_seed(0)
     rows: list[dict[str, Any]] = []
     for number in range(draws):
@@ -123,8 +117,6 @@ def known_fits(*, starts: int, pixels: int, latent: int) -> pd.DataFrame:
     over starts of the score, over full bases, relative to its largest over the factors; ``apart``, the largest less the
     smallest score of any start; ``ordered``, the fraction of starts whose scores have the order of the factors.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for collapsed in (0, round(0.7 * latent)):
         draw = torch.Generator().manual_seed(0)
@@ -173,8 +165,6 @@ def exchanged_factors(signs: pd.DataFrame) -> pd.DataFrame:
     >>> [round(float(found[role, "VAE"]), 2) for role in ("factors as released", "factors exchanged")]
     [1.0, 0.29]
     """
-    import pandas as pd
-
     parts = []
     for words, given in ROLES.items():
         chosen = signs[signs["sign"] == signs["family"].map(given)]
@@ -189,8 +179,6 @@ def _mean_scores(rows: pd.DataFrame, among: list[str], models: str) -> pd.DataFr
 
 def start_cosines(signs: pd.DataFrame) -> pd.DataFrame:
     """Cosine of M_D, fitted without penalty, and its random start: mean over ``models`` with its 95 % interval."""
-    import pandas as pd
-
     rows = []
     for (world, passes), part in signs[signs["sign"] == 0].groupby(["world", "passes"], sort=False):
         found = part.groupby(["family", "beta", "seed"])["started"].mean().to_numpy(dtype=float)

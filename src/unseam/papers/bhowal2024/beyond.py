@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
@@ -19,12 +20,7 @@ from unseam.papers.bhowal2024._runs import (
 from unseam.papers.bhowal2024._setups import LAPTOP, MANY, SMOKE, Settings
 from unseam.papers.bhowal2024.scores import with_od
 from unseam.papers.claims import Correlation, Correlations
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables
 
 __all__ = ["BEYOND"]
 
@@ -54,8 +50,6 @@ def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
 
 def correlations(tables: Tables) -> pd.DataFrame:
     """Every measure against every score, over all models of a group and among restarts, with 95 % intervals."""
-    import pandas as pd
-
     rows = []
     for group, part in groups_of(tables["members"]):
         for scope in SCOPES:

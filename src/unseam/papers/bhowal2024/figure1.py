@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -23,14 +24,11 @@ from unseam.papers.bhowal2024._runs import (
 )
 from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, NAMES, SPRITES, Cell, Setup, smoke, vary
 from unseam.papers.claims import Bound, Bounds, Order, Orders
+from unseam.papers.plots import Figure, Tables
 from unseam.papers.trainings import follow
 from unseam.training import split_items
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
     from unseam.training import Ensemble
 
 __all__ = ["FIGURE1", "attributes", "responses_of", "vertical_latents"]
@@ -108,8 +106,6 @@ def responses_of(ensemble: Ensemble, world: World, setup: Setup) -> dict[str, pd
     A response is the standard deviation of an attribute along the traversal (root mean square over items) over its
     standard deviation in the data.
     """
-    import pandas as pd
-
     test = split_items(setup.base, len(world)).test[: setup.scored].to(world.device)
     x = world.images(test)
     scale = attributes(x).std(0)

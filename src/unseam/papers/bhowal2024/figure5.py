@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -16,12 +17,7 @@ from unseam.drawing import panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024._setups import NAMES
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables
 
 __all__ = ["FIGURE5_TABLE7", "implied"]
 
@@ -86,8 +82,6 @@ def _scaled(axis: int, count: int) -> int:
 
 def _errors(values: Tensor) -> pd.DataFrame:
     """Error per image of each range: the variance of the axes that it leaves out."""
-    import pandas as pd
-
     rows = []
     for (start, stop), printed in PRINTED.items():
         low, high = _scaled(start, len(values)), _scaled(stop, len(values))
@@ -140,8 +134,6 @@ def _cells(tables: Tables) -> Iterator[Bound]:
 
 def _pictures(world: World, index: Tensor, centre: Tensor, axes: Tensor) -> pd.DataFrame:
     """One image and its projections on ranges of axes, one column each."""
-    import pandas as pd
-
     x = world.images(index).flatten(1)[0].double()
     shown = {"original": x}
     for start, stop in (*FIRST, (2500, 3000)):

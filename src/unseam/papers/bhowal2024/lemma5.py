@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -16,12 +16,7 @@ from unseam.papers.bhowal2024._runs import by_model, by_row, families, label, se
 from unseam.papers.bhowal2024._setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
 from unseam.papers.bhowal2024.theorem1 import FORMS, minimise
 from unseam.papers.claims import Identities, Identity, Order, Orders
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables
 
 __all__ = ["LEMMA5"]
 
@@ -62,8 +57,6 @@ def _cases(settings: Settings, device: torch.device) -> pd.DataFrame:
     Σ log of singular values, which the proof takes for the bound; ``saved_linear`` and ``saved_tanh``, the −Σ log σ²
     that orthogonal columns save at the same loss.
     """
-    import pandas as pd
-
     draw = torch.Generator().manual_seed(0)
     parts = []
     for latent in settings.latents:
@@ -118,8 +111,6 @@ def _tanh_energy(offset: Tensor, variance: Tensor) -> Tensor:
 
 def _summary(cases: pd.DataFrame) -> pd.DataFrame:
     """Extremes and medians of random decoders, one row per ``size``."""
-    import pandas as pd
-
     rows = []
     for size, own in cases.groupby("size"):
         saved = {form: own[f"saved_{form}"] for form in ("linear", "tanh")}

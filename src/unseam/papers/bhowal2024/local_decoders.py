@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
@@ -23,12 +24,7 @@ from unseam.papers.bhowal2024._runs import (
 )
 from unseam.papers.bhowal2024._setups import NAMES, PRESETS, Settings
 from unseam.papers.claims import Bound, Bounds, Cell, Order, Orders, Row, Values
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables
 
 __all__ = ["TABLE1", "TABLE2", "THEOREM1C"]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from unseam.drawing import COLOURS, panels
@@ -27,13 +28,9 @@ from unseam.papers.bhowal2024._runs import (
 )
 from unseam.papers.bhowal2024._setups import FAMILIES, NAMES, PRESETS, Settings, Setup, smoke, vary
 from unseam.papers.claims import Cell, Correlation, Correlations, Order, Orders, Row, Values, mean_interval
+from unseam.papers.plots import Figure, Tables
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
-
     Cases = Callable[[Tables], Iterable[Any]]
 
 __all__ = ["FIGURE4", "LOSSES", "TABLE4", "TABLE5", "TABLE6"]

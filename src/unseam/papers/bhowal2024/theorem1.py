@@ -6,9 +6,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -16,12 +17,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024._runs import label, legend_below
 from unseam.papers.claims import Identities, Identity
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables
 
 __all__ = ["FORMS", "THEOREM1", "Form", "Minimum", "largest_cosine", "minimise"]
 
@@ -226,8 +222,6 @@ def _tangents(base: Tensor, *, rotate: bool) -> tuple[Tensor, Tensor]:
 
 def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     """Minima of random decoders under every form, a shared budget, and two decoders worked out."""
-    import pandas as pd
-
     sizes = itertools.product(settings.data, settings.latents)
     rows = {
         "optima": (row for size in sizes for row in _optima(settings, *size, place.device)),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
@@ -19,12 +20,7 @@ from unseam.papers.bhowal2024._runs import (
 )
 from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, MANY, SMOKE, Cell, Settings, vary
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables
 
 __all__ = ["THEOREM2"]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -18,15 +19,10 @@ from unseam.drawing import COLOURS, panels
 from unseam.metrics import mig
 from unseam.papers.artefact import TWINS, Artefact, PerDataset, Workplace, missing_table
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.plots import Figure, Tables
 from unseam.theory import Moments, data_moments, data_thresholds
 from unseam.training import Ensemble, train, training_index
 from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    Tables = Mapping[str, pd.DataFrame]
 
 __all__ = ["TWINS_COMPARED"]
 
@@ -93,8 +89,6 @@ class Both(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Compare every pair whose published file is installed."""
-    import pandas as pd
-
     found: dict[str, list[pd.DataFrame]] = {}
     missing: dict[str, MissingFileError] = {}
     for pair in settings.pairs:
@@ -125,8 +119,6 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 def _agreement(twin: World, published: World, index: Tensor, side: int) -> tuple[pd.DataFrame, Both]:
     """Differences of the same items, over all and per shape, beside those of different items; and averaged images."""
-    import pandas as pd
-
     rows: list[pd.DataFrame] = []
     averaged: tuple[list[Tensor], list[Tensor]] = ([], [])
     shapes = published.factors[:, published.factor_names.index("shape")].cpu()
@@ -151,8 +143,6 @@ def _agreement(twin: World, published: World, index: Tensor, side: int) -> tuple
 
 def _spectrum(both: Both, settings: Settings) -> tuple[pd.DataFrame, float]:
     """Variances of principal components and collapse thresholds; and the overlap of leading subspaces, 0 to 1."""
-    import pandas as pd
-
     tables, spaces = [], []
     for source, world in zip(Both._fields, both, strict=True):
         moments: Moments = data_moments([world.images(torch.arange(len(world)))])
@@ -172,8 +162,6 @@ def _spectrum(both: Both, settings: Settings) -> tuple[pd.DataFrame, float]:
 
 def _distances(both: Both, settings: Settings, random: torch.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Distances between pairs of items in both, some of them for the figure, and how they agree."""
-    import pandas as pd
-
     one, other = torch.randint(len(both.twin), (2, settings.distances), generator=random)
     found = pd.DataFrame(
         {
@@ -189,8 +177,6 @@ def _distances(both: Both, settings: Settings, random: torch.Generator) -> tuple
 
 def _models(both: Both, settings: Settings, place: Workplace) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The same trials trained on both: same initial weights, items and noise."""
-    import pandas as pd
-
     first = Trial(
         world=both.published.name,
         train_fraction=0.8,

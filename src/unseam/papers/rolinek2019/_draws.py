@@ -1,17 +1,11 @@
-"""Random matrices and rotations of the numerical checks, cosines, and tables of tensors."""
+"""Random matrices and rotations of the numerical checks, and cosines."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["cayley", "largest_cosine", "normal", "orthogonal", "plane_rotations", "table_of"]
+__all__ = ["cayley", "largest_cosine", "normal", "orthogonal", "plane_rotations"]
 
 
 def normal(*shape: int, generator: torch.Generator) -> Tensor:
@@ -44,10 +38,3 @@ def largest_cosine(columns: Tensor) -> Tensor:
     """Largest absolute cosine (...) between two columns of matrices (..., data, latent)."""
     unit = torch.nn.functional.normalize(columns, dim=-2)
     return (unit.mT @ unit).abs().tril(-1).amax((-2, -1))
-
-
-def table_of(columns: Mapping[str, Tensor]) -> pd.DataFrame:
-    """Tensors (row,) of any device as columns."""
-    import pandas as pd
-
-    return pd.DataFrame({name: column.cpu().numpy() for name, column in columns.items()})

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -19,9 +20,6 @@ from unseam.papers.measures import Unseen, measures
 from unseam.papers.rolinek2019.setups import BETA, Column, Setup
 from unseam.papers.trainings import follow
 from unseam.training import Ensemble, split_items, training_index
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = [
     "POLARISED",
@@ -115,8 +113,6 @@ def gather(
         columns: of ``members`` that are shown.
         choose: the rows of a part's members that are; those at the printed β and the end of training if not given.
     """
-    import pandas as pd
-
     labelled = list(parts)
     members = [(choose or final)(part).assign(**labels) for labels, part in labelled]
     trainings = [part.trainings.assign(**labels) for labels, part in labelled]
@@ -162,8 +158,6 @@ def epochs(ensemble: Ensemble, unseen: Unseen, step: int) -> float:
 
 def _observe(setup: Setup, ensemble: Ensemble, step: int, unseen: Unseen) -> dict[str, pd.DataFrame]:
     """Δ_KL of every member with a diagonal posterior; at some steps all that is measured."""
-    import pandas as pd
-
     found, trial = {}, ensemble.trials[0]
     if trial.posterior == "diagonal":
         errors = _regime_errors(ensemble, unseen)
@@ -174,8 +168,6 @@ def _observe(setup: Setup, ensemble: Ensemble, step: int, unseen: Unseen) -> dic
 
 
 def _finish(column: Column, ensemble: Ensemble, unseen: Unseen) -> dict[str, pd.DataFrame]:
-    import pandas as pd
-
     sound = [member for member in range(len(ensemble)) if member not in ensemble.stopped]
     if not sound:
         raise RuntimeError(

@@ -8,9 +8,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -22,15 +23,10 @@ from unseam.geometry import gaussian_kl
 from unseam.models import VAE
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Claim, Curve, Order, Orders, Trends, resampled
+from unseam.papers.plots import Figure, Tables
 from unseam.theory import inference_error
 from unseam.training import Ensemble, train
 from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["FIGURE2_TEN", "FIGURE2_TWO", "FIGURE3"]
 
@@ -121,8 +117,6 @@ def measure_networks(
     One row per network: ``beta``, ``seed``, the fields of :class:`Terms`, some of them prefixed with ``fresh_``, and
     what else ``look`` measures of an ensemble, as columns (member,). The ELBO is reconstruction − kl.
     """
-    import pandas as pd
-
     rows, every = [], networks.trials(seen)
     for start in range(0, len(every), networks.together):
         trials = every[start : start + networks.together]
@@ -461,8 +455,6 @@ def motion_angle(ensemble: Ensemble, mover: DigitMover) -> Tensor:
 
 def _traversals(models: Mapping[float, VAE], frames: int) -> pd.DataFrame:
     """One row per picture: β, latent, frame, and the pixels row by row, a letter of ``GREYS`` each."""
-    import pandas as pd
-
     rows = []
     for beta, model in sorted(models.items()):
         z = torch.zeros(2, frames, 2)

@@ -7,9 +7,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -17,16 +18,11 @@ from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.plots import Figure, Tables
 from unseam.papers.sikka2019.deep import TITLES, label_beta
 from unseam.theory import inference_error, linear_beta_vae
 from unseam.training import Ensemble, train
 from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["FIGURE1", "PROPOSITIONS"]
 
@@ -145,8 +141,6 @@ def measure_curves(settings: Figure1Settings, place: Workplace) -> Tables:
 
 
 def _closed_form(settings: Figure1Settings, mixing: Tensor) -> pd.DataFrame:
-    import pandas as pd
-
     grid = torch.logspace(math.log10(0.2), 2, settings.grid, dtype=torch.float64)
     beta = torch.cat([grid, torch.tensor(settings.betas, dtype=torch.float64)]).unique()
     exact, at_one = linear_beta_vae(mixing, beta), linear_beta_vae(mixing, 1.0)
@@ -156,8 +150,6 @@ def _closed_form(settings: Figure1Settings, mixing: Tensor) -> pd.DataFrame:
 
 
 def _trained(settings: Figure1Settings, mixing: Tensor, place: Workplace) -> pd.DataFrame:
-    import pandas as pd
-
     world = load("mixture", mixing=mixing.tolist(), size=settings.items)
     first = Trial(
         world="mixture",
@@ -355,8 +347,6 @@ class PropositionSettings:
 
 def measure_violations(settings: PropositionSettings, place: Workplace) -> Tables:
     """Largest violation of each proposition on the paper's mixing matrix and on random ones."""
-    import pandas as pd
-
     draw = torch.Generator().manual_seed(settings.seed)
     ends = math.log10(settings.lowest), math.log10(settings.highest)
     beta = torch.logspace(*ends, settings.betas, dtype=torch.float64)
