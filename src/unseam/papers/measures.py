@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,9 +13,10 @@ from unseam import geometry
 from unseam.data import World
 from unseam.metrics import disentanglement_score
 from unseam.models import VAE, Encoding
+from unseam.papers.tables import rows_of
 from unseam.training import Ensemble
 
-__all__ = ["ACTIVE", "SCORE", "Unseen", "measures"]
+__all__ = ["ACTIVE", "SCORE", "Unseen", "affine_parts", "measures"]
 
 # Values of items and outputs held at once: 512 MiB as float64.
 AT_ONCE = 1 << 26
@@ -68,8 +70,18 @@ def measures(ensemble: Ensemble, unseen: Unseen) -> list[dict[str, float]]:
     code = _encoded(ensemble, unseen)
     here = Encoding(code.mean[:, : unseen.points].double(), code.variance.double())
     columns = _scores(code.mean, unseen) | _terms(ensemble, unseen, here) | _shape(ensemble, here)
-    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+    return rows_of(columns)
+
+
+def affine_parts(function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, Tensor]:
+    """Matrix (..., output, input) and offset (..., output) of affine maps, from their values at 0 and at unit vectors.
+
+    >>> matrix, offset = affine_parts(lambda x: 2 * x + 1, 2)
+    >>> matrix.tolist(), offset.tolist()
+    ([[2.0, 0.0], [0.0, 2.0]], [1.0, 1.0])
+    """
+    values = function(torch.cat([torch.zeros(1, width), torch.eye(width)]))
+    return (values[..., 1:, :] - values[..., :1, :]).mT, values[..., 0, :]
 
 
 def _encoded(ensemble: Ensemble, unseen: Unseen) -> Encoding:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.trial import Trial
 
-__all__ = ["columns_of", "concatenate", "rows_of", "table_of"]
+__all__ = ["columns_of", "concatenate", "from_text", "rows_of", "table_of", "to_text"]
 
 
 def table_of(columns: Mapping[str, Any]) -> pd.DataFrame:
@@ -59,3 +62,26 @@ def concatenate(parts: Iterable[Mapping[str, pd.DataFrame]]) -> dict[str, pd.Dat
         for name, table in tables.items():
             found.setdefault(name, []).append(table)
     return {name: pd.concat(tables, ignore_index=True) for name, tables in found.items()}
+
+
+def to_text(images: Tensor, greys: str) -> list[str]:
+    """Pictures (item, ...) with values from 0 to 1 as texts, one letter of ``greys`` per pixel.
+
+    >>> import torch
+    >>> to_text(torch.tensor([[0.0, 0.4, 1.0]]), "abc")
+    ['abc']
+    """
+    most = len(greys) - 1
+    levels = (most * images.flatten(1)).round().clamp(0, most).int().tolist()
+    return ["".join(greys[level] for level in picture) for picture in levels]
+
+
+def from_text(texts: Iterable[str], greys: str) -> NDArray[np.float64]:
+    """Square pictures (item, side, side) from 0 to 1 that :func:`to_text` wrote.
+
+    >>> from_text(["aabb"], "ab").tolist()
+    [[[0.0, 0.0], [1.0, 1.0]]]
+    """
+    levels = np.array([[greys.index(letter) for letter in text] for text in texts])
+    side = math.isqrt(levels.shape[1])
+    return levels.reshape(-1, side, side) / (len(greys) - 1)

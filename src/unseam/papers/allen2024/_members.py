@@ -14,6 +14,7 @@ from torch import Tensor
 from unseam.data import ArrayWorld, load
 from unseam.geometry import Gap, elbo_gap, likelihood_hessian, signed_permutation
 from unseam.models import VAE
+from unseam.papers.measures import affine_parts
 from unseam.training import Ensemble
 from unseam.trial import Trial
 
@@ -148,9 +149,7 @@ def expansion(model: VAE, x: Tensor, noise: Tensor) -> Expansion:
 
 def decoder_matrices(ensemble: Ensemble) -> tuple[Tensor, Tensor]:
     """Matrix W (member, data, latent) and offset (member, data) of decoders that are affine, from probes."""
-    latent = ensemble.trials[0].latent
-    ahead = ensemble.decode(torch.cat([torch.zeros(1, latent), torch.eye(latent)])).double().cpu()
-    return (ahead[:, 1:] - ahead[:, :1]).mT, ahead[:, 0]
+    return affine_parts(lambda z: ensemble.decode(z).double().cpu(), ensemble.trials[0].latent)
 
 
 def align_columns(weights: Tensor, target: Tensor) -> Tensor:

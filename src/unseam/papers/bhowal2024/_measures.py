@@ -18,6 +18,7 @@ from unseam.models import VAE, Encoding
 from unseam.papers.bhowal2024._setups import Setup
 from unseam.papers.bhowal2024.released import gram_root, released_errors, signed_fits
 from unseam.papers.measures import ACTIVE, Unseen, measures
+from unseam.papers.tables import rows_of
 from unseam.training import Ensemble, precision, split_items
 
 COLUMNS = ("seed", "point", "latent", "variance", "jacobian")
@@ -219,10 +220,7 @@ def around(model: VAE, code: Encoding, active: Tensor, setup: Setup, *, audited:
         distances |= {f"{prefix}turned": found.right, f"{prefix}stretched": found.scale}
     return Measured(
         [summary | (released_errors(decoder, some) if audited else {})],
-        [
-            {"point": point} | dict(zip(distances, row, strict=True))
-            for point, row in enumerate(zip(*(part.tolist() for part in distances.values()), strict=True))
-        ],
+        [{"point": point} | row for point, row in enumerate(rows_of(distances))],
         path,
         signed_fits(decoder, some) if audited else [],
         _columns(code.variance, metric.diagonal(dim1=-2, dim2=-1), active),

@@ -16,12 +16,12 @@ from unseam import geometry
 from unseam.drawing import COLOURS, panels
 from unseam.models import Encoding
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._runs import by_row, label, select, steps_in_words, train_setups, worlds
+from unseam.papers.bhowal2024._runs import by_row, select, steps_in_words, train_setups, worlds
 from unseam.papers.bhowal2024._setups import FAMILIES, LAPTOP, NAMES, SHAPES, SMOKE, SPRITES, Setup
 from unseam.papers.bhowal2024.released import PASSES, SIGNS, released_fit, released_score
 from unseam.papers.bhowal2024.scores import relative
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders, mean_interval
-from unseam.papers.plots import Figure, Tables
+from unseam.papers.plots import Figure, Tables, columns, finish, logarithmic, reference
 
 __all__ = ["AUDIT"]
 
@@ -271,10 +271,6 @@ def plot(tables: Tables) -> Figure:
     return figure
 
 
-def _longest(table: pd.DataFrame) -> pd.DataFrame:
-    return table[table["passes"] == PASSES[-1]]
-
-
 def _draw_matrices(panel: Any, matrices: pd.DataFrame) -> None:
     """By how much oblique columns score more than orthogonal ones."""
     wide = matrices.pivot_table(index="draw", columns=["kind", "length"], values=list(SCORES))
@@ -282,12 +278,9 @@ def _draw_matrices(panel: Any, matrices: pd.DataFrame) -> None:
         more = wide[name]["oblique"] - wide[name]["orthogonal"]
         look = {"color": colour, "markersize": 3, "capsize": 2, "label": words}
         panel.errorbar(LENGTHS, more.mean(), more.std(), fmt="o-", **look)
-    panel.axhline(0, color="grey", linewidth=0.7)
-    panel.set_xscale("log")
-    panel.set_xticks(LENGTHS, [f"{length:g}" for length in LENGTHS])
-    panel.minorticks_off()
-    label(panel, "mean length of columns", "oblique less orthogonal")
-    panel.legend(fontsize=7, frameon=False)
+    reference(panel, y=0, linestyle="-")
+    logarithmic(panel.xaxis, LENGTHS)
+    finish(panel, "mean length of columns", "oblique less orthogonal", legend="best")
 
 
 def _draw_fits(panel: Any, table: pd.DataFrame) -> None:
@@ -297,31 +290,30 @@ def _draw_fits(panel: Any, table: pd.DataFrame) -> None:
     _label_factors(panel)
 
 
-def _label_factors(panel: Any) -> None:
-    panel.set_xticks(range(len(ADDED)), [f"{sign:+g}" for sign in ADDED])
-    label(panel, "factor of the penalty", "score as released, relative")
-
-
 def _draw_signs(panel: Any, part: pd.DataFrame) -> None:
     for family, colour in zip(FAMILIES, COLOURS, strict=False):
         wide = part[part["family"] == family].pivot_table(index="sign", columns="seed", values="released")
         look = {"color": colour, "markersize": 3, "linewidth": 0.8, "alpha": 0.7}
         panel.plot(range(3), wide.loc[list(ADDED)], "o-", **look)[0].set_label(family)
     _label_factors(panel)
-    panel.legend(fontsize=7, frameon=False)
+    finish(panel, legend="best")
+
+
+def _label_factors(panel: Any) -> None:
+    panel.set_xticks(range(len(ADDED)), [f"{sign:+g}" for sign in ADDED])
+    finish(panel, "factor of the penalty", "score as released, relative")
 
 
 def _draw_roles(panel: Any, part: pd.DataFrame) -> None:
-    for place, words in enumerate(ROLES):
-        for order, (family, colour) in enumerate(zip(FAMILIES, COLOURS, strict=False)):
-            values = part[(part["roles"] == words) & (part["family"] == family)]["released"]
-            look = {"fmt": "o", "color": colour, "capsize": 3, "label": None if place else family}
-            panel.errorbar(place + 0.2 * (order - 1), values.mean(), values.std(), **look)
-    panel.set_xticks(range(len(ROLES)), list(ROLES))
+    each = part.set_index(["roles", "family"])["released"].sort_index()
+    columns(panel, {words: [each[words, family] for family in FAMILIES] for words in ROLES}, labels=FAMILIES)
     panel.tick_params(axis="x", labelsize=7)
-    label(panel, y="score as released, relative")
     panel.margins(y=0.3)
-    panel.legend(fontsize=7, frameon=False, ncols=3, loc="upper left")
+    finish(panel, y="score as released, relative", legend="upper left")
+
+
+def _longest(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["passes"] == PASSES[-1]]
 
 
 AUDIT = Artefact(

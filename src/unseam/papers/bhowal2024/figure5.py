@@ -17,7 +17,7 @@ from unseam.drawing import panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024._setups import NAMES
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.plots import Figure, Tables
+from unseam.papers.plots import Figure, Tables, finish, pictures
 
 __all__ = ["FIGURE5_TABLE7", "implied"]
 
@@ -144,20 +144,18 @@ def _pictures(world: World, index: Tensor, centre: Tensor, axes: Tensor) -> pd.D
 
 def plot(tables: Tables) -> Figure:
     """Figure 5's row of images, then errors beside the printed ones."""
-    pictures, errors = tables["pictures"], tables["errors"]
-    titles = [name if name == "original" else f"axes {name}" for name in pictures.columns]
+    shown, errors = tables["pictures"], tables["errors"]
+    titles = [name if name == "original" else f"axes {name}" for name in shown.columns]
     figure, axes = panels([*titles, "errors of Table 7"], width=2.1, height=2.0)
     figure.suptitle(NAMES[str(errors["world"].iloc[0])], fontsize=9)
-    side = round(len(pictures) ** 0.5)
-    for panel, name in zip(axes, pictures.columns, strict=False):
-        panel.imshow(pictures[name].to_numpy().reshape(side, side), cmap="gray", vmin=0, vmax=1)
-        panel.set(xticks=[], yticks=[])
+    side = round(len(shown) ** 0.5)
+    for panel, name in zip(axes, shown.columns, strict=False):
+        pictures(panel, shown[name].to_numpy().reshape(1, 1, side, side))
     places, words = range(len(errors)), "in the order of variance"
     axes[-1].plot(places, errors["error"], "o-", markersize=3, linewidth=0.8, label=words)
     axes[-1].plot(places, errors["printed"], "ks", markersize=4, label="printed")
     axes[-1].set_xticks(places, [f"{start}-{stop}" for start, stop in PRINTED], rotation=60, fontsize=6)
-    axes[-1].set_ylim(0, 1.4 * errors["error"].max())
-    axes[-1].legend(fontsize=6, frameon=False, loc="upper left")
+    finish(axes[-1], ylim=(0, 1.4 * errors["error"].max()), legend="upper left")
     return figure
 
 

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._runs import label, legend_below
 from unseam.papers.claims import Identities, Identity
-from unseam.papers.plots import Figure, Tables
+from unseam.papers.plots import Figure, Tables, finish, legend_below, lines
 
 __all__ = ["FORMS", "THEOREM1", "Form", "Minimum", "largest_cosine", "minimise"]
 
@@ -499,31 +498,27 @@ def plot(tables: Tables) -> Figure:
         "worked decoders, best variances",
     )
     figure, axes = panels(titles, width=3.3, height=2.8)
-    optima = tables["optima"]
-    few, many = optima["data"].min(), optima["data"].max()
+    optima, profiles = tables["optima"], tables["profiles"]
     colours = dict(zip(FORMS, PALETTE, strict=True))
-    for (name, form), colour in zip(FORMS.items(), PALETTE, strict=True):
-        own = optima[optima["form"] == name]
-        mean = own.groupby("size")[["cosine", "jacobian_cosine"]].median()
-        axes[0].plot(mean.index, mean["cosine"], "o-", color=colour, markersize=3, label=form.words)
-        if form.own:
-            axes[0].plot(mean.index, mean["jacobian_cosine"], "o--", color=colour, markersize=3)
-        for data, line in ((few, "-"), (many, "--")):
-            counts = own[own["data"] == data].groupby("size")[["single", "found"]].sum()
-            share = counts["single"] / counts["found"]
-            axes[1].plot(share.index, share, f"o{line}", color=colour, markersize=3)
-    axes[0].set(xscale="log", yscale="log", ylim=(1e-7, 1.5))
-    axes[1].set(xscale="log", ylim=(0, 1.05))
-    for moved, own in tables["budget"].groupby("form", sort=False):
-        axes[2].plot(own["moved"], own["change"], "o-", color=colours[str(moved)], markersize=3)
-    for decoder, own in tables["profiles"].groupby("decoder", sort=False):
-        colour = colours[WORKED[str(decoder)].form]
-        axes[3].plot(own["degrees"], own["log_loss"] - own["log_loss"].min(), color=colour)
-    label(axes[0], "size of Mε")
-    label(axes[1], "size of Mε")
-    label(axes[2], "nats moved", "change of Σ log L")
-    label(axes[3], "angle of V in degrees", "log L less its minimum")
-    legend_below(figure, axes[0], 6)
+    look: dict[str, Any] = {"by": "form", "colours": colours, "markersize": 3}
+    mean = optima.groupby(["form", "size"], sort=False)[["cosine", "jacobian_cosine"]].median().reset_index()
+    words = {name: form.words for name, form in FORMS.items()}
+    lines(axes[0], mean, "size", "cosine", style="o-", label=words, **look)
+    own = mean[mean["form"].map(lambda name: FORMS[name].own)]
+    lines(axes[0], own, "size", "jacobian_cosine", style="o--", label="", **look)
+    counts = optima.groupby(["form", "data", "size"], sort=False)[["single", "found"]].sum().reset_index()
+    counts["share"] = counts["single"] / counts["found"]
+    for data, style in ((optima["data"].min(), "o-"), (optima["data"].max(), "o--")):
+        lines(axes[1], counts[counts["data"] == data], "size", "share", style=style, label="", **look)
+    lines(axes[2], tables["budget"], "moved", "change", style="o-", label="", **look)
+    for decoder, profile in profiles.groupby("decoder", sort=False):
+        height, colour = profile["log_loss"] - profile["log_loss"].min(), colours[WORKED[str(decoder)].form]
+        axes[3].plot(profile["degrees"], height, color=colour)
+    finish(axes[0], "size of Mε", xscale="log", yscale="log", ylim=(1e-7, 1.5))
+    finish(axes[1], "size of Mε", xscale="log", ylim=(0, 1.05))
+    finish(axes[2], "nats moved", "change of Σ log L")
+    finish(axes[3], "angle of V in degrees", "log L less its minimum")
+    legend_below(figure, axes[:1], 6)
     return figure
 
 

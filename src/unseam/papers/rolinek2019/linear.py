@@ -19,11 +19,13 @@ from unseam.data import place as place_world
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Scale, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
+from unseam.papers.measures import affine_parts
 from unseam.papers.plots import Figure, Tables, arrow, blank, columns, finish, reference
 from unseam.papers.rolinek2019._descent import Descent, descend
 from unseam.papers.rolinek2019._draws import cayley, largest_cosine, orthogonal, plane_rotations
 from unseam.papers.rolinek2019.runs import Training
 from unseam.papers.rolinek2019.setups import LINEAR, Column, Setup, smoke
+from unseam.papers.tables import columns_of, concatenate, table_of
 from unseam.papers.trainings import follow
 from unseam.training import Ensemble, training_index
 
@@ -90,8 +92,8 @@ def _matrices_of(ensemble: Ensemble, column: Column, world: World) -> pd.DataFra
     seen = training_index(trials[0], len(world))
     assert seen is not None
     parts = {
-        "e": _linear_part(lambda x: ensemble.encode(x).mean, 3, ensemble.device),
-        "d": _linear_part(ensemble.decode, 2, ensemble.device),
+        "e": affine_parts(lambda x: ensemble.encode(x.to(ensemble.device)).mean, 3)[0],
+        "d": affine_parts(lambda z: ensemble.decode(z.to(ensemble.device)), 2)[0],
     }
     columns = {
         f"{letter}{row + 1}{col + 1}": matrix[:, row, col]
@@ -105,16 +107,8 @@ def _matrices_of(ensemble: Ensemble, column: Column, world: World) -> pd.DataFra
     for latent in (0, 1):
         columns |= {f"m{latent + 1}": code.mean.mean(1)[:, latent], f"s{latent + 1}": total[:, latent]}
     ratio = dict(trials[0].world_options).get("ratio", 2.0)
-    return pd.DataFrame(
-        {"column": column, "ratio": ratio, "seed": [trial.seed for trial in trials]}
-        | {name: values.cpu().double().numpy() for name, values in columns.items()}
-    )
-
-
-def _linear_part(apply: Callable[[Tensor], Tensor], size: int, device: torch.device) -> Tensor:
-    """Matrices (model, output, input) of affine maps, from the images of the origin and of the unit vectors."""
-    images = apply(torch.cat([torch.zeros(1, size), torch.eye(size)]).to(device))
-    return (images[:, 1:] - images[:, :1]).mT
+    who = {"column": column, "ratio": ratio} | columns_of(trials, "seed")
+    return table_of(who | {name: values.double() for name, values in columns.items()})
 
 
 # Figure 1: what each step of an encoder's singular value decomposition does to principal directions
@@ -129,11 +123,10 @@ WORDS = {"β-VAE": "β-VAE", "β-VAE_Σ": "full covariance", "AE": "autoencoder"
 
 def trained(settings: Training, place: Workplace) -> dict[str, pd.DataFrame]:
     """The matrices of all models, how they were trained, and the covariance of their data."""
-    parts = [linear_models(settings.setup, column, place) for column in settings.setup.columns]
     world = settings.setup.load()
     covariance = np.cov(world.images(torch.arange(len(world))).double().numpy().T)
-    stacked = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in parts[0]}
-    return stacked | {"data": pd.DataFrame(covariance, columns=["x1", "x2", "x3"])}
+    parts = concatenate(linear_models(settings.setup, column, place) for column in settings.setup.columns)
+    return parts | {"data": pd.DataFrame(covariance, columns=["x1", "x2", "x3"])}
 
 
 def principal_directions(data: pd.DataFrame) -> Floats:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -18,10 +16,13 @@ from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.plots import Figure, Tables
+from unseam.papers.measures import affine_parts
+from unseam.papers.plots import Figure, Tables, categories, dots, finish, reference
 from unseam.papers.sikka2019.deep import TITLES, label_beta
+from unseam.papers.tables import columns_of, table_of
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import inference_error, linear_beta_vae
-from unseam.training import Ensemble, train
+from unseam.training import Ensemble
 from unseam.trial import Trial
 
 __all__ = ["FIGURE1", "PROPOSITIONS"]
@@ -145,8 +146,9 @@ def _closed_form(settings: Figure1Settings, mixing: Tensor) -> pd.DataFrame:
     beta = torch.cat([grid, torch.tensor(settings.betas, dtype=torch.float64)]).unique()
     exact, at_one = linear_beta_vae(mixing, beta), linear_beta_vae(mixing, 1.0)
     columns = {"beta": beta} | {name: getattr(exact, name) for name in (*CURVES, "tie")}
-    columns |= {f"{name}_gain": getattr(exact, name) - getattr(at_one, name) for name in GAINS}
-    return pd.DataFrame({name: value.numpy() for name, value in columns.items()})
+    return table_of(
+        columns | {f"{name}_gain": getattr(exact, name) - getattr(at_one, name) for name in GAINS}
+    )
 
 
 def _trained(settings: Figure1Settings, mixing: Tensor, place: Workplace) -> pd.DataFrame:
@@ -162,14 +164,9 @@ def _trained(settings: Figure1Settings, mixing: Tensor, place: Workplace) -> pd.
         learning_rate=settings.learning_rate,
         precision="float32",
     )
-    pairs = list(itertools.product(settings.betas, range(settings.seeds)))
-    trials = [dataclasses.replace(first, beta=beta, seed=seed) for beta, seed in pairs]
-    out, resume = place.folder, place.folder is not None
-    ensemble = train(
-        trials, world=world, device=place.device, out=out, resume=resume, progress=place.progress
-    )
-    found = pd.DataFrame(pairs, columns=["beta", "seed"])
-    return found.assign(**{name: value.tolist() for name, value in network_terms(ensemble, mixing).items()})
+    trials = combinations(first, beta=settings.betas, seed=range(settings.seeds))
+    ensemble = train_or_resume(trials, place, "networks", world=world)
+    return table_of(columns_of(trials, "beta", "seed") | network_terms(ensemble, mixing))
 
 
 def network_terms(ensemble: Ensemble, mixing: Tensor) -> dict[str, Tensor]:
@@ -179,8 +176,8 @@ def network_terms(ensemble: Ensemble, mixing: Tensor) -> dict[str, Tensor]:
     that depends on them is exact; posterior variances, nearly the same for all x, are averaged over items.
     """
     data, latent = mixing.shape
-    encoder, shift = _affine(lambda x: ensemble.encode(x).mean, data)
-    decoder, offset = _affine(ensemble.decode, latent)
+    encoder, shift = affine_parts(lambda x: ensemble.encode(x).mean.double().cpu(), data)
+    decoder, offset = affine_parts(lambda z: ensemble.decode(z).double().cpu(), latent)
     draw = torch.Generator().manual_seed(1)
     sources = torch.randn(ITEMS, latent, generator=draw, dtype=torch.float64)
     noise = torch.randn(ITEMS, data, generator=draw, dtype=torch.float64)
@@ -200,12 +197,6 @@ def network_terms(ensemble: Ensemble, mixing: Tensor) -> dict[str, Tensor]:
     spread = (variance.log() - log_variance).sum(-1) / 2
     terms = (found.reconstruction - found.kl, found.mie, tie.aligned + spread, found.reconstruction, found.kl)
     return dict(zip(CURVES, terms, strict=True))
-
-
-def _affine(function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, Tensor]:
-    """Matrix (member, output, input) and offset (member, output), from the values at 0 and at unit vectors."""
-    values = function(torch.cat([torch.zeros(1, width), torch.eye(width)])).double().cpu()
-    return (values[:, 1:] - values[:, :1]).mT, values[:, 0]
 
 
 def _largest(tables: Tables, name: str, words: str) -> Identity:
@@ -265,18 +256,17 @@ def plot_curves(tables: Tables) -> Figure:
     curves, points = tables["curves"], tables["points"]
     titles = [TITLES[0], "B  inference errors", *TITLES[2:], "E  data log-likelihood, minus that at β = 1"]
     figure, axes = panels(titles, rows=2, width=3.2, height=2.3)
-    places, colours = (0, 1, 1, 2, 3), (0, 1, 2, 0, 0)
-    for (name, words), place, number in zip(CURVES.items(), places, colours, strict=True):
+    for (name, words), place, number in zip(CURVES.items(), (0, 1, 1, 2, 3), (0, 1, 2, 0, 0), strict=True):
         panel, colour = axes[place], COLOURS[number]
         panel.plot(curves["beta"], curves[name], color=colour, linewidth=1.4, label=words)
-        panel.plot(points["beta"], points[name], ".", color=colour, markersize=4, alpha=0.5)
-    axes[1].plot(curves["beta"], curves["tie"], color=COLOURS[2], linewidth=1, linestyle=":", label="raw TIE")
-    axes[1].legend(fontsize=7, frameon=False)
+        dots(panel, points["beta"], points[name], colour)
+    axes[1].plot(curves["beta"], curves["tie"], ":", color=COLOURS[2], linewidth=1, label="raw TIE")
     near = curves[curves["beta"] <= 2]
     axes[4].plot(near["beta"], near[LIKELIHOOD], color=COLOURS[0], linewidth=1.4)
     for panel in axes:
-        panel.axvline(1.0, color="grey", linewidth=0.7, linestyle="--")
+        reference(panel, x=1.0)
     label_beta(axes)
+    finish(axes[1], legend="best")
     return figure
 
 
@@ -447,16 +437,10 @@ def _violation(column: str) -> Callable[[Tables], list[Identity]]:
 
 def plot_violations(tables: Tables) -> Figure:
     """Worst violation of each proposition over mixing matrices, on a logarithmic scale of nats."""
-    table = tables["matrices"]
-    figure, (axes,) = panels(["Largest violation over β of each proposition"], width=6.4, height=2.6)
-    for place, column in enumerate(VIOLATIONS):
-        exponents = np.log10(np.maximum(table[column].to_numpy(dtype=float), 1e-16))
-        values = 10 ** np.unique(exponents.round(2))
-        axes.plot(values, [place] * len(values), "|", color=COLOURS[0], markersize=9, alpha=0.6)
-    axes.set_yticks(range(len(VIOLATIONS)), list(VIOLATIONS.values()), fontsize=7.5)
-    axes.set(xscale="log", xlim=(5e-17, 1.0))
-    axes.invert_yaxis()
-    axes.set_xlabel("nats (1e-16: none)", fontsize=8)
+    figure, (panel,) = panels(["Largest violation over β of each proposition"], width=6.4, height=2.6)
+    shown = {words: [tables["matrices"][column].clip(lower=1e-16)] for column, words in VIOLATIONS.items()}
+    categories(panel, shown)
+    finish(panel, "nats (1e-16: none)", xscale="log", xlim=(5e-17, 1.0))
     return figure
 
 
