@@ -133,22 +133,20 @@ def _linear_cases(tables: Tables) -> Iterator[Identity]:
 
 def plot(tables: Tables) -> Figure:
     """Both ELBOs along training, and sizes of the gap and of what is dropped relative to the regularisation."""
-    table = tables["training"]
     titles = ["ELBO, Gaussian", "ELBO, Bernoulli", "of ½⟨DᵀA²D, Σ⟩, Gaussian", "of ½⟨DᵀA²D, Σ⟩, Bernoulli"]
     figure, axes = panels(titles, rows=2, width=3.4, height=2.3)
+    elbos = {"sampled": "sampled", "deterministic": "deterministic (Eq. 5)"}
+    sizes = {
+        "size of the gap": "gap",
+        "size of the residual": "residual term of Eq. 6",
+        "size with the exact Hessian": "gap with the exact Hessian",
+    }
     for kind, levels, shares in zip(KINDS[:2], axes[:2], axes[2:], strict=True):
-        own = table[table["kind"] == kind]
+        own = tables["training"][tables["training"]["kind"] == kind]
         means = own.groupby("steps").mean(numeric_only=True)
-        levels.plot(means.index, means["sampled"], color=COLOURS[0], label="sampled")
-        levels.plot(
-            means.index, means["deterministic"], "--", color=COLOURS[1], label="deterministic (Eq. 5)"
-        )
-        for colour, column, label in zip(
-            COLOURS,
-            ("size of the gap", "size of the residual", "size with the exact Hessian"),
-            ("gap", "residual term of Eq. 6", "gap with the exact Hessian"),
-            strict=False,
-        ):
+        for colour, style, (column, label) in zip(COLOURS, ("-", "--"), elbos.items(), strict=False):
+            levels.plot(means.index, means[column], style, color=colour, label=label)
+        for colour, (column, label) in zip(COLOURS, sizes.items(), strict=False):
             curve(shares, own.assign(share=_relative(own, column)), "steps", "share", colour, label)
         finish(levels, y="nats")
         logarithmic(shares.yaxis)

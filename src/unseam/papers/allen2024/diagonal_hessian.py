@@ -192,16 +192,13 @@ def plot(tables: Tables) -> Figure:
     figure, axes = panels([*titles, "trained decoders: nats lost"], width=3.0, height=2.5)
     for panel, columns in zip(axes, CURVES.values(), strict=False):
         for colour, column in zip(COLOURS, columns, strict=False):
-            lost, label = (
-                shortfalls[column].clip(lower=1e-12),
-                column.replace("Thm. 5, ", "").replace("turned", "rotated"),
-            )
-            panel.plot(lost, shortfalls["share"], color=colour, linewidth=1.4, label=label)
-        finish(panel, "bound − value (1e-12: none)", "share of Hessians", legend="upper left", xscale="log")
-        panel.set_xlim(5e-13, 200)
-    lost5 = ("lost, Thm. 5", "lost, Thm. 5, turned")
-    groups = {kind: members[members["posterior"] == kind] for kind in POSTERIORS}
-    rows = {f"{kind} posterior": [own[column] for column in lost5] for kind, own in groups.items()}
+            label = column.replace("Thm. 5, ", "").replace("turned", "rotated")
+            panel.plot(shortfalls[column].clip(lower=1e-12), shortfalls["share"], color=colour, label=label)
+        x, y = "bound − value (1e-12: none)", "share of Hessians"
+        finish(panel, x, y, legend="upper left", xscale="log", xlim=(5e-13, 200))
+    lost5 = ["lost, Thm. 5", "lost, Thm. 5, turned"]
+    groups = members.groupby("posterior")[lost5]
+    rows = {f"{kind} posterior": [own[column] for column in lost5] for kind, own in groups}
     categories(axes[2], rows, ("as trained", "rotated at random"))
     finish(axes[2], legend="best", xscale="log")
     return figure

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from unseam.geometry import jacobian
 from unseam.papers.allen2024._decoders import Decoder, linear, polar, sheared
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.plots import Figure, Tables, blank
+from unseam.papers.plots import Figure, Tables, arrow, blank
 
 __all__ = ["FIGURE1"]
 
@@ -143,26 +145,19 @@ def _angle(tables: Tables, panel: str, column: str) -> tuple[str, float]:
 
 def plot(tables: Tables) -> Figure:
     """Lines in the latent plane above, their images below, singular bases as arrows."""
-    curves, bases = tables["curves"], tables["bases"]
     titles = ["Linear f: along V", "Orthogonal f: along z", "Linear f: along z", "General f: along z"]
     figure, axes = panels([f"{title}, Z" for title in titles] + ["X"] * 4, rows=2, width=2.2, height=2.1)
-    for column, name in enumerate(PANELS):
-        own, basis = curves[curves["decoder"] == name], bases[bases["decoder"] == name]
-        for row, (first, second, arrow) in enumerate((("z1", "z2", "v"), ("x1", "x2", "u"))):
-            panel = axes[4 * row + column]
-            for (_, line), part in own.groupby(["direction", "line"]):
-                wide = (
-                    {"linewidth": 1.6, "linestyle": "--"}
-                    if line == own["line"].max() // 2
-                    else {"linewidth": 0.6}
-                )
-                panel.plot(part[first], part[second], color=COLOURS[part["direction"].iloc[0]], **wide)
-            for _, vector in basis.iterrows():
-                start = [vector[first], vector[second]] if arrow == "u" else [0.0, 0.0]
-                end = [start[0] + 0.8 * vector[f"{arrow}1"], start[1] + 0.8 * vector[f"{arrow}2"]]
-                style = {"arrowstyle": "-|>", "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
-                panel.annotate("", xy=end, xytext=start, arrowprops=style)
-            blank(panel)
+    cells = itertools.product((("z1", "z2", "v"), ("x1", "x2", "u")), PANELS)
+    for panel, ((first, second, vector), name) in zip(axes, cells, strict=True):
+        own, basis = (tables[table][tables[table]["decoder"] == name] for table in ("curves", "bases"))
+        for (direction, line), part in own.groupby(["direction", "line"]):
+            middle = line == own["line"].max() // 2
+            look = {"linewidth": 1.6, "linestyle": "--"} if middle else {"linewidth": 0.6}
+            panel.plot(part[first], part[second], color=COLOURS[direction], **look)
+        starts = basis[["x1", "x2"]].to_numpy() if vector == "u" else np.zeros((2, 2))
+        for start, way in zip(starts, basis[[f"{vector}1", f"{vector}2"]].to_numpy(), strict=True):
+            arrow(panel, start, start + 0.8 * way)
+        blank(panel)
     return figure
 
 

@@ -22,7 +22,7 @@ from unseam.metrics import mcc
 from unseam.papers.allen2024._members import align_columns, orthonormal, square_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
-from unseam.papers.plots import Figure, Tables, categories, finish
+from unseam.papers.plots import Figure, Tables, categories, finish, legend_below
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.training.streams import minibatches, normals
 
@@ -309,18 +309,17 @@ def plot(tables: Tables) -> Figure:
     titles = [f"{kind}, first seed" if kind != KINDS[3] else kind for kind in shown]
     figure, axes = panels([*titles, "mean |cos| of columns", "MCC"], width=2.5, height=2.5)
     for panel, kind in zip(axes, shown, strict=False):
-        for _, line in grids[grids["kind"] == kind].groupby(["latent", "line"]):
-            panel.plot(line["w1"], line["w2"], color=COLOURS[line["latent"].iloc[0]], linewidth=0.9)
-        finish(panel, "first factor", xlim=(-0.15, 1.15), ylim=(-0.15, 1.15), aspect="equal")
-        panel.set(xticks=[0, 1], yticks=[0, 1])
+        for (latent, _), line in grids[grids["kind"] == kind].groupby(["latent", "line"]):
+            panel.plot(line["w1"], line["w2"], color=COLOURS[latent], linewidth=0.9)
+        limits, ticks = {"xlim": (-0.15, 1.15), "ylim": (-0.15, 1.15)}, {"xticks": [0, 1], "yticks": [0, 1]}
+        finish(panel, "first factor", aspect="equal", **limits, **ticks)
     finish(axes[0], y="second factor")
     groups = {kind: table[table["kind"] == kind] for kind in KINDS}
     for panel, measure in zip(axes[3:], ("cosine", "MCC"), strict=True):
         rows = {kind: [own[measure], own[f"{measure}, random axes"]] for kind, own in groups.items()}
         categories(panel, rows, ("own axes", "random axes"), (COLOURS[0], COLOURS[4]))
         panel.set_xlim(-0.03, 1.03)
-    handles = axes[3].get_legend_handles_labels()
-    figure.legend(*handles, fontsize=7, frameon=False, loc="outside lower right", ncols=2)
+    legend_below(figure, axes[3:4], 2, "lower right")
     return figure
 
 

@@ -24,7 +24,7 @@ from unseam.papers.allen2024._members import (
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
-from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic
+from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic, reference
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import LinearVAE, linear_vae, ppca_em
 from unseam.training import Ensemble
@@ -145,19 +145,19 @@ def plot(tables: Tables) -> Figure:
     members, overlaps = tables["members"], tables["overlaps"]
     titles = ["diagonal posterior", "full posterior", "distance from U(S − σ²I)^½"]
     figure, axes = panels(titles, width=3.2, height=2.6)
-    for panel, kind in zip(axes[:2], KINDS[:2], strict=True):
-        own = overlaps[overlaps["kind"] == kind].pivot(index="axis", columns="column", values="cosine")
-        image = panel.imshow(own.to_numpy(), vmin=0, vmax=1, cmap="Blues")
+    for panel, (_, own) in zip(axes, overlaps.groupby("kind", sort=False), strict=False):
+        cosines = own.pivot(index="axis", columns="column", values="cosine").to_numpy()
+        image = panel.imshow(cosines, vmin=0, vmax=1, cmap="Blues")
         finish(panel, "column of the decoder", "principal axis")
-        panel.set_xticks(range(own.shape[1]), range(1, own.shape[1] + 1))
-        panel.set_yticks(range(own.shape[0]), range(1, own.shape[0] + 1))
+        panel.set_xticks(range(len(cosines)), range(1, len(cosines) + 1))
+        panel.set_yticks(range(len(cosines)), range(1, len(cosines) + 1))
     figure.colorbar(image, ax=axes[1], shrink=0.8).set_label("|cos|", fontsize=8)
-    shown = ("signed permutation", "rotation")
-    groups = {kind: members[members["kind"] == kind] for kind in KINDS}
-    rows = {kind: [own[column].clip(lower=1e-10) for column in shown] for kind, own in groups.items()}
+    shown = ["signed permutation", "rotation"]
+    groups = members.groupby("kind", sort=False)[shown]
+    rows = {str(kind): [own[column].clip(lower=1e-10) for column in shown] for kind, own in groups}
     categories(axes[2], rows, [f"up to a {column}" for column in shown])
     logarithmic(axes[2].xaxis)
-    axes[2].axvline(CLOSE, color="grey", linewidth=0.7, linestyle="--")
+    reference(axes[2], x=CLOSE)
     finish(axes[2], "relative Frobenius distance", legend="upper left")
     return figure
 

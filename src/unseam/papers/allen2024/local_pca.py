@@ -221,21 +221,22 @@ def plot(tables: Tables) -> Figure:
     titles = [MODELS[model] for model in drawn] + ["left singular vectors", "columns"]
     figure, axes = panels(titles, width=2.7, height=2.8)
     items = shown[shown["kind"] == "item"]
+    arrows = (("data", 2.6, "local axis of the data"), ("decoder", 1.2, "decoder's $u_1$"))
     for panel, model in zip(axes, drawn, strict=False):
         panel.plot(items["x"], items["y"], ".", color="lightgrey", markersize=2)
-        for kind, colour, width in (("data", COLOURS[0], 2.6), ("decoder", COLOURS[1], 1.2)):
+        for (kind, width, label), colour in zip(arrows, COLOURS, strict=False):
             own = shown[(shown["kind"] == kind) & (shown["model"] == model)]
             ends = [(own[axis] - 0.5 * own[f"d{axis}"], own[axis] + 0.5 * own[f"d{axis}"]) for axis in "xy"]
-            lines = panel.plot(*ends, color=colour, linewidth=width, solid_capstyle="round")
-            lines[0].set_label("local axis of the data" if kind == "data" else "decoder's $u_1$")
+            look = {"color": colour, "linewidth": width, "solid_capstyle": "round"}
+            panel.plot(*ends, **look)[0].set_label(label)
         blank(panel)
-    axes[0].legend(fontsize=7, frameon=False, loc="lower left")
+    finish(axes[0], legend="lower left")
     for panel, column in zip(axes[3:], ("left vectors", "columns"), strict=True):
         for (model, label), colour in zip(MODELS.items(), COLOURS, strict=False):
             curve(panel, members[members["model"] == model], "scale", column, colour, label)
         logarithmic(panel.xaxis, sorted(members["scale"].unique()))
-        finish(panel, "neighbourhood, widths of the strip", "angle to local axes, °", ylim=(0, 120))
-        panel.set_yticks(range(0, 91, 30))
+        axis = {"ylim": (0, 120), "yticks": range(0, 91, 30)}
+        finish(panel, "neighbourhood, widths of the strip", "angle to local axes, °", **axis)
     finish(axes[3], legend="upper right")
     return figure
 

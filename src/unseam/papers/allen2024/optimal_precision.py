@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from unseam.models import VAE
 from unseam.papers.allen2024._members import LARGE, SMALL, SpriteSettings, sample_images, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
-from unseam.papers.plots import Figure, Tables, finish, logarithmic
+from unseam.papers.plots import Figure, Tables, finish, identity, lines, logarithmic
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import optimal_precision
 
@@ -169,27 +168,22 @@ def _driven_cases(tables: Tables) -> Iterator[Order]:
 
 def plot(tables: Tables) -> Figure:
     """Entries of Σ⁻¹ against those of I + DᵀA²D/β: on the diagonal above, off it below."""
-    entries = tables["entries"]
-    titles = [f"{name}: {part}" for part in ("diagonal", "off the diagonal") for name in LIKELIHOODS.values()]
+    cells = list(tables["entries"].groupby(["part", "likelihood"], sort=False))
+    cells.sort(key=lambda cell: cell[0][0])
+    titles = [f"{LIKELIHOODS[likelihood]}: {part}" for (part, likelihood), _ in cells]
     figure, axes = panels(titles, rows=2, width=3.2, height=2.8)
-    cells = [(part, likelihood) for part in ("diagonal", "off the diagonal") for likelihood in LIKELIHOODS]
-    for panel, (part, likelihood) in zip(axes, cells, strict=True):
-        own = entries[(entries["part"] == part) & (entries["likelihood"] == likelihood)]
-        for posterior, colour in zip(POSTERIORS[::-1], (COLOURS[1], COLOURS[0]), strict=True):
-            shown, style = (
-                own[own["posterior"] == posterior],
-                {"color": colour, "markersize": 3, "alpha": 0.5},
-            )
-            panel.plot(shown["predicted"], shown["posterior's"], ".", label=f"{posterior} posterior", **style)
-        values = own[["predicted", "posterior's"]].to_numpy()
-        ends = np.array([np.nanmin(values), np.nanmax(values)])
-        panel.plot(ends, ends, color="grey", linewidth=0.8)
+    colours = {"full": COLOURS[1], "diagonal": COLOURS[0]}
+    for panel, ((part, _), own) in zip(axes, cells, strict=True):
+        look = {"style": ".", "label": "{} posterior", "colours": colours, "markersize": 3, "alpha": 0.5}
+        lines(panel, own[::-1], "predicted", "posterior's", by="posterior", **look)
+        identity(panel, own[["predicted", "posterior's"]])
         if part == "diagonal":
-            ticks = [value for value in (1, 2, 5, 10, 20, 50, 100, 200, 500) if ends[0] <= value <= ends[1]]
+            low, high = own[["predicted", "posterior's"]].stack().agg(["min", "max"])
+            ticks = [value for value in (1, 2, 5, 10, 20, 50, 100, 200, 500) if low <= value <= high]
             logarithmic(panel.xaxis, ticks)
             logarithmic(panel.yaxis, ticks)
         finish(panel, "I + DᵀA²D/β", "Σ⁻¹")
-    axes[0].legend(fontsize=7, frameon=False)
+    finish(axes[0], legend="best")
     return figure
 
 

@@ -16,7 +16,7 @@ from unseam.models import VAE
 from unseam.papers.allen2024._members import SpriteSettings, expansion, sample_images, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
-from unseam.papers.plots import Figure, Tables, categories, curve, finish, logarithmic
+from unseam.papers.plots import Figure, Tables, categories, curve, finish, logarithmic, reference
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.trial import Trial
 
@@ -146,24 +146,19 @@ def plot(tables: Tables) -> Figure:
     sharpness, activations = tables["sharpness"], tables["activations"]
     titles = ["gap to the sampled ELBO", "dropped term", "trained decoders: gap"]
     figure, axes = panels(titles, width=3.0, height=2.5)
-    ends = activations[activations["steps"] == activations["steps"].max()]
     sharp = sharpness.assign(**sharpness[list(TERMS)].clip(lower=1e-12))
     for panel, columns in ((axes[0], TERMS[:2]), (axes[1], TERMS[2:4])):
         for colour, column in zip(COLOURS, columns, strict=False):
             curve(panel, sharp, "sharpness", column, colour)
-    plain = ends[ends["activation"] == "relu"]["gap"].mean()
-    axes[0].axhline(plain, color="black", linewidth=0.8, linestyle="--", label="ReLU")
+    reference(axes[0], y=_of(tables, "relu", "max", "gap").mean(), color="black", label="ReLU")
     finish(axes[0], "sharpness τ", "share of ½⟨DᵀA²D, Σ⟩", legend="best", xscale="log")
     logarithmic(axes[0].yaxis, TICKS)
     axes[1].set_yscale("symlog", linthresh=1e-4)
-    finish(axes[1], "sharpness τ", legend="best", xscale="log")
-    axes[1].set_ylim(bottom=0)
-    rows = {
-        name: [part["gap"] for _, part in own.groupby("steps")]
-        for name, own in activations.groupby("activation")
-    }
-    counts = [f"{count} steps" for count in sorted(activations["steps"].unique())]
-    categories(axes[2], {name: rows[name] for name in ACTIVATIONS}, counts)
+    finish(axes[1], "sharpness τ", legend="best", xscale="log", ylim=(0, None))
+    counts = {steps: f"{steps} steps" for steps in sorted(activations["steps"].unique())}
+    each = activations.set_index(["activation", "steps"])["gap"].sort_index()
+    rows = {name: [each[name, steps] for steps in counts] for name in ACTIVATIONS}
+    categories(axes[2], rows, list(counts.values()))
     finish(axes[2], "share of ½⟨DᵀA²D, Σ⟩", legend="best")
     logarithmic(axes[2].xaxis, TICKS)
     return figure

@@ -17,7 +17,7 @@ from unseam.geometry import gaussian_kl
 from unseam.papers.allen2024._members import unlabelled, vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Order, Orders, Trends
-from unseam.papers.plots import Figure, Tables, curve, finish
+from unseam.papers.plots import Figure, Tables, curve, finish, reference
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import linear_vae, plateau_term
 from unseam.training import Ensemble
@@ -177,8 +177,9 @@ def plot(tables: Tables) -> Figure:
     for panel, count in zip(axes[:-1], chosen, strict=True):
         own = curves[curves["points"] == count]
         panel.plot(own["z"], own["x"], color=COLOURS[0], linewidth=1.3)
-        for value in _world(int(count)).images(torch.arange(int(count)))[:, 0].tolist():
-            panel.axhline(value, color=COLOURS[1], linewidth=0.4, alpha=0.7 if count <= 30 else 0.08)
+        data = _world(int(count)).images(torch.arange(int(count)))[:, 0]
+        look = {"color": COLOURS[1], "linewidth": 0.4, "linestyle": "-"}
+        reference(panel, y=data, alpha=0.7 if count <= 30 else 0.08, **look)
         finish(panel, "z", ylim=(-3.2, 3.2))
     finish(axes[0], y="decoder (lines: data)")
     for colour, column in zip(COLOURS, ("flat share", "slope at data"), strict=False):

@@ -15,7 +15,7 @@ from torch.func import grad, hessian, vmap
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic
+from unseam.papers.plots import Figure, Tables, dots, finish, lines, logarithmic
 
 __all__ = ["TEMPERED"]
 
@@ -272,10 +272,9 @@ def plot(tables: Tables) -> Figure:
     titles = ["optimal q(z|x), one item", "total variation from the optimum", "KL(q ‖ p(z)), nats"]
     figure, axes = panels(titles, width=3.2, height=2.7)
     betas = sorted(shown["beta"].unique())
-    for beta, colour in zip((betas[0], betas[len(betas) // 2], betas[-1]), COLOURS, strict=False):
-        own = shown[shown["beta"] == beta]
-        axes[0].plot(own["z"], own["tempered"], color=colour, linewidth=1.2, label=f"β = {beta:g}")
-        axes[0].plot(own["z"][::3], own["found"][::3], ".", color=colour, markersize=3)
+    few = shown[shown["beta"].isin((betas[0], betas[len(betas) // 2], betas[-1]))]
+    lines(axes[0], few, "z", "tempered", by="beta", label="β = {:g}", linewidth=1.2)
+    lines(axes[0], few[::3], "z", "found", by="beta", label="", style=".", markersize=3)
     finish(axes[0], "z (lines: tempered posterior, dots: maximum found)", xlim=(-3.5, 3.5), legend="best")
     candidates = {
         "tempered": "$p(x|z)^{1/β} p(z)$",
@@ -285,10 +284,9 @@ def plot(tables: Tables) -> Figure:
     for (column, label), colour in zip(candidates.items(), COLOURS, strict=False):
         own = grid if column == "tempered" else grid[grid["beta"] != 1]
         dots(axes[1], own["beta"], own[column], colour, label)
-    for (latents, likelihood), own in grid.groupby(["latents", "likelihood"], sort=False):
-        colour, style = COLOURS[list(LIKELIHOODS).index(str(likelihood))], ".-" if latents == 1 else ".--"
-        label = f"{likelihood}, latents: {latents}"
-        axes[2].plot(own["beta"], own["KL to the prior"], style, color=colour, label=label)
+    for latents, own in grid.groupby("latents"):
+        style, label = ".-" if latents == 1 else ".--", f"{{}}, latents: {latents}"
+        lines(axes[2], own, "beta", "KL to the prior", by="likelihood", style=style, label=label)
     logarithmic(axes[1].yaxis)
     for panel in axes[1:]:
         logarithmic(panel.xaxis, sorted(grid["beta"].unique()))

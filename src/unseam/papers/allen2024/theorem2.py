@@ -239,14 +239,13 @@ def plot(tables: Tables) -> Figure:
         ("change of log-density", "log p(f(z)) − log p(f(z₁, 0))"),
     ]
     for panel, ((column, label), name) in zip(axes, itertools.product(shown, names), strict=True):
-        own = profiles[profiles["map"] == name]
-        spread = own.groupby("second")[column].agg(lambda part: part.max() - part.min()).max()
-        curves = own.groupby("first")
-        for (first, line), colour, style in zip(curves, COLOURS, ("-", "--", ":"), strict=False):
-            panel.plot(line["second"], line[column], style, color=colour, label=f"z₁ = {first:g}")
+        curves = profiles[profiles["map"] == name].pivot(index="second", columns="first", values=column)
+        for first, colour, style in zip(curves, COLOURS, ("-", "--", ":"), strict=False):
+            panel.plot(curves[first], style, color=colour, label=f"z₁ = {first:g}")
+        same = (curves.max(axis=1) - curves.min(axis=1)).max() < 1e-3
+        panel.set_title("one curve" if same else "differ", fontsize=7.5, loc="right", color="grey")
         finish(panel, "z₂", label if name == names[0] else "")
-        panel.set_title("one curve" if spread < 1e-3 else "differ", fontsize=7.5, loc="right", color="grey")
-    axes[0].legend(fontsize=7, frameon=False)
+    finish(axes[0], legend="best")
     return figure
 
 

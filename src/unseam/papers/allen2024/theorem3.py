@@ -26,7 +26,7 @@ from unseam.papers.allen2024._members import (
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
-from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic
+from unseam.papers.plots import Figure, Tables, categories, finish, legend_below, logarithmic
 from unseam.papers.trainings import train_or_resume
 from unseam.theory import linear_vae
 from unseam.training import Ensemble
@@ -264,17 +264,16 @@ def plot(tables: Tables) -> Figure:
     titles = ["distance of reconstructions from the β-VAE's", "linear: distance from U(S − βσ²I)^½"]
     figure, axes = panels(titles, width=4.2, height=2.8)
     shown = {
-        "VAE at βσ², same seed": ("same seed", COLOURS[0]),
-        "VAE at βσ², other seeds": ("other seeds", COLOURS[2]),
-        "β-VAE, other seeds": ("other seeds of the β-VAE", COLOURS[4]),
-        "VAE at σ², same seed": ("control, same seed", COLOURS[1]),
+        "same seed": "VAE at βσ², same seed",
+        "other seeds": "VAE at βσ², other seeds",
+        "other seeds of the β-VAE": "β-VAE, other seeds",
+        "control, same seed": "VAE at σ², same seed",
     }
-    columns, colours = zip(*shown.values(), strict=True)
-    rows = {name: [own[column].clip(lower=1e-16) for column in columns] for name, own in _forms(tables)}
-    categories(axes[0], rows, list(shown), colours)
-    figure.legend(fontsize=7, frameon=False, loc="outside lower left", ncols=4)
+    rows = {name: [own[column].clip(lower=1e-16) for column in shown] for name, own in _forms(tables)}
+    categories(axes[0], rows, list(shown.values()), [COLOURS[place] for place in (0, 2, 4, 1)])
+    legend_below(figure, axes[:1], 4, "lower left")
     linear = tables["optimum"]
-    categories(axes[1], {role: [linear[linear["role"] == role]["distance"]] for role in ROLES})
+    categories(axes[1], {str(role): [own] for role, own in linear.groupby("role", sort=False)["distance"]})
     for panel in axes:
         logarithmic(panel.xaxis)
         finish(panel, "relative distance")

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +15,23 @@ import torch
 from torch import Tensor
 
 from unseam import geometry
-from unseam.data import ArrayWorld, MissingFileError, World, load
+from unseam.data import ArrayWorld, World, load
 from unseam.drawing import COLOURS, panels
 from unseam.metrics import mig
-from unseam.papers.artefact import TWINS, Artefact, PerDataset, Workplace, missing_table
+from unseam.papers.artefact import TWINS, Artefact, PerDataset, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.plots import Figure, Tables
+from unseam.papers.plots import (
+    Figure,
+    Tables,
+    columns,
+    dots,
+    finish,
+    identity,
+    lines,
+    reference,
+    where_measured,
+)
+from unseam.papers.trainings import measure_present
 from unseam.theory import Moments, data_moments, data_thresholds
 from unseam.training import Ensemble, train, training_index
 from unseam.trial import Trial
@@ -89,14 +101,9 @@ class Both(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Compare every pair whose published file is installed."""
-    found: dict[str, list[pd.DataFrame]] = {}
-    missing: dict[str, MissingFileError] = {}
-    for pair in settings.pairs:
-        try:
-            published = load(pair.published)
-        except MissingFileError as error:
-            missing[NAMES[pair.published]] = error
-            continue
+
+    def compared(pair: Pair) -> Tables:
+        published = load(pair.published)
         twin = load(TWINS[pair.published], **dict(pair.options))
         one, other = ((w.factor_names, tuple(w.factor_sizes), tuple(w.shape)) for w in (twin, published))
         if one != other:
@@ -110,11 +117,11 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         own["distances"], summary = _distances(both, settings, random)
         own["summary"] = summary.assign(overlap=overlap)
         own["models"], own["trainings"] = _models(both, settings, place)
-        for name, table in own.items():
+        for table in own.values():
             table.insert(0, "world", pair.published)
-            found.setdefault(name, []).append(table)
-    tables = {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
-    return tables | missing_table(missing)
+        return own
+
+    return measure_present((NAMES[pair.published], partial(compared, pair)) for pair in settings.pairs)
 
 
 def _agreement(twin: World, published: World, index: Tensor, side: int) -> tuple[pd.DataFrame, Both]:
@@ -276,44 +283,33 @@ def _model_cases(tables: Tables) -> Iterator[Bound]:
             yield Bound(quantity, f"0 (within {ALIKE:g})", relative, -ALIKE, ALIKE)
 
 
+@where_measured
 def plot(tables: Tables) -> Figure:
     """Spectra, collapse thresholds, distances and trained models, one row per pair."""
-    if "summary" not in tables:
-        return panels(["no published file is installed"], width=3.6, height=1.0)[0]
     pairs = [own for _, own in _pairs(tables)]
     names = [NAMES[own["summary"]["world"].iloc[0]] for own in pairs]
     words = ("variances", "collapse thresholds", "distances", "β-VAEs")
     titles = [f"{name}: {word}" for name, word in itertools.product(names, words)]
     figure, axes = panels(titles, rows=len(pairs), width=2.8, height=2.4)
     for row, own in enumerate(pairs):
-        _draw_pair(axes[4 * row : 4 * row + 4], own)
+        *spectra, apart, trained = axes[4 * row : 4 * row + 4]
+        for panel, name in zip(spectra, ("variance", "threshold"), strict=True):
+            positive = own["spectrum"][own["spectrum"][name] > 0]
+            lines(panel, positive[::-1], "component", name, by="source")
+            finish(panel, "principal component", xscale="log", yscale="log")
+        finish(spectra[0], legend="best")
+        distances = own["distances"]
+        dots(apart, distances["published"], distances["twin"], COLOURS[2])
+        identity(apart, [0], distances[["published", "twin"]])
+        finish(apart, "published", "twin", aspect="equal")
+        relative = {}
+        for name, short in zip(MEASURES, ("rec.", "KL", "active", "DtO", "MIG"), strict=True):
+            runs = {source: part[name] for source, part in own["models"].groupby("source")}
+            relative[short] = [runs[source] / runs["published"].mean() for source in ("published", "twin")]
+        columns(trained, relative, markers="os")
+        reference(trained, y=1)
+        finish(trained, y="over the published mean")
     return figure
-
-
-def _draw_pair(axes: list[Any], own: Tables) -> None:
-    for source, colour, style in zip(("published", "twin"), COLOURS, ("-", "--"), strict=False):
-        part = own["spectrum"][own["spectrum"]["source"] == source]
-        for panel, name in zip(axes, ("variance", "threshold"), strict=False):
-            positive = part[part[name] > 0]
-            panel.loglog(positive["component"], positive[name], style, color=colour, label=source)
-            panel.set_xlabel("principal component", fontsize=8)
-    axes[0].legend(fontsize=7, frameon=False)
-    axes[2].plot(own["distances"]["published"], own["distances"]["twin"], ".", color=COLOURS[2], markersize=3)
-    reach = [0, 1.05 * float(own["distances"][["published", "twin"]].to_numpy().max())]
-    axes[2].plot(reach, reach, color="0.6", linewidth=0.8, zorder=0)
-    axes[2].set(xlim=reach, ylim=reach, aspect="equal")
-    axes[2].set_xlabel("published", fontsize=8)
-    axes[2].set_ylabel("twin", fontsize=8)
-    models = own["models"]
-    for spot, name in enumerate(MEASURES):
-        ours, theirs = (models[models["source"] == source][name].to_numpy() for source in Both._fields)
-        mean = np.nanmean(theirs) if np.isfinite(theirs).any() else np.nan
-        jitter = 0.05 * (np.arange(len(ours)) % 3 - 1)
-        axes[3].plot(spot - 0.12 + jitter, theirs / mean, "o", color=COLOURS[0], markersize=3, alpha=0.7)
-        axes[3].plot(spot + 0.12 + jitter, ours / mean, "s", color=COLOURS[1], markersize=3, alpha=0.7)
-    axes[3].axhline(1, color="0.6", linewidth=0.8, zorder=0)
-    axes[3].set_xticks(range(len(MEASURES)), ["rec.", "KL", "active", "DtO", "MIG"])
-    axes[3].set_ylabel("over the published mean", fontsize=8)
 
 
 TWINS_COMPARED = Artefact(
