@@ -11,8 +11,8 @@ import torch
 import unseam
 from unseam.papers import Workplace, artefacts
 from unseam.papers.artefact import as_stored
+from unseam.papers.draws import cayley, orthogonal
 from unseam.papers.rolinek2019 import definition1, linear, pca
-from unseam.papers.rolinek2019._draws import cayley, orthogonal
 from unseam.papers.rolinek2019.linear import CONVERGED, axis_angle, decoders, encoders, linear_models
 from unseam.papers.rolinek2019.setups import smoke
 from unseam.theory import linear_vae, rotated

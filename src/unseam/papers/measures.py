@@ -14,7 +14,8 @@ from unseam.data import World
 from unseam.metrics import disentanglement_score
 from unseam.models import VAE, Encoding
 from unseam.papers.tables import rows_of
-from unseam.training import Ensemble
+from unseam.training import Ensemble, split_items
+from unseam.trial import Trial
 
 __all__ = ["ACTIVE", "SCORE", "Unseen", "affine_parts", "measures"]
 
@@ -42,6 +43,12 @@ class Unseen(NamedTuple):
     """How many of them decoders are differentiated at."""
     scored: bool
     """Whether the world's factors generate it, so that codes can be scored against them."""
+
+    @classmethod
+    def of(cls, trial: Trial, world: World, points: int, *, scored: bool = True) -> Unseen:
+        """The parts of a world that a trial does not train on."""
+        _, validation, test = (part.to(world.device) for part in split_items(trial, len(world)))
+        return cls(world, validation, test, points, scored)
 
 
 def measures(ensemble: Ensemble, unseen: Unseen) -> list[dict[str, float]]:
@@ -147,14 +154,14 @@ def _pullbacks(ensemble: Ensemble, z: Tensor, of: str) -> Tensor:
     (stack,) = ensemble.stacks
     model = stack.template.model
     parameters, buffers = (
-        {name.removeprefix("model."): value.detach().double() for name, value in named.items()}
+        {name: value.detach().double() for name, value in named.items()}
         for named in (stack.parameters, stack.buffers)
     )
     likelihood = model.likelihood
 
     def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], z: Tensor) -> Tensor:
         def decode(z: Tensor) -> Tensor:
-            output: Tensor = functional_call(_Decoder(model), (_inside(parameters), _inside(buffers)), (z,))
+            output: Tensor = functional_call(_Decoder(model), (parameters, buffers), (z,))
             return likelihood.mean(output) if of == "means" else output
 
         return geometry.pullback(decode, z, likelihood=likelihood if of == "weighted" else None)
@@ -173,10 +180,6 @@ class _Decoder(torch.nn.Module):
 
     def forward(self, z: Tensor) -> Any:
         return self.model.decode(z)
-
-
-def _inside(named: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {f"model.{name}": value for name, value in named.items()}
 
 
 def _active(code: Encoding) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 from unseam.data import ArrayWorld, load
 from unseam.geometry import Gap, elbo_gap, likelihood_hessian, signed_permutation
 from unseam.models import VAE
+from unseam.papers.draws import normal
 from unseam.papers.measures import affine_parts
 from unseam.training import Ensemble
 from unseam.trial import Trial
@@ -27,8 +28,8 @@ __all__ = [
     "decoder_matrices",
     "exact_sample",
     "expansion",
+    "items_and_noise",
     "last_crossing",
-    "orthonormal",
     "rotate_columns",
     "sample_images",
     "sprite_trial",
@@ -127,6 +128,13 @@ def sample_images(trial: Trial, points: int, generator: torch.Generator) -> Tens
     return world.images(torch.randperm(len(world), generator=generator)[:points])
 
 
+def items_and_noise(trial: Trial, points: int, samples: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Random items of a trial's world, and standard normal noise (sample, item, latent) for each."""
+    random = torch.Generator().manual_seed(0)
+    x = sample_images(trial, points, random)
+    return x.to(device), torch.randn(samples, len(x), trial.latent, generator=random).to(device)
+
+
 class Expansion(NamedTuple):
     """Terms of the deterministic ELBO at each point (batch,), in nats."""
 
@@ -173,15 +181,10 @@ def relative_distance(weights: Tensor, target: Tensor) -> Tensor:
     return torch.linalg.matrix_norm(weights - target) / torch.linalg.matrix_norm(target)
 
 
-def orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
-    """Orthonormal columns in a random direction, float64."""
-    return torch.linalg.qr(torch.randn(rows, columns, generator=generator, dtype=torch.float64)).Q
-
-
 def exact_sample(covariance: Tensor, size: int, generator: torch.Generator) -> ArrayWorld:
     """Normal data of mean zero whose *empirical* covariance is the one given, so that equal eigenvalues stay equal."""
     data = len(covariance)
-    draws = torch.randn(size, data, generator=generator, dtype=torch.float64)
+    draws = normal(size, data, generator=generator)
     draws = draws - draws.mean(0)
     white = torch.linalg.solve_triangular(
         torch.linalg.cholesky(draws.mT @ draws / size), draws.mT, upper=False

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from unseam.data import World, load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import last_crossing, orthonormal, vae_trial
+from unseam.papers.allen2024._members import last_crossing, vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations, Identities, Identity
+from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, dots, finish, identity, logarithmic
 from unseam.papers.tables import columns_of, table_of
 from unseam.papers.trainings import combinations, measure_present, train_or_resume
@@ -74,7 +75,7 @@ def _world(name: str, settings: Settings) -> World:
     if name == "linear":
         random = torch.Generator().manual_seed(0)
         scales = torch.tensor(settings.scales, dtype=torch.float64)
-        mixing = orthonormal(3 * len(scales), len(scales), random) * scales
+        mixing = orthonormal(3 * len(scales), len(scales), generator=random) * scales
         return load("mixture", mixing=mixing.tolist(), size=settings.items)
     if name == "sprites":
         sizes = {field: getattr(settings, field) for field in ("resolution", "positions", "orientations")}

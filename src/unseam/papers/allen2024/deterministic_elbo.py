@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
@@ -18,7 +17,7 @@ from unseam.papers.allen2024._members import (
     SMALL,
     SpriteSettings,
     expansion,
-    sample_images,
+    items_and_noise,
     sprite_trial,
 )
 from unseam.papers.artefact import Artefact, Workplace
@@ -47,12 +46,9 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     """Both ELBOs of every model at the same points, noise used with both signs."""
     trials = _trials(settings)
     ensemble = train_or_resume([trial for _, trial in trials], place, "sprites")
-    random = torch.Generator().manual_seed(0)
-    x = sample_images(trials[0][1], settings.points, random)
-    noise = torch.randn(settings.samples, len(x), settings.latent, generator=random)
-    x, noise = x.to(ensemble.device), noise.to(ensemble.device)
+    given = items_and_noise(trials[0][1], settings.points, settings.samples, ensemble.device)
     rows = [
-        {"kind": kind, "steps": trial.steps, "seed": trial.seed} | _terms(ensemble[member], x, noise)
+        {"kind": kind, "steps": trial.steps, "seed": trial.seed} | _terms(ensemble[member], *given)
         for member, (kind, trial) in enumerate(trials)
     ]
     return {"training": pd.DataFrame(rows)}

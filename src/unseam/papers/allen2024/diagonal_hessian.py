@@ -13,9 +13,10 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import diagonal_share, likelihood_hessian
-from unseam.papers.allen2024._members import SMALL, SpriteSettings, orthonormal, sample_images, sprite_trial
+from unseam.papers.allen2024._members import SMALL, SpriteSettings, sample_images, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.draws import normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, categories, finish
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import diagonal_hessian as theorem4
@@ -62,9 +63,9 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 def _matrices(settings: Settings, random: torch.Generator) -> pd.DataFrame:
     """Values of ⟨VTVᵀ, Σ⟩ for V rotated, V = I and the best signed permutation, by trying all of them."""
     shape = (settings.matrices, settings.latent)
-    curvature = -torch.exp(1.5 * torch.randn(shape, generator=random, dtype=torch.float64))
-    variance = torch.rand(shape, generator=random, dtype=torch.float64).clamp(min=0.01)
-    turn = torch.linalg.qr(torch.randn(*shape, shape[1], generator=random, dtype=torch.float64)).Q
+    curvature = -torch.exp(1.5 * normal(*shape, generator=random))
+    variance = uniform(*shape, generator=random).clamp(min=0.01)
+    turn = orthonormal(*shape, shape[1], generator=random)
     turned = _rotate(curvature.diag_embed(), turn)
     four, five = theorem4(turned, variance), theorem5(turned)
     orders = torch.tensor(list(itertools.permutations(range(shape[1]))))
@@ -122,7 +123,7 @@ def _members(settings: Settings, place: Workplace, posterior: str, random: torch
     ensemble = train_or_resume(trials, place, posterior)
     x = sample_images(base, settings.points, random)
     turns = torch.stack(
-        [orthonormal(settings.latent, settings.latent, random) for _ in range(settings.turns)]
+        [orthonormal(settings.latent, settings.latent, generator=random) for _ in range(settings.turns)]
     )
     rows = [_position(ensemble, member, x.to(ensemble.device), turns) for member in range(len(trials))]
     return pd.DataFrame({"posterior": posterior, "seed": seed} | row for seed, row in enumerate(rows))

@@ -17,6 +17,7 @@ from unseam.geometry import jacobian
 from unseam.papers.allen2024._decoders import Decoder, linear, polar, sheared
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.draws import plane_rotations
 from unseam.papers.plots import Figure, Tables, arrow, blank
 
 __all__ = ["FIGURE1"]
@@ -51,21 +52,15 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 def _decoders(settings: Settings) -> dict[str, tuple[Decoder, Tensor]]:
     """Each decoder with the directions (latent, latent) along which lines are drawn, in columns."""
-    turn, identity = _rotation(settings.angle), torch.eye(2, dtype=torch.float64)
-    scales = torch.tensor([1.6, 0.6], dtype=torch.float64)
-    weights = _rotation(-20.0) @ torch.diag(scales) @ turn.mT
+    degrees = torch.tensor([settings.angle, -20.0], dtype=torch.float64)
+    (turn, other), identity = plane_rotations(torch.deg2rad(degrees)), torch.eye(2, dtype=torch.float64)
+    weights = other @ torch.diag(torch.tensor([1.6, 0.6], dtype=torch.float64)) @ turn.mT
     return {
         PANELS[0]: (linear(weights), turn),
         PANELS[1]: (polar(settings.growth), identity),
         PANELS[2]: (linear(weights), identity),
         PANELS[3]: (sheared(0.7, 0.8), identity),
     }
-
-
-def _rotation(degrees: float) -> Tensor:
-    angle = math.radians(degrees)
-    rows = [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]
-    return torch.tensor(rows, dtype=torch.float64)
 
 
 def _lines(settings: Settings, right: Tensor) -> Tensor:

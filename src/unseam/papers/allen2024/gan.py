@@ -19,9 +19,10 @@ from unseam.geometry import column_cosine, distance_to_orthogonality, hadamard_g
 from unseam.independence import coupling
 from unseam.inspection import inspect
 from unseam.metrics import mcc
-from unseam.papers.allen2024._members import align_columns, orthonormal, square_trial
+from unseam.papers.allen2024._members import align_columns, square_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
+from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, legend_below
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.training.streams import minibatches, normals
@@ -77,7 +78,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     assert isinstance(world, ArrayWorld)
     draw = torch.Generator().manual_seed(0)
     z = torch.randn(settings.points, 2, generator=draw).to(place.device)
-    rotations = torch.stack([orthonormal(2, 2, draw) for _ in range(settings.rotations)]).to(z)
+    rotations = torch.stack([orthonormal(2, 2, generator=draw) for _ in range(settings.rotations)]).to(z)
     first = square_trial(settings, settings.ratio, settings.vae_steps)
     trials = combinations(first, seed=range(settings.seeds))
     gans, vaes = _gans(settings, world), train_or_resume(trials, place, "vae")

@@ -17,12 +17,12 @@ from unseam.papers.allen2024._members import (
     align_columns,
     decoder_matrices,
     exact_sample,
-    orthonormal,
     square_trial,
     vae_trial,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
+from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic, reference
 from unseam.papers.trainings import combinations, train_or_resume
 
@@ -70,7 +70,7 @@ def _linear(settings: Settings, ratio: float, place: Workplace) -> list[dict[str
     """Linear VAEs on x = U S z + ε with S = (first, pair · ratio, pair)."""
     draw = torch.Generator().manual_seed(settings.seed)
     scales = torch.tensor([settings.first, settings.pair * ratio, settings.pair], dtype=torch.float64)
-    axes = orthonormal(settings.data, len(scales), draw)
+    axes = orthonormal(settings.data, len(scales), generator=draw)
     covariance = (axes * scales.square()) @ axes.mT + torch.eye(settings.data, dtype=torch.float64)
     trial = vae_trial("mixture", settings, latent=len(scales))
     trials = combinations(trial, seed=range(settings.seeds))

@@ -17,13 +17,13 @@ from unseam.geometry import distance_to_orthogonality, right_basis
 from unseam.papers.allen2024._members import (
     align_columns,
     decoder_matrices,
-    orthonormal,
     relative_distance,
     rotate_columns,
     vae_trial,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
+from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic, reference
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import LinearVAE, linear_vae, ppca_em
@@ -55,9 +55,11 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     """Distance of every decoder from U(S − σ²I)^½, up to signed permutations and up to rotations."""
     draw = torch.Generator().manual_seed(settings.seed)
     latent = len(settings.scales)
-    truth = orthonormal(settings.data, latent, draw) * torch.tensor(settings.scales, dtype=torch.float64)
+    truth = orthonormal(settings.data, latent, generator=draw) * torch.tensor(
+        settings.scales, dtype=torch.float64
+    )
     # the rotation of the latents leaves the distribution of x unchanged
-    mixing = truth @ orthonormal(latent, latent, draw).mT
+    mixing = truth @ orthonormal(latent, latent, generator=draw).mT
     world = load("mixture", mixing=mixing.tolist(), size=settings.items)
     x = world.images(torch.arange(settings.items)).double()
     centred = x - x.mean(0)

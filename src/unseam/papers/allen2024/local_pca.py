@@ -16,9 +16,10 @@ from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.models import VAE
-from unseam.papers.allen2024._members import align_columns, orthonormal, vae_trial
+from unseam.papers.allen2024._members import align_columns, vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
+from unseam.papers.draws import normal, orthonormal
 from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic
 from unseam.papers.trainings import train_or_resume
 from unseam.trial import Trial
@@ -102,11 +103,11 @@ def _strip(settings: Settings, draw: torch.Generator) -> tuple[ArrayWorld, Tenso
     Both axes rotate with z_1, so that no axes of the whole data set fit. The circles and rays cross at right angles:
     the push-forward of a normal by this map has an orthogonal Jacobian. Also returns the plane (data, 2).
     """
-    z = torch.randn(settings.items, 2, generator=draw, dtype=torch.float64)
+    z = normal(settings.items, 2, generator=draw)
     angle, distance = settings.spread * z[:, 0], settings.radius + settings.width * z[:, 1]
-    plane = orthonormal(settings.data, 2, draw)
+    plane = orthonormal(settings.data, 2, generator=draw)
     flat = distance[:, None] * torch.stack([angle.cos(), angle.sin()], 1)
-    noise = torch.randn(settings.items, settings.data, generator=draw, dtype=torch.float64)
+    noise = normal(settings.items, settings.data, generator=draw)
     table = flat @ plane.mT + settings.noise * noise
     recorded = ("data", "radius", "spread", "width", "noise", "items")
     options = {name: getattr(settings, name) for name in recorded}

@@ -14,7 +14,7 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import posterior_hessian, precision_error, pullback
 from unseam.models import VAE
-from unseam.papers.allen2024._members import LARGE, SMALL, SpriteSettings, sample_images, sprite_trial
+from unseam.papers.allen2024._members import LARGE, SMALL, SpriteSettings, items_and_noise, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, finish, identity, lines, logarithmic
@@ -54,9 +54,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         )
     ]
     ensemble = train_or_resume(trials, place, "sprites")
-    random = torch.Generator().manual_seed(0)
-    x = sample_images(trials[0], settings.points, random).to(ensemble.device)
-    noise = torch.randn(settings.hessians, len(x), settings.latent, generator=random).to(ensemble.device)
+    x, noise = items_and_noise(trials[0], settings.points, settings.hessians, ensemble.device)
     rows, entries = [], []
     for member, trial in enumerate(trials):
         who: dict[str, Any] = {"likelihood": trial.likelihood, "posterior": trial.posterior}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
-from unseam.papers.allen2024._members import SpriteSettings, expansion, sample_images, sprite_trial
+from unseam.papers.allen2024._members import SpriteSettings, expansion, items_and_noise, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, categories, curve, finish, logarithmic, reference
@@ -43,10 +43,8 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     """Gap of the deterministic ELBO with and without the dropped term, for every decoder."""
     trials = _trials(settings)
     ensemble = train_or_resume(trials, place, "sprites")
-    random = torch.Generator().manual_seed(0)
-    x = sample_images(trials[0], settings.points, random)
-    noise = torch.randn(settings.samples, len(x), settings.latent, generator=random)
-    x, noise = x.to(ensemble.device).double(), noise.to(ensemble.device).double()
+    given = items_and_noise(trials[0], settings.points, settings.samples, ensemble.device)
+    x, noise = (part.double() for part in given)
     kinds, sharp = [], []
     for member, trial in enumerate(trials):
         model = ensemble[member].double()

@@ -15,6 +15,7 @@ from torch.func import grad, hessian, vmap
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.draws import normal, uniform
 from unseam.papers.plots import Figure, Tables, dots, finish, lines, logarithmic
 
 __all__ = ["TEMPERED"]
@@ -87,7 +88,7 @@ def _linear(settings: Settings, beta: float, draw: torch.Generator, device: torc
     """
     shape = (settings.models, settings.data, settings.latent)
     weights, x, mean, root = (
-        torch.randn(size, generator=draw, dtype=torch.float64).to(device)
+        normal(*size, generator=draw).to(device)
         for size in (shape, shape[:2], (settings.models, settings.latent), (*shape[::2], settings.latent))
     )
     eye = torch.eye(settings.latent, dtype=torch.float64, device=device)
@@ -159,10 +160,7 @@ def _problems(
     device: torch.device,
 ) -> Problems:
     """Items drawn from x ~ p(x | B sin(Az + c)) with z from the prior: posteriors may have several modes."""
-    inner, outer, phase = (
-        torch.randn(size, generator=draw, dtype=torch.float64)
-        for size in ((8, latent), (settings.data, 8), (8,))
-    )
+    inner, outer, phase = (normal(*size, generator=draw) for size in ((8, latent), (settings.data, 8), (8,)))
 
     def decoder(z: Tensor) -> Tensor:
         return torch.sin(2 * z @ inner.mT + phase) @ outer.mT / 2
@@ -170,9 +168,9 @@ def _problems(
     axis = torch.linspace(-REACH, REACH, nodes, dtype=torch.float64)
     grid = torch.cartesian_prod(*[axis] * latent).reshape(-1, latent)
     log_prior = torch.log_softmax(-grid.square().sum(1) / 2, 0)
-    z = torch.randn(settings.items, latent, generator=draw, dtype=torch.float64)
+    z = normal(settings.items, latent, generator=draw)
     family = LIKELIHOODS[likelihood](decoder(z))
-    noise = torch.rand(settings.items, settings.data, generator=draw, dtype=torch.float64)
+    noise = uniform(settings.items, settings.data, generator=draw)
     x = (noise < family.mean).double() if likelihood == "Bernoulli" else family.icdf(noise)
     found = LIKELIHOODS[likelihood](decoder(grid)).log_prob(x[:, None]).sum(-1)
     return Problems(grid, log_prior.to(device), found.to(device))

@@ -18,6 +18,7 @@ from unseam.independence import coupling, log_density, mixed_derivative
 from unseam.papers.allen2024._decoders import Decoder, arc_coordinates, arc_independence, separable
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
+from unseam.papers.draws import normal
 from unseam.papers.plots import Figure, Tables, finish
 
 __all__ = ["THEOREM2"]
@@ -53,7 +54,7 @@ class Case(NamedTuple):
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Assumptions, both measures by Monte Carlo and by quadrature, and a test of arc lengths, for each map."""
     draw = torch.Generator().manual_seed(settings.seed)
-    z = torch.randn(settings.points, 2, generator=draw, dtype=torch.float64).to(place.device)
+    z = normal(settings.points, 2, generator=draw).to(place.device)
     cases = _cases()
     rows = [{"map": name, **_assumptions(case, z), **_measures(case, z)} for name, case in cases.items()]
     maps = pd.DataFrame(rows)

@@ -20,12 +20,12 @@ from unseam.papers.allen2024._members import (
     align_columns,
     decoder_matrices,
     exact_sample,
-    orthonormal,
     relative_distance,
     sprite_trial,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
+from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, legend_below, logarithmic
 from unseam.papers.trainings import train_or_resume
 from unseam.theory import linear_vae
@@ -120,7 +120,7 @@ def _linear(settings: Settings) -> list[Form]:
 
 
 def _covariance(settings: Settings) -> Tensor:
-    axes = orthonormal(settings.data, len(settings.scales), torch.Generator().manual_seed(0))
+    axes = orthonormal(settings.data, len(settings.scales), generator=torch.Generator().manual_seed(0))
     scales = torch.tensor(settings.scales, dtype=torch.float64)
     return (axes * scales.square()) @ axes.mT + torch.eye(settings.data, dtype=torch.float64)
 

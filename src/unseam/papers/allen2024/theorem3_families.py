@@ -16,6 +16,7 @@ from torch.nn import functional
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.draws import normal
 from unseam.papers.plots import Figure, Tables, finish, legend_below, reference
 
 __all__ = ["THEOREM3_FAMILIES"]
@@ -144,9 +145,9 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 def _data(family: Family, shape: tuple[int, ...], random: torch.Generator) -> Tensor:
     """Items (batch, data, *event) anywhere in the family's support: an identity holds for all of them."""
     if family.support == "reals":
-        return torch.randn(shape, generator=random, dtype=torch.float64)
+        return normal(*shape, generator=random)
     if family.support == "positive":
-        return torch.randn(shape, generator=random, dtype=torch.float64).exp()
+        return normal(*shape, generator=random).exp()
     if family.support == "counts":
         return torch.randint(7, shape, generator=random).double()
     drawn = torch.randint(family.classes, (family.draws, *shape), generator=random)
@@ -164,7 +165,7 @@ def _networks(family: Family, settings: Settings, random: torch.Generator) -> li
         (models, settings.batch, latent),
         (settings.samples, models, settings.batch, latent),
     )
-    made = [torch.randn(shape, generator=random, dtype=torch.float64) for shape in shapes]
+    made = [normal(*shape, generator=random) for shape in shapes]
     made[1] /= math.sqrt(hidden)
     return made
 
@@ -192,7 +193,7 @@ def _line(family: Family, settings: Settings, random: torch.Generator) -> Tensor
     z = torch.linspace(-8, 8, settings.latent_nodes, dtype=torch.float64)[None, :, None]
     width = settings.data * math.prod(family.event)
     inner, outer = (
-        torch.randn(shape, generator=random, dtype=torch.float64)
+        normal(*shape, generator=random)
         for shape in ((settings.models, 1, settings.hidden), (settings.models, settings.hidden, width))
     )
     output = torch.tanh(z @ inner) @ outer / math.sqrt(settings.hidden)

@@ -15,9 +15,10 @@ from unseam.data import World, grid_index, load
 from unseam.drawing import panels
 from unseam.geometry import active_latents
 from unseam.models import VAE
-from unseam.papers.allen2024._members import SpriteSettings, orthonormal, sprite_trial
+from unseam.papers.allen2024._members import SpriteSettings, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
+from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, pictures, reference
 from unseam.papers.tables import from_text, to_text
 from unseam.papers.trainings import combinations, train_or_resume
@@ -79,7 +80,10 @@ def measure(settings: Settings, place: Workplace) -> Tables:
             diagonal = trial.posterior == "diagonal"
             who = {"span": span, "β": trial.beta, "seed": trial.seed}
             basis = torch.eye(settings.latent, dtype=torch.float64)[:, used]
-            turns = [orthonormal(len(used), len(used), random) for _ in range(settings.rotations * diagonal)]
+            turns = [
+                orthonormal(len(used), len(used), generator=random)
+                for _ in range(settings.rotations * diagonal)
+            ]
             bases = [(LATENTS if diagonal else FULL, basis), *((ROTATED, basis @ turn) for turn in turns)]
             for number, (kind, basis) in enumerate(bases):
                 z = traversal(mean[starts], basis, settings.reach, settings.frames)

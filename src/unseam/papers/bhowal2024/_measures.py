@@ -19,7 +19,7 @@ from unseam.papers.bhowal2024._setups import Setup
 from unseam.papers.bhowal2024.released import gram_root, released_errors, signed_fits
 from unseam.papers.measures import ACTIVE, Unseen, measures
 from unseam.papers.tables import rows_of
-from unseam.training import Ensemble, precision, split_items
+from unseam.training import Ensemble, precision
 
 COLUMNS = ("seed", "point", "latent", "variance", "jacobian")
 """Of the table of variances and column lengths."""
@@ -148,8 +148,8 @@ def entropy_gaps(code: Encoding, factors: Tensor, *, excluded: tuple[int, ...] =
 
 
 def _unseen(world: World, setup: Setup) -> Unseen:
-    _, validation, test = (part.to(world.device) for part in split_items(setup.base, len(world)))
-    return Unseen(world, validation, test[: setup.scored], setup.points, True)
+    unseen = Unseen.of(setup.base, world, setup.points)
+    return unseen._replace(test=unseen.test[: setup.scored])
 
 
 def _encoded(ensemble: Ensemble, unseen: Unseen) -> Encoding:

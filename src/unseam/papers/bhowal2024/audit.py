@@ -21,6 +21,7 @@ from unseam.papers.bhowal2024._setups import FAMILIES, LAPTOP, NAMES, SHAPES, SM
 from unseam.papers.bhowal2024.released import PASSES, SIGNS, released_fit, released_score
 from unseam.papers.bhowal2024.scores import relative
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders, mean_interval
+from unseam.papers.draws import normal, uniform
 from unseam.papers.plots import Figure, Tables, columns, finish, logarithmic, reference
 
 __all__ = ["AUDIT"]
@@ -89,8 +90,8 @@ def known_matrices(*, draws: int, data: int, latent: int) -> pd.DataFrame:
     draw = torch.Generator().manual_seed(0)
     rows: list[dict[str, Any]] = []
     for number in range(draws):
-        entries = torch.randn(data, latent + 1, generator=draw, dtype=torch.float64)
-        unequal = 0.5 + torch.rand(latent, generator=draw, dtype=torch.float64)
+        entries = normal(data, latent + 1, generator=draw)
+        unequal = 0.5 + uniform(latent, generator=draw)
         orthogonal, shared = torch.linalg.qr(entries).Q.split([latent, 1], dim=1)
         oblique = (1 - COSINE) ** 0.5 * orthogonal + COSINE**0.5 * shared
         for length in LENGTHS:

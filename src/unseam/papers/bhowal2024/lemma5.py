@@ -16,6 +16,7 @@ from unseam.papers.bhowal2024._runs import by_model, by_row, families, select, t
 from unseam.papers.bhowal2024._setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
 from unseam.papers.bhowal2024.theorem1 import FORMS, minimise
 from unseam.papers.claims import Identities, Identity, Order, Orders
+from unseam.papers.draws import orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, columns, finish, identity, lines, reference
 
 __all__ = ["LEMMA5"]
@@ -63,9 +64,9 @@ def _cases(settings: Settings, device: torch.device) -> pd.DataFrame:
     parts = []
     for latent in settings.latents:
         shape = (settings.matrices, settings.data, latent)
-        left = torch.linalg.qr(torch.randn(shape, generator=draw, dtype=torch.float64)).Q
-        right = torch.linalg.qr(torch.randn(shape[0], latent, latent, generator=draw, dtype=torch.float64)).Q
-        scale = 0.3 + 2.7 * torch.rand(shape[0], 1, latent, generator=draw, dtype=torch.float64)
+        left = orthonormal(*shape, generator=draw)
+        right = orthonormal(shape[0], latent, latent, generator=draw)
+        scale = 0.3 + 2.7 * uniform(shape[0], 1, latent, generator=draw)
         plain = left * scale
         rotated = plain @ right.mT
         gap = geometry.hadamard_gap(rotated.mT @ rotated)

@@ -16,9 +16,10 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
+from unseam.papers.draws import largest_cosine, normal, orthonormal, plane_rotations, uniform
 from unseam.papers.plots import Figure, Tables, finish, legend_below, lines
 
-__all__ = ["FORMS", "THEOREM1", "Form", "Minimum", "largest_cosine", "minimise"]
+__all__ = ["FORMS", "THEOREM1", "Form", "Minimum", "minimise"]
 
 REACHED = 1e-6
 """Length of the Newton step, in radians and log variances, below which a point of positive curvature is a minimum."""
@@ -243,9 +244,9 @@ def _random(settings: Settings, data: int, latent: int, sizes: Sequence[float]) 
     """The same decoders at every size, sizes first; offsets are Mμ."""
     draw = torch.Generator().manual_seed(0)
     shape = (settings.matrices, data, latent)
-    left = torch.linalg.qr(torch.randn(shape, generator=draw, dtype=torch.float64)).Q
-    base = left * (0.3 + 2.7 * torch.rand(shape[0], 1, latent, generator=draw, dtype=torch.float64))
-    offset = (base @ torch.randn(shape[0], latent, 1, generator=draw, dtype=torch.float64)).squeeze(-1)
+    left = orthonormal(*shape, generator=draw)
+    base = left * (0.3 + 2.7 * uniform(shape[0], 1, latent, generator=draw))
+    offset = (base @ normal(shape[0], latent, 1, generator=draw)).squeeze(-1)
     budget = torch.cat([_budget(base, size) for size in sizes])
     return Problem(base.repeat(len(sizes), 1, 1), offset.repeat(len(sizes), 1), budget)
 
@@ -265,8 +266,8 @@ def _search(form: Form, problem: Problem, starts: int, steps: int, device: torch
     base, offset, budget = (part.repeat_interleave(starts, 0) for part in problem)
     draw = torch.Generator().manual_seed(1)
     latent = base.shape[-1]
-    right = torch.linalg.qr(torch.randn(len(base), latent, latent, generator=draw, dtype=torch.float64)).Q
-    free = torch.randn(len(base), latent, generator=draw, dtype=torch.float64)
+    right = orthonormal(len(base), latent, latent, generator=draw)
+    free = normal(len(base), latent, generator=draw)
     log_variance = free - free.mean(1, keepdim=True) - budget[:, None] / latent
     given = (part.to(device) for part in (base, offset, right, log_variance))
     found = minimise(form.energy, *given, steps=steps)
@@ -313,16 +314,6 @@ def _summary(cases: dict[str, Tensor]) -> dict[str, Any]:
     found |= {f"{name}_close": int((own[name] < CLOSE).sum()) for name in names}
     found |= {name: float(np.median(own[name])) if has.any() else math.nan for name in names}
     return found | {name: float(own[name].max(initial=0.0)) for name in ("apart", "bound_off")}
-
-
-def largest_cosine(matrix: Tensor) -> Tensor:
-    """Largest |cosine| (case,) between two columns of a matrix (case, data, latent).
-
-    >>> largest_cosine(torch.tensor([[[1.0, 1.0], [0.0, 1.0]]])).square()
-    tensor([0.5000])
-    """
-    unit = torch.nn.functional.normalize(matrix, dim=-2)
-    return (unit.mT @ unit).triu(1).abs().amax((-2, -1))
 
 
 def _off_the_law(log_variance: Tensor, matrix: Tensor) -> Tensor:
@@ -400,7 +391,7 @@ def _worked(settings: Settings, device: torch.device) -> Iterator[dict[str, Any]
 def _profiles(settings: Settings, device: torch.device) -> Iterator[dict[str, Any]]:
     """Least log loss of the worked decoders over variances alone, at every angle of V from 0 to 90 degrees."""
     angle = torch.linspace(0, 90, ANGLES, dtype=torch.float64).deg2rad()
-    right = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1).unflatten(-1, (2, 2))
+    right = plane_rotations(angle)
     ratio = torch.tensor([-2.0, 0.0, 2.0], dtype=torch.float64).repeat_interleave(ANGLES)
     for name, worked in WORKED.items():
         base, offset, budget = (part.expand(3 * ANGLES, *part.shape[1:]) for part in worked.problem)

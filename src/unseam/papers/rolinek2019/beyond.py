@@ -202,10 +202,9 @@ WORLD = "nonlinear"
 
 
 @dataclass(frozen=True)
-class MapSettings:
+class MapSettings(Training):
     """The training, and how many random maps it is repeated on."""
 
-    setup: Setup
     maps: int
 
 

@@ -18,8 +18,9 @@ from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
+from unseam.papers.draws import normal
 from unseam.papers.plots import Figure, Tables, dots, finish, reference, where_measured
-from unseam.papers.rolinek2019._draws import normal
+from unseam.papers.rolinek2019.runs import Trainings
 from unseam.papers.rolinek2019.setups import LINEAR, NAMES, NONLINEAR, SPRITES, Setup, smoke
 from unseam.papers.tables import table_of
 from unseam.papers.trainings import follow, measure_present
@@ -41,10 +42,9 @@ passive."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Trainings):
     """Trainings with more latents than the data need."""
 
-    setups: tuple[Setup, ...]
     seed: int = 0
     """Of posterior samples."""
 

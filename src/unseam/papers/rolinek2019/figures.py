@@ -37,10 +37,9 @@ MEASURES = {
 
 
 @dataclass(frozen=True)
-class Restarts:
+class Restarts(Trainings):
     """Restarts of β-VAEs, and after which epochs."""
 
-    setups: tuple[Setup, ...]
     epochs: tuple[int, ...] = ()
 
 

@@ -19,10 +19,10 @@ from unseam.data import place as place_world
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Scale, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
+from unseam.papers.draws import cayley, largest_cosine, orthogonal, plane_rotations, uniform
 from unseam.papers.measures import affine_parts
 from unseam.papers.plots import Figure, Tables, arrow, blank, columns, finish, reference
 from unseam.papers.rolinek2019._descent import Descent, descend
-from unseam.papers.rolinek2019._draws import cayley, largest_cosine, orthogonal, plane_rotations
 from unseam.papers.rolinek2019.runs import Training
 from unseam.papers.rolinek2019.setups import LINEAR, Column, Setup, smoke
 from unseam.papers.tables import columns_of, concatenate, table_of
@@ -296,7 +296,7 @@ def _rotated(
     """Extremes over all matrices M of one size and all rotations V of M Vᵀ; least products by descent over V."""
     count, many = settings.matrices, settings.rotations
     frame = orthogonal(count, latent + 2, latent, generator=random)
-    steps = 1.1 + torch.rand(count, latent, generator=random, dtype=torch.float64)
+    steps = 1.1 + uniform(count, latent, generator=random)
     distinct = steps.cumprod(1) / steps.prod(1, keepdim=True).sqrt()
     scale = distinct if kind == DISTINCT else torch.ones_like(steps)
     own = (frame * scale[:, None]).repeat_interleave(many, 0).to(place.device)

@@ -19,8 +19,8 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import hadamard_gap
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
+from unseam.papers.draws import normal, orthogonal, plane_rotations, uniform
 from unseam.papers.plots import Figure, Tables, columns, finish, lines, reference
-from unseam.papers.rolinek2019._draws import orthogonal, plane_rotations
 from unseam.papers.rolinek2019.linear import ALIGNED, CONVERGED, axis_angle, decoders, linear_models
 from unseam.papers.rolinek2019.setups import Column, Setup, smoke
 from unseam.theory import linear_vae, ppca_em
@@ -160,7 +160,7 @@ def _principal(
     """Angles (case,) to the square's axes of the two leading directions, by every implementation."""
     if source == SAMPLES:
         frame = torch.eye(3, dtype=torch.float64)
-        factors = torch.rand(count, settings.size, 2, generator=random, dtype=torch.float64)
+        factors = uniform(count, settings.size, 2, generator=random)
         centred = (factors - factors.mean(1, keepdim=True)) @ _mixing(ratio).mT
     else:
         frame = orthogonal(count, 3, 3, generator=random)
@@ -168,7 +168,7 @@ def _principal(
         points = torch.cat([_mixing(ratio), -_mixing(ratio)], 1).mT / math.sqrt(6)
         centred = points @ frame.mT
     covariance = centred.mT @ centred / centred.shape[1]
-    start = torch.randn(count, 3, 1, generator=random, dtype=torch.float64)
+    start = normal(count, 3, 1, generator=random)
     found = {
         "eigenvectors": torch.linalg.eigh(covariance).eigenvectors[..., 1:],
         "eigenvectors, float32": torch.linalg.eigh(covariance.float()).eigenvectors[..., 1:].double(),

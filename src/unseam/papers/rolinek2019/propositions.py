@@ -16,9 +16,9 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import distance_to_orthogonality, hadamard_gap
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.draws import largest_cosine, normal, orthogonal, plane_rotations, uniform
 from unseam.papers.plots import Figure, Tables, band, finish, lines
 from unseam.papers.rolinek2019._descent import Descent, descend
-from unseam.papers.rolinek2019._draws import largest_cosine, normal, orthogonal, plane_rotations
 from unseam.papers.tables import table_of
 
 __all__ = ["PROPOSITIONS"]
@@ -152,7 +152,7 @@ def axis_checks(latent: int, matrices: int, generator: torch.Generator) -> dict[
     columns = frame * scales[:, None]
     permutation = _signed_permutations(matrices, latent, generator)
     # angles over four decades
-    size = 10 ** (-4 * torch.rand(matrices, 1, 1, generator=generator, dtype=torch.float64))
+    size = 10 ** (-4 * uniform(matrices, 1, 1, generator=generator))
     skew = normal(matrices, latent, latent, generator=generator)
     rotated = columns @ torch.linalg.matrix_exp(size * (skew - skew.mT) / latent)
     cosine = largest_cosine(rotated)
@@ -185,7 +185,7 @@ def right_vectors(columns: Tensor) -> Tensor:
 
 def _distinct(matrices: int, latent: int, generator: torch.Generator) -> Tensor:
     """Singular values (matrix, latent) apart by a tenth at least, in random order."""
-    steps = DISTINCT + torch.rand(matrices, latent, generator=generator, dtype=torch.float64)
+    steps = DISTINCT + uniform(matrices, latent, generator=generator)
     order = torch.rand(matrices, latent, generator=generator).argsort(1)
     return (steps.cumprod(1) / steps.prod(1, keepdim=True).sqrt()).gather(1, order)
 
@@ -344,7 +344,7 @@ def linear_rotations(
     data = latent + 3
     weights = normal(count, data, latent, generator=generator).to(device)
     x, mean = (normal(count, size, generator=generator).to(device) for size in (data, latent))
-    covariance = torch.rand(count, latent, generator=generator, dtype=torch.float64).to(device).diag_embed()
+    covariance = uniform(count, latent, generator=generator).to(device).diag_embed()
     rotation = orthogonal(count, latent, latent, generator=generator).to(device)
     rotated = weights @ rotation.mT
     unequal = torch.diag(2.0 ** torch.linspace(-2, 2, latent, dtype=torch.float64)).to(device)
@@ -364,10 +364,10 @@ def linear_rotations(
 def curved_rotations(model: Curved, *, generator: torch.Generator) -> dict[str, Tensor]:
     """The same for tanh decoders: each at one rotation, with a random posterior."""
     count, device = len(model.x), model.x.device
-    angle = 2 * math.pi * torch.rand(count, generator=generator, dtype=torch.float64)
+    angle = 2 * math.pi * uniform(count, generator=generator)
     rotation = plane_rotations(angle).to(device)
     mean = normal(count, 2, generator=generator).to(device)
-    spread = (0.1 + 0.9 * torch.rand(count, 2, generator=generator, dtype=torch.float64)).to(device)
+    spread = (0.1 + 0.9 * uniform(count, 2, generator=generator)).to(device)
     # Cholesky's factor is not the rotated square root, so that the two expectations have no node in common
     factor = torch.linalg.cholesky(rotation @ spread.square().diag_embed() @ rotation.mT)
     rotated = model.rotated(rotation)
@@ -472,7 +472,7 @@ def linear_splits(decoders: int, generator: torch.Generator, device: torch.devic
     """The split for linear decoders of two latents, at random codes, data and variances."""
     weights = normal(decoders, 7, 2, generator=generator).to(device)
     x, mean = (normal(decoders, size, generator=generator).to(device) for size in (7, 2))
-    spread = torch.rand(decoders, 2, generator=generator, dtype=torch.float64).to(device)
+    spread = uniform(decoders, 2, generator=generator).to(device)
     return split_of(lambda z: z @ weights.mT, x, mean, spread, step=0.5)
 
 

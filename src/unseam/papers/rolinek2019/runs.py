@@ -18,8 +18,9 @@ from unseam.geometry import gaussian_kl
 from unseam.papers.artefact import Workplace
 from unseam.papers.measures import Unseen, measures
 from unseam.papers.rolinek2019.setups import BETA, Column, Setup
+from unseam.papers.tables import columns_of
 from unseam.papers.trainings import follow
-from unseam.training import Ensemble, split_items, training_index
+from unseam.training import Ensemble, training_index
 
 __all__ = [
     "POLARISED",
@@ -145,8 +146,7 @@ def final(part: Runs) -> pd.DataFrame:
 
 def held_out(setup: Setup, world: World) -> Unseen:
     """Where members of a setup are measured."""
-    _, validation, test = (part.to(world.device) for part in split_items(setup.base, len(world)))
-    return Unseen(world, validation, test, setup.points, setup.base.world not in UNSCORED)
+    return Unseen.of(setup.base, world, setup.points, scored=setup.base.world not in UNSCORED)
 
 
 def epochs(ensemble: Ensemble, unseen: Unseen, step: int) -> float:
@@ -174,12 +174,7 @@ def _finish(column: Column, ensemble: Ensemble, unseen: Unseen) -> dict[str, pd.
             f"all {len(ensemble)} runs of {column} on {unseen.world.name} diverged: lower the learning rate or, for "
             "adagrad, raise the accumulator"
         )
-    trials = [ensemble.trials[member] for member in sound]
-    grid = {
-        "column": column,
-        "beta": [trial.beta for trial in trials],
-        "seed": [trial.seed for trial in trials],
-    }
+    grid = {"column": column} | columns_of([ensemble.trials[member] for member in sound], "beta", "seed")
     who = pd.DataFrame(grid, index=pd.Index(sound, name="member"))
     members = who.join(ensemble.observed["members"].set_index("member"), how="inner")
     members.insert(3, "epoch", members["step"] * epochs(ensemble, unseen, 1))

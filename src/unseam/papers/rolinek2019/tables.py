@@ -15,11 +15,11 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import distance_to_orthogonality, local_basis, right_basis
 from unseam.papers.artefact import Artefact, Scale, Workplace
 from unseam.papers.claims import Bound, Bounds, Cell, Order, Orders, Row, Values
+from unseam.papers.draws import orthogonal, uniform
 from unseam.papers.measures import SCORE
 from unseam.papers.plots import Figure, Tables, band, blank, columns, finish, reference, where_measured
 from unseam.papers.rolinek2019 import setups
-from unseam.papers.rolinek2019._draws import orthogonal
-from unseam.papers.rolinek2019.runs import POLARISED, Training, at_beta, gather, run_column
+from unseam.papers.rolinek2019.runs import POLARISED, Training, Trainings, at_beta, gather, run_column
 from unseam.papers.rolinek2019.setups import BETA, LINEAR, NAMES, NONLINEAR, Setup, quick, smoke
 from unseam.papers.trainings import measure_present
 from unseam.training import learner
@@ -147,10 +147,9 @@ RANDOM = {
 
 
 @dataclass(frozen=True)
-class ModelSettings:
+class ModelSettings(Trainings):
     """The trainings of a data set, and the draws of each kind of random decoder."""
 
-    setups: tuple[Setup, ...]
     draws: int = 50
 
 
@@ -174,7 +173,7 @@ def _random(settings: ModelSettings) -> pd.DataFrame:
     setup, count = settings.setups[0], settings.draws
     shape, latent = setup.load().shape, setup.base.latent
     draw = torch.Generator().manual_seed(0)
-    entries = torch.rand(count, math.prod(shape), latent, generator=draw, dtype=torch.float64)
+    entries = uniform(count, math.prod(shape), latent, generator=draw)
     z = torch.randn(10, latent, generator=draw)
     trials = setup.replace(seeds=count, encoder_widths=()).trials("AE")
     decoders = [learner(trial, shape, size=2).model.decoder for trial in trials]

@@ -15,9 +15,9 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
+from unseam.papers.draws import cayley, largest_cosine, normal, orthogonal
 from unseam.papers.plots import Figure, Tables, finish, lines, reference
 from unseam.papers.rolinek2019._descent import descend
-from unseam.papers.rolinek2019._draws import cayley, largest_cosine, normal, orthogonal
 from unseam.papers.tables import table_of
 from unseam.theory import precision_optimum
 

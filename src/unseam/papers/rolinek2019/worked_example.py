@@ -17,9 +17,9 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import stochastic_minimum
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
+from unseam.papers.draws import largest_cosine, normal, plane_rotations, uniform
 from unseam.papers.plots import Figure, Tables, finish, lines
 from unseam.papers.rolinek2019._descent import Descent, descend
-from unseam.papers.rolinek2019._draws import largest_cosine, normal, plane_rotations
 from unseam.papers.tables import table_of
 from unseam.theory import precision_optimum
 
@@ -111,7 +111,7 @@ def _over_rotations(
 ) -> pd.DataFrame:
     """Problem (22) over the angle as well (Eq. 27), with −Σ log σ = budget."""
     budget = torch.tensor(cases["budget"].to_numpy(), device=place.device).repeat_interleave(settings.starts)
-    angle = 2 * math.pi * torch.rand(len(budget), 1, generator=random, dtype=torch.float64)
+    angle = 2 * math.pi * uniform(len(budget), 1, generator=random)
     free = settings.spread * normal(len(budget), 2, generator=random)
 
     def matrix(at: Tensor) -> Tensor:

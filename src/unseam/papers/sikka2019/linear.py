@@ -16,6 +16,7 @@ from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.draws import normal, uniform
 from unseam.papers.measures import affine_parts
 from unseam.papers.plots import Figure, Tables, categories, dots, finish, reference
 from unseam.papers.sikka2019.deep import TITLES, label_beta
@@ -179,8 +180,8 @@ def network_terms(ensemble: Ensemble, mixing: Tensor) -> dict[str, Tensor]:
     encoder, shift = affine_parts(lambda x: ensemble.encode(x).mean.double().cpu(), data)
     decoder, offset = affine_parts(lambda z: ensemble.decode(z).double().cpu(), latent)
     draw = torch.Generator().manual_seed(1)
-    sources = torch.randn(ITEMS, latent, generator=draw, dtype=torch.float64)
-    noise = torch.randn(ITEMS, data, generator=draw, dtype=torch.float64)
+    sources = normal(ITEMS, latent, generator=draw)
+    noise = normal(ITEMS, data, generator=draw)
     variances = ensemble.encode((sources @ mixing.mT + noise).float()).variance.double().cpu()
     variance, log_variance = variances.mean(1), variances.log().mean(1)
     found = linear_terms(
@@ -344,8 +345,8 @@ def measure_violations(settings: PropositionSettings, place: Workplace) -> Table
     for matrix in range(settings.matrices + 1):
         if matrix:
             sources = int(torch.randint(1, settings.most_sources + 1, (), generator=draw))
-            mixing = torch.randn(settings.data, sources, generator=draw, dtype=torch.float64)
-            mixing = mixing * 3 * torch.rand((), generator=draw, dtype=torch.float64)
+            mixing = normal(settings.data, sources, generator=draw)
+            mixing = mixing * 3 * uniform(generator=draw)
         checks = _optima(mixing, beta) | _fixed_decoder(mixing, beta)
         checks |= _candidates(mixing, beta, settings.candidates, draw)
         rows.append({name: max(0.0, worst) for name, worst in checks.items()})
@@ -394,9 +395,9 @@ def _candidates(mixing: Tensor, beta: Tensor, count: int, draw: torch.Generator)
     """
 
     def noise(*shape: int) -> Tensor:
-        return (SCATTER * torch.randn(*shape, generator=draw, dtype=torch.float64)).exp()
+        return (SCATTER * normal(*shape, generator=draw)).exp()
 
-    position = torch.rand(count, generator=draw, dtype=torch.float64)
+    position = uniform(count, generator=draw)
     near = linear_beta_vae(mixing, beta[0] * (beta[-1] / beta[0]) ** position)
     around = (part * noise(*part.shape) for part in (near.decoder, near.encoder, near.variance))
     found = linear_terms(mixing, *around)
