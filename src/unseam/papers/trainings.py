@@ -8,12 +8,13 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import pandas as pd
 import torch
 
-from unseam.data import MissingFileError, World
+from unseam.data import MissingFileError, World, load
 from unseam.files import write_json
 from unseam.papers.artefact import Workplace, missing_table
 from unseam.papers.plots import Tables
@@ -22,10 +23,53 @@ from unseam.papers.tables import concatenate
 from unseam.training import Ensemble, train
 from unseam.trial import Trial
 
-__all__ = ["combinations", "data_checksum", "follow", "measure_present", "train_or_resume", "training_name"]
+__all__ = [
+    "TrialGrid",
+    "combinations",
+    "data_checksum",
+    "follow",
+    "measure_present",
+    "train_or_resume",
+    "training_name",
+    "vae_trial",
+]
 
 CHECKPOINT_SECONDS = 60.0
 CHECKED_ITEMS = 256
+COPIED = ("steps", "batch_size", "learning_rate")
+
+
+@dataclass(frozen=True)
+class TrialGrid:
+    """Base of settings for one data set: trials that differ in some fields from one, and how they are measured."""
+
+    base: Trial
+
+    def load(self) -> World:
+        """The data set."""
+        options: dict[str, Any] = dict(self.base.world_options)
+        return load(self.base.world, **options)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values of its own fields or of its base's.
+
+        >>> TrialGrid(Trial(latent=2)).replace(latent=10).base.latent
+        10
+        """
+        own = {field.name for field in dataclasses.fields(self)}
+        base = {name: changes.pop(name) for name in set(changes) - own}
+        return dataclasses.replace(self, base=dataclasses.replace(self.base, **base), **changes)
+
+
+def vae_trial(world: str, settings: Any, widths: tuple[int, ...] = (), **changes: Any) -> Trial:
+    """A Gaussian VAE with these hidden layers on both sides; steps, batch size and learning rate are the settings'.
+
+    >>> vae_trial("linear", Trial(steps=7), latent=2, batch_size=50).steps
+    7
+    """
+    copied = {name: getattr(settings, name) for name in COPIED if name not in changes}
+    fields = {"likelihood": "gaussian", "encoder_widths": widths, "decoder_widths": widths}
+    return Trial(**{"world": world, "precision": "float32"} | fields | copied | changes)
 
 
 def combinations(first: Trial, **values: Iterable[Any]) -> list[Trial]:

@@ -16,28 +16,9 @@ from unseam.geometry import Gap, elbo_gap, likelihood_hessian, signed_permutatio
 from unseam.models import VAE
 from unseam.papers.draws import normal
 from unseam.papers.measures import affine_parts
+from unseam.papers.trainings import vae_trial
 from unseam.training import Ensemble
 from unseam.trial import Trial
-
-__all__ = [
-    "LARGE",
-    "SMALL",
-    "SpriteSettings",
-    "align_columns",
-    "relative_distance",
-    "decoder_matrices",
-    "exact_sample",
-    "expansion",
-    "items_and_noise",
-    "last_crossing",
-    "rotate_columns",
-    "sample_images",
-    "sprite_trial",
-    "square_trial",
-    "unlabelled",
-    "vae_trial",
-]
-
 
 SMALL: dict[str, Any] = {"resolution": 8, "positions": 8, "scales": 4, "width": 24, "latent": 3}
 LARGE: dict[str, Any] = {"resolution": 24, "width": 128, "latent": 5}
@@ -90,21 +71,6 @@ def sprite_trial(
     if changes.get("likelihood") == "gaussian":
         changes["likelihood_variance"] = settings.variance
     return dataclasses.replace(trial, **{name: getattr(settings, name) for name in copied}, **changes)
-
-
-def vae_trial(world: str, settings: Any, widths: tuple[int, ...] = (), **changes: Any) -> Trial:
-    """A Gaussian VAE with these hidden layers on both sides, trained as ``settings`` say."""
-    trial = Trial(
-        world=world,
-        likelihood="gaussian",
-        encoder_widths=widths,
-        decoder_widths=widths,
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        precision="float32",
-    )
-    return dataclasses.replace(trial, **changes)
 
 
 def square_trial(settings: Any, ratio: float, steps: int) -> Trial:

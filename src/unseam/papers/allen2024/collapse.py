@@ -13,13 +13,13 @@ from torch import Tensor
 
 from unseam.data import World, load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import last_crossing, vae_trial
+from unseam.papers.allen2024._members import last_crossing
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations, Identities, Identity
 from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, dots, finish, identity, logarithmic
 from unseam.papers.tables import columns_of, table_of
-from unseam.papers.trainings import combinations, measure_present, train_or_resume
+from unseam.papers.trainings import combinations, measure_present, train_or_resume, vae_trial
 from unseam.theory import active_count, data_moments, data_thresholds
 from unseam.training import Ensemble
 from unseam.trial import Trial

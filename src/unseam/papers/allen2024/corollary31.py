@@ -14,12 +14,11 @@ from torch import Tensor
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import gaussian_kl
-from unseam.papers.allen2024._members import vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, band, curve, finish, logarithmic, reference
 from unseam.papers.tables import columns_of, concatenate, table_of
-from unseam.papers.trainings import combinations, train_or_resume
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.theory import collapse_thresholds
 from unseam.training import Ensemble
 

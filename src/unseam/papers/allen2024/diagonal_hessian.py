@@ -18,6 +18,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, categories, finish
+from unseam.papers.tables import table_of
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import diagonal_hessian as theorem4
 from unseam.theory import diagonal_hessian_optimal as theorem5
@@ -71,16 +72,16 @@ def _matrices(settings: Settings, random: torch.Generator) -> pd.DataFrame:
     orders = torch.tensor(list(itertools.permutations(range(shape[1]))))
     every = (curvature[:, orders] * variance[:, None]).sum(-1)
     straight = theorem5(curvature.diag_embed())
-    return pd.DataFrame(
+    return table_of(
         {
-            "turned": four.value.numpy(),
-            "V = I": (curvature * variance).sum(-1).numpy(),
-            "best permutation": every.amax(1).numpy(),
-            "bound": four.bound.numpy(),
-            "printed bound": four.printed.numpy(),
-            "Thm. 5, turned": five.value.numpy(),
-            "Thm. 5, V = I": straight.value.numpy(),
-            "Thm. 5, bound": five.bound.numpy(),
+            "turned": four.value,
+            "V = I": (curvature * variance).sum(-1),
+            "best permutation": every.amax(1),
+            "bound": four.bound,
+            "printed bound": four.printed,
+            "Thm. 5, turned": five.value,
+            "Thm. 5, V = I": straight.value,
+            "Thm. 5, bound": five.bound,
         }
     )
 
@@ -122,9 +123,8 @@ def _members(settings: Settings, place: Workplace, posterior: str, random: torch
     trials = combinations(base, seed=range(settings.seeds))
     ensemble = train_or_resume(trials, place, posterior)
     x = sample_images(base, settings.points, random)
-    turns = torch.stack(
-        [orthonormal(settings.latent, settings.latent, generator=random) for _ in range(settings.turns)]
-    )
+    each = (orthonormal(*(settings.latent,) * 2, generator=random) for _ in range(settings.turns))
+    turns = torch.stack(list(each))
     rows = [_position(ensemble, member, x.to(ensemble.device), turns) for member in range(len(trials))]
     return pd.DataFrame({"posterior": posterior, "seed": seed} | row for seed, row in enumerate(rows))
 

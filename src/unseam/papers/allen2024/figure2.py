@@ -15,12 +15,12 @@ from torch import Tensor
 
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import last_crossing, vae_trial
+from unseam.papers.allen2024._members import last_crossing
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders, rank_correlation
 from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic, reference
 from unseam.papers.tables import columns_of
-from unseam.papers.trainings import combinations, train_or_resume
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.training import Ensemble
 from unseam.trial import Trial
 
@@ -87,16 +87,13 @@ def measure_right(settings: RightSettings, place: Workplace) -> Tables:
     code = ensemble.encode(x.flatten(0, 1))
     mean, variance = (part.double().cpu().unflatten(1, x.shape[:2]) for part in code)
     back = ensemble.reconstruct(x.flatten(0, 1)).cpu().unflatten(1, x.shape[:2])
-    apart = _bhattacharyya(mean, variance, settings.apart)
+    apart, ratios = _bhattacharyya(mean, variance, settings.apart), _ratios(x, back, settings.apart)
     world = load("circles")
     members = pd.DataFrame(
         {"β": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
         | {"variance": variance.mean((1, 2, 3)).tolist()}
-        | {f"distance, {name}": apart[:, i].tolist() for i, name in enumerate(SCALES)}
-        | {
-            f"kept, {name}": r.median(1).values.tolist()
-            for name, r in _ratios(x, back, settings.apart).items()
-        }
+        | {f"distance, {name}": away.tolist() for name, away in zip(SCALES, apart.mT, strict=True)}
+        | {f"kept, {name}": ratio.median(1).values.tolist() for name, ratio in ratios.items()}
         | _averages(ensemble, world.images(torch.arange(len(world))), settings)
     )
     return {"members": members, "posteriors": _posteriors(settings, trials, mean, variance)}

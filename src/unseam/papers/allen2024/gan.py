@@ -24,6 +24,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, legend_below
+from unseam.papers.tables import table_of
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.training.streams import minibatches, normals
 
@@ -255,8 +256,7 @@ def _grid(subject: Subject, world: ArrayWorld) -> pd.DataFrame:
     image = _factors(subject.decoder(both.flatten(0, 2).to(world.device)), world).cpu()
     where = torch.cartesian_prod(*(torch.arange(size) for size in both.shape[:3]))
     names = ("latent", "line", "node", "w1", "w2")
-    values = dict(zip(names, (*where.unbind(1), *image.unbind(1)), strict=True))
-    return pd.DataFrame({"kind": subject.kind} | {name: part.numpy() for name, part in values.items()})
+    return table_of({"kind": subject.kind} | dict(zip(names, (*where.mT, *image.mT), strict=True)))
 
 
 def _fitting(tables: Tables) -> tuple[pd.DataFrame, pd.DataFrame]:

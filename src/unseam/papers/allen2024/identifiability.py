@@ -13,18 +13,12 @@ from torch import Tensor
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
-from unseam.papers.allen2024._members import (
-    align_columns,
-    decoder_matrices,
-    exact_sample,
-    square_trial,
-    vae_trial,
-)
+from unseam.papers.allen2024._members import align_columns, decoder_matrices, exact_sample, square_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
 from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic, reference
-from unseam.papers.trainings import combinations, train_or_resume
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 
 __all__ = ["IDENTIFIABILITY"]
 

@@ -19,13 +19,13 @@ from unseam.papers.allen2024._members import (
     decoder_matrices,
     relative_distance,
     rotate_columns,
-    vae_trial,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
 from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic, reference
-from unseam.papers.trainings import combinations, train_or_resume
+from unseam.papers.tables import table_of
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.theory import LinearVAE, linear_vae, ppca_em
 from unseam.training import Ensemble
 
@@ -102,16 +102,13 @@ def _elbo(ensemble: Ensemble, weights: Tensor, offset: Tensor, x: Tensor) -> Ten
 
 def _rows(kind: str, weights: Tensor, best: LinearVAE, lost: Tensor) -> pd.DataFrame:
     target = best.weights.double()
-    return pd.DataFrame(
-        {
-            "kind": kind,
-            "seed": range(len(weights)),
-            "signed permutation": relative_distance(align_columns(weights, target), target).tolist(),
-            "rotation": relative_distance(rotate_columns(weights, target), target).tolist(),
-            "dto": distance_to_orthogonality(right_basis(weights.mT @ weights).right_vectors).tolist(),
-            "elbo lost": lost.tolist(),
-        }
-    )
+    columns = {
+        "signed permutation": relative_distance(align_columns(weights, target), target),
+        "rotation": relative_distance(rotate_columns(weights, target), target),
+        "dto": distance_to_orthogonality(right_basis(weights.mT @ weights).right_vectors),
+        "elbo lost": lost,
+    }
+    return table_of({"kind": kind, "seed": range(len(weights))} | columns)
 
 
 def _overlap(kind: str, weights: Tensor, best: LinearVAE) -> pd.DataFrame:

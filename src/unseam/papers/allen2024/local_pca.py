@@ -16,12 +16,12 @@ from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.models import VAE
-from unseam.papers.allen2024._members import align_columns, vae_trial
+from unseam.papers.allen2024._members import align_columns
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.draws import normal, orthonormal
 from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic
-from unseam.papers.trainings import train_or_resume
+from unseam.papers.trainings import train_or_resume, vae_trial
 from unseam.trial import Trial
 
 __all__ = ["LOCAL_PCA"]

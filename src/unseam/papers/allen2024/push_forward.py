@@ -25,6 +25,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, finish
+from unseam.papers.tables import table_of
 
 __all__ = ["PUSH_FORWARD"]
 
@@ -71,8 +72,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     for kind, own in arcs.items():
         test = arc_independence(torch.stack(own), settings)
         columns = {"p-value": test.p_value, "distance correlation": test.pairwise.amax((-2, -1))}
-        values = {name: value.cpu().numpy() for name, value in columns.items()}
-        tests.append(pd.DataFrame({"kind": kind, "decoder": range(len(own))} | values))
+        tests.append(table_of({"kind": kind, "decoder": range(len(own))} | columns))
         first, second = own[0][: settings.shown, :2].mT.cpu().numpy()
         shown.append(pd.DataFrame({"kind": kind, "first": first, "second": second}))
     table = pd.DataFrame(rows).merge(pd.concat(tests), on=["kind", "decoder"])

@@ -17,6 +17,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import normal, uniform
 from unseam.papers.plots import Figure, Tables, dots, finish, lines, logarithmic
+from unseam.papers.tables import table_of
 
 __all__ = ["TEMPERED"]
 
@@ -224,11 +225,8 @@ def _curves(problems: Problems, beta: float, found: Tensor) -> pd.DataFrame:
     item = int((plain.exp() * plain).sum(1).argmin())
     tempered = torch.log_softmax(problems.log_likelihood[item] / beta + problems.log_prior, 0)
     width = float(problems.grid[1, 0] - problems.grid[0, 0])
-    densities = {
-        name: (part.exp() / width).cpu().numpy()
-        for name, part in (("found", found[item]), ("tempered", tempered))
-    }
-    return pd.DataFrame({"beta": beta, "z": problems.grid[:, 0].numpy()} | densities)
+    densities = {"found": found[item].exp() / width, "tempered": tempered.exp() / width}
+    return table_of({"beta": beta, "z": problems.grid[:, 0]} | densities)
 
 
 def _linear_cases(tables: Tables) -> Iterator[Identity]:

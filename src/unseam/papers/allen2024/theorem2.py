@@ -20,6 +20,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.draws import normal
 from unseam.papers.plots import Figure, Tables, finish
+from unseam.papers.tables import table_of
 
 __all__ = ["THEOREM2"]
 
@@ -190,8 +191,7 @@ def _profile(name: str, decoder: Decoder) -> pd.DataFrame:
         found = log_density(decoder, torch.stack([torch.full_like(along, first), along], 1))
         change = found.log_density - found.log_density[len(along) // 2]
         values = {"second": along, "log-factor": found.factors[:, 1], "change of log-density": change}
-        columns = {name: value.numpy() for name, value in values.items()}
-        parts.append(pd.DataFrame({"map": name, "first": first} | columns))
+        parts.append(table_of({"map": name, "first": first} | values))
     return pd.concat(parts, ignore_index=True)
 
 

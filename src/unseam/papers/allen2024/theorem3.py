@@ -27,7 +27,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
 from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, legend_below, logarithmic
-from unseam.papers.trainings import train_or_resume
+from unseam.papers.trainings import train_or_resume, vae_trial
 from unseam.theory import linear_vae
 from unseam.training import Ensemble
 from unseam.trial import Trial
@@ -97,18 +97,8 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 def _linear(settings: Settings) -> list[Form]:
     """Linear VAEs, by Adam, and by SGD with the learning rate adjusted by β."""
     world = exact_sample(_covariance(settings), settings.items, torch.Generator().manual_seed(1))
-    base = Trial(
-        world="mixture",
-        likelihood="gaussian",
-        latent=len(settings.scales),
-        encoder_widths=(),
-        decoder_widths=(),
-        steps=settings.linear_steps,
-        batch_size=settings.batch_size,
-        learning_rate=8e-3,
-        epsilon=EPSILON,
-        precision="float64",
-    )
+    trained = {"steps": settings.linear_steps, "learning_rate": 8e-3, "epsilon": EPSILON}
+    base = vae_trial("mixture", settings, latent=len(settings.scales), precision="float64", **trained)
     plain = dataclasses.replace(base, optimiser="sgd", momentum=0.9, epsilon=None, learning_rate=1e-3)
     roles = _gaussian_roles(plain, settings.beta, 1.0)
     # its gradient is β times the other's

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,9 +124,13 @@ def known_fits(*, starts: int, pixels: int, latent: int) -> pd.DataFrame:
         columns[latent - collapsed :] = 0
         variance = torch.full((starts, latent), ACTIVE)
         variance[:, latent - collapsed :] = COLLAPSED
+
+        def bent(z: Tensor, columns: Tensor = columns) -> Tensor:
+            return (z @ columns).tanh()
+
         code = Encoding(torch.randn(starts, latent, generator=draw), variance)
         for passes in PASSES:
-            fits = [released_fit(partial(_bent, columns), code, sign=sign, passes=passes) for sign in ADDED]
+            fits = [released_fit(bent, code, sign=sign, passes=passes) for sign in ADDED]
             # one matrix at a time, as full bases take the memory of an image squared
             scores = np.array([[float(released_score(one)) for one in fit.matrix] for fit in fits])
             scores = scores / scores.max(0)
@@ -137,10 +140,6 @@ def known_fits(*, starts: int, pixels: int, latent: int) -> pd.DataFrame:
             for sign, own in zip(ADDED, scores, strict=True):
                 rows.append(shared | {"sign": sign, "mean": own.mean(), "sd": own.std(ddof=1)})
     return pd.DataFrame(rows)
-
-
-def _bent(columns: Tensor, z: Tensor) -> Tensor:
-    return (z @ columns).tanh()
 
 
 def compared_factors(signs: pd.DataFrame) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from unseam.data import place as place_world
 from unseam.drawing import panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024._runs import by_model, control_note, families, worlds
-from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, NAMES, SPRITES, Cell, Setup, smoke, vary
+from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, NAMES, SPRITES, Cell, Setup, smoke
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, columns, finish, pictures, where_measured
 from unseam.papers.tables import concatenate
@@ -209,7 +209,7 @@ FIGURE1 = Artefact(
     ),
     presets={
         "smoke": Settings(smoke(SPRITES)),
-        "full": Settings(vary(LAPTOP[0], steps=5000, seeds=8)),
+        "full": Settings(LAPTOP[0].replace(steps=5000, seeds=8)),
     },
     measure=measure,
     plot=plot,

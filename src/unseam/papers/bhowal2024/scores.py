@@ -21,7 +21,7 @@ from unseam.papers.bhowal2024._runs import (
     train_setups,
     worlds,
 )
-from unseam.papers.bhowal2024._setups import FAMILIES, NAMES, PRESETS, Settings, Setup, smoke, vary
+from unseam.papers.bhowal2024._setups import FAMILIES, NAMES, PRESETS, Settings, Setup, smoke
 from unseam.papers.claims import Cell, Correlation, Correlations, Order, Orders, Row, Values, mean_interval
 from unseam.papers.plots import Figure, Tables, columns, dots, finish, legend_below, where_measured
 from unseam.papers.tables import concatenate
@@ -382,7 +382,7 @@ def plot_losses(tables: Tables) -> Figure:
 def _with_tanh(setup: Setup) -> Setup:
     """With the decoder of the released scripts, three tanh layers; codes alone are scored."""
     widths = setup.base.decoder_widths
-    return vary(setup, decoder_widths=(*widths, widths[-1]), decoder_activation="tanh", decoders=False)
+    return setup.replace(decoder_widths=(*widths, widths[-1]), decoder_activation="tanh", decoders=False)
 
 
 def _with_cross_entropy(setup: Setup) -> Setup:
@@ -391,16 +391,16 @@ def _with_cross_entropy(setup: Setup) -> Setup:
     loss: dict[str, Any] = {"likelihood": "bernoulli", "likelihood_variance": 1.0}
     if weight > 1:
         loss |= {"likelihood": "binomial", "likelihood_draws": weight}
-    return vary(setup, **loss, decoders=False)
+    return setup.replace(**loss, decoders=False)
 
 
 def _briefly(setup: Setup) -> Settings:
     return Settings((setup, _with_cross_entropy(setup), _with_tanh(_with_cross_entropy(setup))))
 
 
-AFFORDED = vary(_setups.SPRITES, steps=24_000, seeds=5)
-TWELVE = vary(_setups.MANY_SPRITES, cells=_setups.CELLS)
-TRAINED_VARIANCE = vary(TWELVE, likelihood="gaussian_learned", likelihood_variance=1.0, decoders=False)
+AFFORDED = _setups.SPRITES.replace(steps=24_000, seeds=5)
+TWELVE = _setups.MANY_SPRITES.replace(cells=_setups.CELLS)
+TRAINED_VARIANCE = TWELVE.replace(likelihood="gaussian_learned", likelihood_variance=1.0, decoders=False)
 
 LOSSES = Artefact(
     key="bhowal2024.losses",
@@ -415,7 +415,7 @@ LOSSES = Artefact(
     ),
     presets={
         "smoke": _briefly(smoke(_setups.SPRITES)),
-        "laptop": _briefly(vary(_setups.LAPTOP[0], steps=2000)),
+        "laptop": _briefly(_setups.LAPTOP[0].replace(steps=2000)),
         "full": Settings(
             (
                 _setups.SPRITES,

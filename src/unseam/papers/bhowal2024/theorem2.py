@@ -11,7 +11,7 @@ from unseam.drawing import panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024._measures import NEIGHBOURS
 from unseam.papers.bhowal2024._runs import control_note, groups_of, select, train_setups
-from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, MANY, SMOKE, Cell, Settings, vary
+from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, MANY, SMOKE, Cell, Settings
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations
 from unseam.papers.plots import Figure, Tables, finish, lines, where_measured
 
@@ -103,8 +103,8 @@ THEOREM2 = Artefact(
         ),
     ),
     presets={
-        "smoke": Settings((vary(SMOKE[0], cells=(*CELLS[1:], Cell("β-VAE", 0.1))),)),
-        "laptop": Settings((vary(LAPTOP[0], cells=(*CELLS[1:], Cell("β-VAE", 0.25))),)),
+        "smoke": Settings((SMOKE[0].replace(cells=(*CELLS[1:], Cell("β-VAE", 0.1))),)),
+        "laptop": Settings((LAPTOP[0].replace(cells=(*CELLS[1:], Cell("β-VAE", 0.25))),)),
         "full": Settings(MANY),
     },
     measure=measure,

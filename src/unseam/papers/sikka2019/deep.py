@@ -23,7 +23,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Claim, Curve, Order, Orders, Trends, resampled
 from unseam.papers.plots import Figure, Tables, band, finish, logarithmic, pictures, reference
 from unseam.papers.tables import columns_of, from_text, table_of, to_text
-from unseam.papers.trainings import combinations, train_or_resume
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.theory import inference_error
 from unseam.training import Ensemble
 from unseam.trial import Trial
@@ -73,20 +73,19 @@ class Networks:
 
     def trials(self, world: ArrayWorld) -> list[Trial]:
         """One trial per β and seed; neighbouring ones share the seed."""
-        first = Trial(
-            world=world.name,
-            world_options=tuple(world.options.items()),  # type: ignore[arg-type]
-            encoder_widths=self.widths,
+        first = vae_trial(
+            world.name,
+            self,
+            self.widths,
+            world_options=tuple(world.options.items()),
             decoder_widths=self.widths[::-1],
             encoder_activation="tanh",
             decoder_activation="tanh",
             # the default of TensorFlow's layers, with which the paper's networks were built
             initialisation="glorot",
             latent=len(world.factor_names),
-            likelihood="gaussian",
             steps=max(1, self.epochs * len(world) // self.batch_size),
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
+            precision=Trial().precision,
         )
         return combinations(first, seed=range(self.seeds), beta=self.betas)
 

@@ -21,10 +21,9 @@ from unseam.papers.measures import affine_parts
 from unseam.papers.plots import Figure, Tables, categories, dots, finish, reference
 from unseam.papers.sikka2019.deep import TITLES, label_beta
 from unseam.papers.tables import columns_of, table_of
-from unseam.papers.trainings import combinations, train_or_resume
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.theory import inference_error, linear_beta_vae
 from unseam.training import Ensemble
-from unseam.trial import Trial
 
 __all__ = ["FIGURE1", "PROPOSITIONS"]
 
@@ -154,17 +153,7 @@ def _closed_form(settings: Figure1Settings, mixing: Tensor) -> pd.DataFrame:
 
 def _trained(settings: Figure1Settings, mixing: Tensor, place: Workplace) -> pd.DataFrame:
     world = load("mixture", mixing=mixing.tolist(), size=settings.items)
-    first = Trial(
-        world="mixture",
-        likelihood="gaussian",
-        latent=settings.sources,
-        encoder_widths=(),
-        decoder_widths=(),
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        precision="float32",
-    )
+    first = vae_trial("mixture", settings, latent=settings.sources)
     trials = combinations(first, beta=settings.betas, seed=range(settings.seeds))
     ensemble = train_or_resume(trials, place, "networks", world=world)
     return table_of(columns_of(trials, "beta", "seed") | network_terms(ensemble, mixing))
