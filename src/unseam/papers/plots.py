@@ -86,8 +86,8 @@ def legend_below(
     for panel in shown:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    look = {"loc": f"outside {where}", "ncols": ncols, "fontsize": fontsize, "frameon": False}
-    figure.legend(found.values(), found.keys(), **look)  # type: ignore[arg-type]
+    look: dict[str, Any] = {"loc": f"outside {where}", "ncols": ncols, "fontsize": fontsize, "frameon": False}
+    figure.legend(found.values(), found.keys(), **look)
 
 
 def blank(panel: Any) -> None:
@@ -301,23 +301,23 @@ def columns(
         width = 0.8 / slots
         for kind, values in enumerate(kinds):
             up = np.asarray(values, dtype=float)
-            across = place + width * (kind + bool(cells) - (slots - 1) / 2)
+            middle = place + width * (kind + bool(cells) - (slots - 1) / 2)
             # in five columns, so that equal runs do not hide each other
-            across = across + min(0.06, width / 6) * (np.arange(len(up)) % 5 - 2)
+            across = middle + min(0.06, width / 6) * (np.arange(len(up)) % 5 - 2)
             look = {"color": colours[kind], "markersize": 3, "alpha": 0.7}
             label = labels[kind] if labels and place == 0 else None
             panel.plot(across, up, markers[kind], linestyle="", label=label, **look)
         if name in cells:
-            across = place - width * (slots - 1) / 2
+            left = place - width * (slots - 1) / 2
             look = {"fmt": "s", "color": "black", "markersize": 4, "capsize": 3}
             label = "published" if labels and place == 0 else None
-            panel.errorbar(across, cells[name].mean, cells[name].sd, label=label, **look)
+            panel.errorbar(left, cells[name].mean, cells[name].sd, label=label, **look)
     panel.set_xticks(range(len(runs)), list(runs))
     panel.set_xlim(-0.6, len(runs) - 0.4)
 
 
 def intervals(
-    panel: Any, names: Sequence[str], kinds: Mapping[str, Sequence[Any]], *, colours: Sequence[str] = COLOURS
+    panel: Any, names: Sequence[str], kinds: Mapping[str, Any], *, colours: Sequence[str] = COLOURS
 ) -> None:
     """One row per name from top to bottom: estimates with their intervals, kinds of them side by side in colours.
 

@@ -145,10 +145,10 @@ def plot(tables: Tables) -> Figure:
     cells = itertools.product((("z1", "z2", "v"), ("x1", "x2", "u")), PANELS)
     for panel, ((first, second, vector), name) in zip(axes, cells, strict=True):
         own, basis = (tables[table][tables[table]["decoder"] == name] for table in ("curves", "bases"))
-        for (direction, line), part in own.groupby(["direction", "line"]):
+        for (_, line), part in own.groupby(["direction", "line"]):
             middle = line == own["line"].max() // 2
             look = {"linewidth": 1.6, "linestyle": "--"} if middle else {"linewidth": 0.6}
-            panel.plot(part[first], part[second], color=COLOURS[direction], **look)
+            panel.plot(part[first], part[second], color=COLOURS[part["direction"].iloc[0]], **look)
         starts = basis[["x1", "x2"]].to_numpy() if vector == "u" else np.zeros((2, 2))
         for start, way in zip(starts, basis[[f"{vector}1", f"{vector}2"]].to_numpy(), strict=True):
             arrow(panel, start, start + 0.8 * way)

@@ -293,10 +293,10 @@ def plot_right(tables: Tables) -> Figure:
     titles = [f"q(z|x) at β = {beta:g}" for beta, _ in groups]
     figure, axes = panels([*titles, "overlap of posteriors", "d(z) against averages"], width=2.7, height=2.6)
     for panel, (_, own) in zip(axes, groups, strict=False):
-        for circle, *centre, first, second in own[["circle", "z1", "z2", "s1", "s2"]].to_numpy():
+        for circle, z1, z2, s1, s2 in own[["circle", "z1", "z2", "s1", "s2"]].to_numpy():
             hue = colormaps["tab10"](int(circle) % 10)
-            panel.add_patch(Ellipse(centre, 2 * first, 2 * second, alpha=0.35, color=hue, linewidth=0))
-            panel.plot(*centre, ".", markersize=2, color=hue)
+            panel.add_patch(Ellipse((z1, z2), 2 * s1, 2 * s2, alpha=0.35, color=hue, linewidth=0))
+            panel.plot(z1, z2, ".", markersize=2, color=hue)
         reach = 1.05 * float((own[["z1", "z2"]].abs().to_numpy() + own[["s1", "s2"]].to_numpy()).max())
         limits = (-reach, reach)
         finish(panel, "z, ellipses of one standard deviation", xlim=limits, ylim=limits, aspect="equal")

@@ -310,10 +310,10 @@ def plot(tables: Tables) -> Figure:
     titles = [f"{kind}, first seed" if kind != KINDS[3] else kind for kind in shown]
     figure, axes = panels([*titles, "mean |cos| of columns", "MCC"], width=2.5, height=2.5)
     for panel, kind in zip(axes, shown, strict=False):
-        for (latent, _), line in grids[grids["kind"] == kind].groupby(["latent", "line"]):
-            panel.plot(line["w1"], line["w2"], color=COLOURS[latent], linewidth=0.9)
-        limits, ticks = {"xlim": (-0.15, 1.15), "ylim": (-0.15, 1.15)}, {"xticks": [0, 1], "yticks": [0, 1]}
-        finish(panel, "first factor", aspect="equal", **limits, **ticks)
+        for _, line in grids[grids["kind"] == kind].groupby(["latent", "line"]):
+            panel.plot(line["w1"], line["w2"], color=COLOURS[line["latent"].iloc[0]], linewidth=0.9)
+        finish(panel, "first factor", xlim=(-0.15, 1.15), ylim=(-0.15, 1.15), xticks=[0, 1], yticks=[0, 1])
+        panel.set_aspect("equal")
     finish(axes[0], y="second factor")
     groups = {kind: table[table["kind"] == kind] for kind in KINDS}
     for panel, measure in zip(axes[3:], ("cosine", "MCC"), strict=True):

@@ -141,8 +141,8 @@ def plot(tables: Tables) -> Figure:
         where = {"ha": "right", "transform": panel.get_yaxis_transform()}
         panel.text(1.0, 23.0, "mean of random rotations", fontsize=7, color="grey", **where)
         logarithmic(panel.xaxis, sorted(table["ratio"].unique()))
-        limits = {"xlim": (0.95, 1.05 * table["ratio"].max()), "ylim": (-1, 55)}
-        finish(panel, "ratio of the pair's singular values", "angle to the true components, °", **limits)
+        finish(panel, "ratio of the pair's singular values", "angle to the true components, °")
+        panel.set(xlim=(0.95, 1.05 * table["ratio"].max()), ylim=(-1, 55))
     finish(axes[0], legend="best")
     return figure
 

@@ -236,8 +236,8 @@ def plot(tables: Tables) -> Figure:
         for (model, label), colour in zip(MODELS.items(), COLOURS, strict=False):
             curve(panel, members[members["model"] == model], "scale", column, colour, label)
         logarithmic(panel.xaxis, sorted(members["scale"].unique()))
-        axis = {"ylim": (0, 120), "yticks": range(0, 91, 30)}
-        finish(panel, "neighbourhood, widths of the strip", "angle to local axes, °", **axis)
+        finish(panel, "neighbourhood, widths of the strip", "angle to local axes, °", ylim=(0, 120))
+        panel.set_yticks(range(0, 91, 30))
     finish(axes[3], legend="upper right")
     return figure
 

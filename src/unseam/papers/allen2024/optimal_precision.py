@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -166,17 +168,19 @@ def _driven_cases(tables: Tables) -> Iterator[Order]:
 
 def plot(tables: Tables) -> Figure:
     """Entries of Σ⁻¹ against those of I + DᵀA²D/β: on the diagonal above, off it below."""
-    cells = list(tables["entries"].groupby(["part", "likelihood"], sort=False))
-    cells.sort(key=lambda cell: cell[0][0])
-    titles = [f"{LIKELIHOODS[likelihood]}: {part}" for (part, likelihood), _ in cells]
+    entries = tables["entries"][::-1]
+    cells = list(itertools.product(("diagonal", "off the diagonal"), LIKELIHOODS))
+    titles = [f"{LIKELIHOODS[likelihood]}: {part}" for part, likelihood in cells]
     figure, axes = panels(titles, rows=2, width=3.2, height=2.8)
-    colours = {"full": COLOURS[1], "diagonal": COLOURS[0]}
-    for panel, ((part, _), own) in zip(axes, cells, strict=True):
-        look = {"style": ".", "label": "{} posterior", "colours": colours, "markersize": 3, "alpha": 0.5}
-        lines(panel, own[::-1], "predicted", "posterior's", by="posterior", **look)
-        identity(panel, own[["predicted", "posterior's"]])
+    look: dict[str, Any] = {"style": ".", "label": "{} posterior", "markersize": 3, "alpha": 0.5}
+    look["colours"] = {"full": COLOURS[1], "diagonal": COLOURS[0]}
+    for panel, (part, likelihood) in zip(axes, cells, strict=True):
+        own = entries[(entries["part"] == part) & (entries["likelihood"] == likelihood)]
+        values = own[["predicted", "posterior's"]].to_numpy()
+        lines(panel, own, "predicted", "posterior's", by="posterior", **look)
+        identity(panel, values)
         if part == "diagonal":
-            low, high = own[["predicted", "posterior's"]].stack().agg(["min", "max"])
+            low, high = np.nanmin(values), np.nanmax(values)
             ticks = [value for value in (1, 2, 5, 10, 20, 50, 100, 200, 500) if low <= value <= high]
             logarithmic(panel.xaxis, ticks)
             logarithmic(panel.yaxis, ticks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -97,7 +97,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 def _linear(settings: Settings) -> list[Form]:
     """Linear VAEs, by Adam, and by SGD with the learning rate adjusted by β."""
     world = exact_sample(_covariance(settings), settings.items, torch.Generator().manual_seed(1))
-    trained = {"steps": settings.linear_steps, "learning_rate": 8e-3, "epsilon": EPSILON}
+    trained: dict[str, Any] = {"steps": settings.linear_steps, "learning_rate": 8e-3, "epsilon": EPSILON}
     base = vae_trial("mixture", settings, latent=len(settings.scales), precision="float64", **trained)
     plain = dataclasses.replace(base, optimiser="sgd", momentum=0.9, epsilon=None, learning_rate=1e-3)
     roles = _gaussian_roles(plain, settings.beta, 1.0)

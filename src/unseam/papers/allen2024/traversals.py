@@ -236,9 +236,9 @@ def plot(tables: Tables) -> Figure:
         ]
         _draw_pictures(panel, *own)
     rows = {}
-    for (span, beta), own in axes.groupby(["span", "β"], sort=False):
+    for (span, beta), part in axes.groupby(["span", "β"], sort=False):
         for kind in (LATENTS, ROTATED, FULL):
-            if len(scores := _scores(own, kind)):
+            if len(scores := _scores(part, kind)):
                 what, posterior = kind.removesuffix(" posterior").split(", ")
                 rows[f"{what}, {posterior}, span {span:g}, β = {beta:g}"] = [scores]
     panel = places[len(shown)]

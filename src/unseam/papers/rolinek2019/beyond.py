@@ -38,8 +38,8 @@ from unseam.training import Ensemble
 
 __all__ = ["ALONG", "CONVENTION", "MAPS", "PARTITION"]
 
-STYLES = dict(zip(COLUMNS, COLOURS, strict=False))
-WORDS = {column: column.replace("_Σ", " Σ") for column in COLUMNS}
+STYLES: dict[str, str] = dict(zip(COLUMNS, COLOURS, strict=False))
+WORDS: dict[str, str] = {column: column.replace("_Σ", " Σ") for column in COLUMNS}
 
 
 # All models along training
@@ -81,7 +81,7 @@ def plot_along(tables: Tables) -> Figure:
     figure, axes = panels(titles, rows=2, width=2.6, height=2.1)
     for panel, (name, _, own) in zip(axes, shown, strict=True):
         for column, part in own.groupby("column", sort=False):
-            band(panel, part, "epoch", name, STYLES[column], WORDS[column], quartiles=True)
+            band(panel, part, "epoch", name, STYLES[str(column)], WORDS[str(column)], quartiles=True)
         finish(panel, "epochs", xscale="log", ylim=(0, None))
     legend_below(figure, axes, 4)
     return figure
@@ -278,7 +278,8 @@ def plot_maps(tables: Tables) -> Figure:
     titles = ["disentanglement score", "DtO of trained decoders", "Δ_KL of β-VAEs at the end"]
     figure, axes = panels(titles, width=2.9, height=2.6)
     for panel, name, published in ((axes[0], SCORE, DISENT), (axes[1], "dto", DTO)):
-        for column, own in members.groupby("column", sort=False):
+        for column in dict.fromkeys(members["column"]):
+            own = members[members["column"] == column]
             runs = own.groupby("dto of the map")[name]
             # side by side, so that none hides another's range
             at = runs.mean().index + 0.014 * (list(STYLES).index(column) - 1)
@@ -389,8 +390,8 @@ def plot_partition(tables: Tables) -> Figure:
             along.plot(run["epoch"], run["delta_kl"], color=colour, linewidth=1.0, alpha=0.8, label=label)
     reference(along, y=POLARISED)
     finish(along, "epochs", xscale="log", yscale="log", legend="lower left")
-    label = {True: "active by the least error", False: "passive by the least error"}
-    lines(at_end, tables["latents"], "kl", "variance", by="least", style="o", label=label, markersize=4)
+    words = {True: "active by the least error", False: "passive by the least error"}
+    lines(at_end, tables["latents"], "kl", "variance", by="least", style="o", label=words, markersize=4)
     reference(at_end, x=ACTIVE)
     finish(at_end, "mean KL, nats", xscale="log", legend="best")
     return figure

@@ -195,8 +195,7 @@ def plot(tables: Tables) -> Figure:
     _draw_angles(axes[0], angles, rotated)
     _draw_shares(axes[1], minima)
     for reading, style in {MEANT: "-", PRINTED: "--"}.items():
-        own, colours = minima[minima["reading"] == reading], COLOURS[1:]
-        form = {"by": "matrix", "colours": colours}
+        own, form = minima[minima["reading"] == reading], dict[str, Any](by="matrix", colours=COLOURS[1:])
         lines(axes[2], own, "budget", "closed form", style=style, label=f"{{}}, {reading}", **form)
         lines(axes[2], own, "budget", "most", style=".", label="", markersize=5, **form)
     finish(axes[2], "C", "least E‖Mε‖²", yscale="log", legend="best")
