@@ -306,10 +306,11 @@ def _label_factors(panel: Any) -> None:
 
 def _draw_roles(panel: Any, part: pd.DataFrame) -> None:
     each = part.set_index(["roles", "family"])["released"].sort_index()
-    columns(panel, {words: [each[words, family] for family in FAMILIES] for words in ROLES}, labels=FAMILIES)
-    panel.tick_params(axis="x", labelsize=7)
+    runs = {words.replace(" ", "\n", 1): [each[words, family] for family in FAMILIES] for words in ROLES}
+    columns(panel, runs, labels=FAMILIES)
     panel.margins(y=0.3)
-    finish(panel, y="score as released, relative", legend="upper left")
+    panel.legend(fontsize=7, frameon=False, ncols=3, loc="upper left")
+    finish(panel, y="score as released, relative")
 
 
 def _longest(table: pd.DataFrame) -> pd.DataFrame:

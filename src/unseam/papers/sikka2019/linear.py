@@ -427,7 +427,7 @@ def _violation(column: str) -> Callable[[Tables], list[Identity]]:
 
 def plot_violations(tables: Tables) -> Figure:
     """Worst violation of each proposition over mixing matrices, on a logarithmic scale of nats."""
-    figure, (panel,) = panels(["Largest violation over β of each proposition"], width=6.4, height=2.6)
+    figure, (panel,) = panels(["Largest violation over β of each proposition"], width=7.6, height=2.6)
     shown = {words: [tables["matrices"][column].clip(lower=1e-16)] for column, words in VIOLATIONS.items()}
     categories(panel, shown)
     finish(panel, "nats (1e-16: none)", xscale="log", xlim=(5e-17, 1.0))
