@@ -341,11 +341,11 @@ def test_the_same_start_gives_the_same_model(tmp_path):
 
 def test_worlds_have_the_correlations_that_the_thresholds_are_read_from():
     settings = corollary31.Settings(items=40_000)
-    owners = corollary31._owners(settings)
+    owners = torch.cat([torch.arange(2).repeat_interleave(4), torch.arange(2, 8)])
     same = owners[:, None] == owners
     for world, expected in (
-        (corollary31._normal(settings), 1.5**2 / (1 + 1.5**2)),
-        (corollary31._binary(settings), (1 - 2 * 0.1) ** 2),
+        (corollary31._groups(settings, "gaussian"), 1.5**2 / (1 + 1.5**2)),
+        (corollary31._groups(settings, "bernoulli"), (1 - 2 * 0.1) ** 2),
     ):
         correlation = torch.corrcoef(world.images(torch.arange(settings.items)).mT)
         wanted = torch.where(same, expected, 0.0).fill_diagonal_(1.0)
@@ -355,18 +355,20 @@ def test_worlds_have_the_correlations_that_the_thresholds_are_read_from():
 def test_linear_theory_counts_groups_above_one_and_all_below():
     settings = corollary31.Settings(items=20_000)
     for likelihood, world in (
-        ("gaussian_pixel", corollary31._normal(settings)),
-        ("bernoulli", corollary31._binary(settings)),
+        ("gaussian_pixel", corollary31._groups(settings, "gaussian_pixel")),
+        ("bernoulli", corollary31._groups(settings, "bernoulli")),
     ):
         found = corollary31._thresholds(settings, likelihood, world)
         assert (found > 2.5).sum() == settings.groups
         assert ((found > 0.9) & (found < 1.1)).sum() == settings.single
-    assert (corollary31._thresholds(settings, "gaussian", corollary31._normal(settings)) > 3).all()
+    assert (
+        corollary31._thresholds(settings, "gaussian", corollary31._groups(settings, "gaussian")) > 3
+    ).all()
 
 
 def test_active_latents_and_variance_are_counted_by_hand():
     settings = corollary31.Settings(groups=1, group_size=2, single=1, items=200, points=200)
-    world = corollary31._normal(settings)
+    world = corollary31._groups(settings, "gaussian")
     trial = Trial(
         world="mixture", likelihood="gaussian", latent=2, encoder_widths=(), decoder_widths=(), steps=1
     )

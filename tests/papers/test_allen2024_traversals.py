@@ -7,6 +7,7 @@ import torch
 from unseam.data import load
 from unseam.papers.allen2024 import traversals
 from unseam.papers.allen2024.traversals import FULL, LATENTS, ROTATED
+from unseam.papers.tables import from_text, to_text
 
 WORLD = load(
     "sprites", resolution=16, shapes=("ellipse",), scales=4, orientations=1, positions=5, softness=0.7
@@ -115,5 +116,6 @@ def test_a_seed_without_active_latents_is_left_out_of_differences():
 
 
 def test_pictures_come_back():
-    pixels = "p" + "".join(traversals.GREYS[level % 16] for level in range(36))
-    assert traversals._image(pixels).ravel().tolist() == [level % 16 for level in range(36)]
+    levels = torch.arange(36).view(1, 6, 6) % 16
+    (pixels,) = to_text(levels / 15, traversals.GREYS)
+    assert from_text([pixels], traversals.GREYS).tolist() == pytest.approx((levels / 15).double().numpy())

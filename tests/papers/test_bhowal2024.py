@@ -29,7 +29,6 @@ from unseam.papers.bhowal2024._setups import (
     Cell,
     Settings,
     smoke,
-    vary,
 )
 from unseam.papers.bhowal2024.beyond import _within
 from unseam.papers.bhowal2024.scores import MIG, _with_cross_entropy, _with_tanh, with_od
@@ -511,5 +510,5 @@ def test_every_loss_of_smoke_differs_from_the_printed_one_in_loss_and_decoder_al
     assert first == smoke(SPRITES)
     for setup in others:
         same = {"decoder_widths": (24,), "decoder_activation": "relu", "likelihood": "gaussian"}
-        base = vary(setup, **same, likelihood_variance=0.5 / 64, likelihood_draws=1)
+        base = setup.replace(**same, likelihood_variance=0.5 / 64, likelihood_draws=1)
         assert dataclasses.replace(base, decoders=True) == first

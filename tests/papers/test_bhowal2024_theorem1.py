@@ -8,7 +8,8 @@ import torch
 
 from unseam.papers import artefacts
 from unseam.papers.bhowal2024 import theorem1
-from unseam.papers.bhowal2024.theorem1 import FORMS, LEAK, WORKED, largest_cosine, minimise
+from unseam.papers.bhowal2024.theorem1 import FORMS, LEAK, WORKED, minimise
+from unseam.papers.draws import largest_cosine
 
 F64 = torch.float64
 DECODERS = {

@@ -11,8 +11,8 @@ import torch
 import unseam
 from unseam.papers import Workplace, artefacts
 from unseam.papers.artefact import as_stored
+from unseam.papers.draws import cayley, orthogonal
 from unseam.papers.rolinek2019 import definition1, linear, pca
-from unseam.papers.rolinek2019._draws import cayley, orthogonal
 from unseam.papers.rolinek2019.linear import CONVERGED, axis_angle, decoders, encoders, linear_models
 from unseam.papers.rolinek2019.setups import smoke
 from unseam.theory import linear_vae, rotated
@@ -272,13 +272,13 @@ def test_definition1_of_a_known_decoder(leak):
     mean[:, 1:] = 0
     variance = torch.tensor([0.01, 1.0, 1.0], dtype=torch.float64).expand(400, 3)
     noise, fresh = torch.randn(2, 400, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    rows, changed = definition1._of_latents(Known(leak), mean, variance, noise, fresh)
-    assert [row["active"] for row in rows] == [True, False, False]
-    assert [row["part_b"] for row in rows] == [1, 0, 0]
-    assert [row["part_a"] for row in rows] == [0, 1, 1]
+    columns, changed = definition1._of_latents(Known(leak), mean, variance, noise, fresh)
+    assert columns["active"].tolist() == [True, False, False]
+    assert columns["part_b"].tolist() == [1, 0, 0]
+    assert columns["part_a"].tolist() == [0, 1, 1]
     z = mean[:, 0] + 0.1 * noise[:, 0]
     longest = float((4 + 4 * z**2).mean().sqrt())
-    assert [row["column"] for row in rows] == pytest.approx([1, 0, leak / longest])
+    assert columns["column"].tolist() == pytest.approx([1, 0, leak / longest])
     spread = float((4 * z.var() + z.square().var() + leak**2 * noise[:, 2].var()) ** 0.5)
     moved = leak * float((fresh[:, 2] - noise[:, 2]).square().mean().sqrt())
     assert changed == pytest.approx(moved / spread)

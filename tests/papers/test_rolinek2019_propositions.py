@@ -10,8 +10,8 @@ from scipy.stats import multivariate_normal, ttest_1samp
 
 from unseam.papers import Workplace
 from unseam.papers.artefact import as_stored
+from unseam.papers.draws import largest_cosine, normal
 from unseam.papers.rolinek2019 import propositions
-from unseam.papers.rolinek2019._draws import largest_cosine, normal
 from unseam.theory import diagonal_hessian_optimal
 
 CPU = Workplace(torch.device("cpu"))

@@ -10,9 +10,9 @@ from scipy.optimize import minimize, rosen, rosen_der
 from unseam.geometry import hadamard_gap
 from unseam.papers import Workplace
 from unseam.papers.artefact import as_stored
+from unseam.papers.draws import normal, orthogonal, plane_rotations
 from unseam.papers.rolinek2019 import theorem2, worked_example
 from unseam.papers.rolinek2019._descent import descend
-from unseam.papers.rolinek2019._draws import normal, orthogonal, plane_rotations
 from unseam.papers.rolinek2019.theorem2 import THEOREM2
 from unseam.papers.rolinek2019.worked_example import WORKED_EXAMPLE
 

@@ -24,6 +24,7 @@ from unseam.papers.sikka2019.deep import (
     measure_terms,
 )
 from unseam.papers.sikka2019.linear import example_mixing, linear_terms
+from unseam.papers.tables import from_text
 from unseam.theory import linear_beta_vae
 from unseam.training import train
 from unseam.trial import Trial
@@ -297,7 +298,7 @@ def test_stored_pictures_are_the_decoded_ones():
 
     walks = as_stored({"traversals": deep._traversals({4.0: Ramp(1, 1)}, 3)})["traversals"]
     assert walks[["latent", "frame"]].to_numpy().tolist() == [[k, f] for k in (0, 1) for f in (0, 1, 2)]
-    found = np.stack([deep._picture(pixels, 4) for pixels in walks["pixels"]]) / 15
+    found = from_text(walks["pixels"], deep.GREYS)
     expected = canvas.clamp(0, 1).numpy()
     np.testing.assert_allclose(found[:, 1:], np.broadcast_to(expected[1:], (6, 3, 4)), atol=0.5 / 15 + 1e-6)
     assert found[:, 0, 0].tolist() == [0, 0, 1, 0, 0, 0]

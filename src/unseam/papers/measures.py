@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,9 +13,11 @@ from unseam import geometry
 from unseam.data import World
 from unseam.metrics import disentanglement_score
 from unseam.models import VAE, Encoding
-from unseam.training import Ensemble
+from unseam.papers.tables import rows_of
+from unseam.training import Ensemble, split_items
+from unseam.trial import Trial
 
-__all__ = ["ACTIVE", "SCORE", "Unseen", "measures"]
+__all__ = ["ACTIVE", "SCORE", "Unseen", "affine_parts", "measures"]
 
 # Values of items and outputs held at once: 512 MiB as float64.
 AT_ONCE = 1 << 26
@@ -40,6 +43,12 @@ class Unseen(NamedTuple):
     """How many of them decoders are differentiated at."""
     scored: bool
     """Whether the world's factors generate it, so that codes can be scored against them."""
+
+    @classmethod
+    def of(cls, trial: Trial, world: World, points: int, *, scored: bool = True) -> Unseen:
+        """The parts of a world that a trial does not train on."""
+        _, validation, test = (part.to(world.device) for part in split_items(trial, len(world)))
+        return cls(world, validation, test, points, scored)
 
 
 def measures(ensemble: Ensemble, unseen: Unseen) -> list[dict[str, float]]:
@@ -68,8 +77,18 @@ def measures(ensemble: Ensemble, unseen: Unseen) -> list[dict[str, float]]:
     code = _encoded(ensemble, unseen)
     here = Encoding(code.mean[:, : unseen.points].double(), code.variance.double())
     columns = _scores(code.mean, unseen) | _terms(ensemble, unseen, here) | _shape(ensemble, here)
-    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+    return rows_of(columns)
+
+
+def affine_parts(function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, Tensor]:
+    """Matrix (..., output, input) and offset (..., output) of affine maps, from their values at 0 and at unit vectors.
+
+    >>> matrix, offset = affine_parts(lambda x: 2 * x + 1, 2)
+    >>> matrix.tolist(), offset.tolist()
+    ([[2.0, 0.0], [0.0, 2.0]], [1.0, 1.0])
+    """
+    values = function(torch.cat([torch.zeros(1, width), torch.eye(width)]))
+    return (values[..., 1:, :] - values[..., :1, :]).mT, values[..., 0, :]
 
 
 def _encoded(ensemble: Ensemble, unseen: Unseen) -> Encoding:
@@ -135,14 +154,14 @@ def _pullbacks(ensemble: Ensemble, z: Tensor, of: str) -> Tensor:
     (stack,) = ensemble.stacks
     model = stack.template.model
     parameters, buffers = (
-        {name.removeprefix("model."): value.detach().double() for name, value in named.items()}
+        {name: value.detach().double() for name, value in named.items()}
         for named in (stack.parameters, stack.buffers)
     )
     likelihood = model.likelihood
 
     def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], z: Tensor) -> Tensor:
         def decode(z: Tensor) -> Tensor:
-            output: Tensor = functional_call(_Decoder(model), (_inside(parameters), _inside(buffers)), (z,))
+            output: Tensor = functional_call(_Decoder(model), (parameters, buffers), (z,))
             return likelihood.mean(output) if of == "means" else output
 
         return geometry.pullback(decode, z, likelihood=likelihood if of == "weighted" else None)
@@ -161,10 +180,6 @@ class _Decoder(torch.nn.Module):
 
     def forward(self, z: Tensor) -> Any:
         return self.model.decode(z)
-
-
-def _inside(named: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {f"model.{name}": value for name, value in named.items()}
 
 
 def _active(code: Encoding) -> Tensor:

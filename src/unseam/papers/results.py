@@ -5,17 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from unseam.files import read_json, write_json, write_text
 from unseam.papers.artefact import DIGITS, SCALES, Artefact, Result
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    Tables = Mapping[str, pd.DataFrame]
+from unseam.papers.plots import Tables
 
 __all__ = ["committed", "load_result", "read_tables", "results_folder", "save_result", "write_tables"]
 
@@ -115,8 +111,6 @@ def write_tables(path: Path, tables: Tables) -> dict[str, str]:
 
 def read_tables(path: Path) -> dict[str, pd.DataFrame]:
     """Tables that the record at ``path`` names; a missing or changed one is an error."""
-    import pandas as pd
-
     found = {}
     for name, file in read_json(path)["tables"].items():
         source = path.parent / TABLES / file

@@ -2,27 +2,95 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import itertools
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
-from unseam.data import World, identify_data
+import pandas as pd
+
+from unseam.data import MissingFileError, World, identify_data, load
 from unseam.files import write_json
-from unseam.papers.artefact import Workplace
+from unseam.papers.artefact import Workplace, missing_table
+from unseam.papers.plots import Tables
 from unseam.papers.results import read_tables, write_tables
+from unseam.papers.tables import concatenate
 from unseam.training import Ensemble, train
 from unseam.trial import Trial
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    Tables = Mapping[str, pd.DataFrame]
-
-__all__ = ["follow", "training_name"]
+__all__ = [
+    "TrialGrid",
+    "combinations",
+    "follow",
+    "measure_present",
+    "train_or_resume",
+    "training_name",
+    "vae_trial",
+]
 
 CHECKPOINT_SECONDS = 60.0
+COPIED = ("steps", "batch_size", "learning_rate")
+
+
+@dataclass(frozen=True)
+class TrialGrid:
+    """Base of settings for one data set: trials that differ in some fields from one, and how they are measured."""
+
+    base: Trial
+
+    def load(self) -> World:
+        """The data set."""
+        options: dict[str, Any] = dict(self.base.world_options)
+        return load(self.base.world, **options)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values of its own fields or of its base's.
+
+        >>> TrialGrid(Trial(latent=2)).replace(latent=10).base.latent
+        10
+        """
+        own = {field.name for field in dataclasses.fields(self)}
+        base = {name: changes.pop(name) for name in set(changes) - own}
+        return dataclasses.replace(self, base=dataclasses.replace(self.base, **base), **changes)
+
+
+def vae_trial(world: str, settings: Any, widths: tuple[int, ...] = (), **changes: Any) -> Trial:
+    """A Gaussian VAE with these hidden layers on both sides; steps, batch size and learning rate are the settings'.
+
+    >>> vae_trial("linear", Trial(steps=7), latent=2, batch_size=50).steps
+    7
+    """
+    copied = {name: getattr(settings, name) for name in COPIED if name not in changes}
+    fields = {"likelihood": "gaussian", "encoder_widths": widths, "decoder_widths": widths}
+    return Trial(**{"world": world, "precision": "float32"} | fields | copied | changes)
+
+
+def combinations(first: Trial, **values: Iterable[Any]) -> list[Trial]:
+    """A trial with every combination of values of some fields, the last one varying fastest.
+
+    >>> [(trial.beta, trial.seed) for trial in combinations(Trial(), beta=[1.0, 4.0], seed=range(2))]
+    [(1.0, 0), (1.0, 1), (4.0, 0), (4.0, 1)]
+    """
+    chosen = itertools.product(*values.values())
+    return [dataclasses.replace(first, **dict(zip(values, each, strict=True))) for each in chosen]
+
+
+def train_or_resume(
+    trials: Sequence[Trial], place: Workplace, name: str, *, world: World | None = None, **options: Any
+) -> Ensemble:
+    """Train all trials together, resuming what a folder of that name holds; ``options`` are :func:`unseam.train`'s.
+
+    >>> trials = [Trial(world="linear", world_options=(("size", 20),), likelihood="gaussian", steps=2, batch_size=4)]
+    >>> len(train_or_resume(trials, Workplace(torch.device("cpu")), "models"))
+    1
+    """
+    folder = None if place.folder is None else place.folder / name
+    options |= {"device": place.device, "progress": place.progress}
+    return train(trials, world=world, out=folder, resume=folder is not None, **options)
 
 
 def follow(
@@ -90,6 +158,29 @@ def follow(
     return read_tables(folder / f"{name}.json")
 
 
+def measure_present(parts: Iterable[tuple[str, Callable[[], Tables]]]) -> dict[str, pd.DataFrame]:
+    """Tables of all data sets whose files are there, one below the other, with ``missing`` for the others.
+
+    Args:
+        parts: name of a data set, and the measurement on it.
+
+    >>> from unseam.data import MissingFileError
+    >>> def absent():
+    ...     raise MissingFileError("not in /here", "fetch it first")
+    >>> found = measure_present([("MPI3D", absent), ("circles", lambda: {"members": pd.DataFrame({"seed": [0]})})])
+    >>> sorted(found)
+    ['members', 'missing']
+    """
+    found: list[Tables] = []
+    missing: dict[str, MissingFileError] = {}
+    for name, measure in parts:
+        try:
+            found.append(measure())
+        except MissingFileError as error:
+            missing[name] = error
+    return concatenate(found) | missing_table(missing)
+
+
 def training_name(trials: Sequence[Trial], measured: Any) -> str:
     """Name of the stored tables of a training: its data set, and a digest of all that the tables depend on.
 
@@ -116,8 +207,6 @@ def _grid(trials: Sequence[Trial]) -> dict[str, Any]:
 
 def _provenance(ensemble: Ensemble, world: World) -> pd.DataFrame:
     """One row: what was trained, for how long, where, by which code and on which data."""
-    import pandas as pd
-
     about, trial = ensemble.about, ensemble.trials[0]
     row = {
         "world": trial.world,

@@ -12,8 +12,6 @@ from torch import Tensor
 from unseam.geometry import jacobian
 from unseam.independence import IndependenceTest, independence_test
 
-__all__ = ["arc_coordinates", "arc_independence", "general", "linear", "polar", "separable", "sheared"]
-
 Decoder = Callable[[Tensor], Tensor]
 
 

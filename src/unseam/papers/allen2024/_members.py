@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,37 +12,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from unseam.data import ArrayWorld, World, load
+from unseam.data import ArrayWorld, load
 from unseam.geometry import Gap, elbo_gap, likelihood_hessian, signed_permutation
 from unseam.models import VAE
-from unseam.papers.artefact import Workplace
 from unseam.papers.claims import Curve
-from unseam.training import Ensemble, train
+from unseam.papers.draws import normal
+from unseam.papers.measures import affine_parts
+from unseam.papers.trainings import vae_trial
+from unseam.training import Ensemble
 from unseam.trial import Trial
-
-__all__ = [
-    "LARGE",
-    "SMALL",
-    "SpriteSettings",
-    "align_columns",
-    "relative_distance",
-    "columns_of",
-    "combinations",
-    "decoder_matrices",
-    "exact_sample",
-    "expansion",
-    "last_crossing",
-    "orthonormal",
-    "rotate_columns",
-    "sample_images",
-    "sprite_trial",
-    "square_trial",
-    "train_or_resume",
-    "unlabelled",
-    "vae_trial",
-    "vanishing",
-]
-
 
 SMALL: dict[str, Any] = {"resolution": 8, "positions": 8, "scales": 4, "width": 24, "latent": 3}
 LARGE: dict[str, Any] = {"resolution": 24, "width": 128, "latent": 5}
@@ -99,21 +75,6 @@ def sprite_trial(
     return dataclasses.replace(trial, **{name: getattr(settings, name) for name in copied}, **changes)
 
 
-def vae_trial(world: str, settings: Any, widths: tuple[int, ...] = (), **changes: Any) -> Trial:
-    """A Gaussian VAE with these hidden layers on both sides, trained as ``settings`` say."""
-    trial = Trial(
-        world=world,
-        likelihood="gaussian",
-        encoder_widths=widths,
-        decoder_widths=widths,
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        precision="float32",
-    )
-    return dataclasses.replace(trial, **changes)
-
-
 def square_trial(settings: Any, ratio: float, steps: int) -> Trial:
     """A VAE with two tanh layers on the stretched square, the push-forward of a normal by an orthogonal map."""
     return vae_trial(
@@ -129,36 +90,17 @@ def square_trial(settings: Any, ratio: float, steps: int) -> Trial:
     )
 
 
-def combinations(first: Trial, **values: Iterable[Any]) -> list[Trial]:
-    """A trial with every combination of values of some fields, the last one varying fastest."""
-    chosen = itertools.product(*values.values())
-    return [dataclasses.replace(first, **dict(zip(values, each, strict=True))) for each in chosen]
-
-
-def columns_of(trials: Sequence[Trial], *fields: str) -> dict[str, list[Any]]:
-    """Columns of a table with these fields of each trial."""
-    return {field: [getattr(trial, field) for trial in trials] for field in fields}
-
-
 def sample_images(trial: Trial, points: int, generator: torch.Generator) -> Tensor:
     """Random items of a trial's world, without replacement."""
     world = load(trial.world, **dict(trial.world_options))  # type: ignore[arg-type]
     return world.images(torch.randperm(len(world), generator=generator)[:points])
 
 
-def train_or_resume(
-    trials: Sequence[Trial], place: Workplace, name: str, *, world: World | None = None
-) -> Ensemble:
-    """Train all trials together, resuming what a folder of that name holds."""
-    folder = None if place.folder is None else place.folder / name
-    return train(
-        trials,
-        world=world,
-        device=place.device,
-        out=folder,
-        resume=folder is not None,
-        progress=place.progress,
-    )
+def items_and_noise(trial: Trial, points: int, samples: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Random items of a trial's world, and standard normal noise (sample, item, latent) for each."""
+    random = torch.Generator().manual_seed(0)
+    x = sample_images(trial, points, random)
+    return x.to(device), torch.randn(samples, len(x), trial.latent, generator=random).to(device)
 
 
 class Expansion(NamedTuple):
@@ -183,9 +125,7 @@ def expansion(model: VAE, x: Tensor, noise: Tensor) -> Expansion:
 
 def decoder_matrices(ensemble: Ensemble) -> tuple[Tensor, Tensor]:
     """Matrix W (member, data, latent) and offset (member, data) of decoders that are affine, from probes."""
-    latent = ensemble.trials[0].latent
-    ahead = ensemble.decode(torch.cat([torch.zeros(1, latent), torch.eye(latent)])).double().cpu()
-    return (ahead[:, 1:] - ahead[:, :1]).mT, ahead[:, 0]
+    return affine_parts(lambda z: ensemble.decode(z).double().cpu(), ensemble.trials[0].latent)
 
 
 def align_columns(weights: Tensor, target: Tensor) -> Tensor:
@@ -209,15 +149,10 @@ def relative_distance(weights: Tensor, target: Tensor) -> Tensor:
     return torch.linalg.matrix_norm(weights - target) / torch.linalg.matrix_norm(target)
 
 
-def orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
-    """Orthonormal columns in a random direction, float64."""
-    return torch.linalg.qr(torch.randn(rows, columns, generator=generator, dtype=torch.float64)).Q
-
-
 def exact_sample(covariance: Tensor, size: int, generator: torch.Generator) -> ArrayWorld:
     """Normal data of mean zero whose *empirical* covariance is the one given, so that equal eigenvalues stay equal."""
     data = len(covariance)
-    draws = torch.randn(size, data, generator=generator, dtype=torch.float64)
+    draws = normal(size, data, generator=generator)
     draws = draws - draws.mean(0)
     white = torch.linalg.solve_triangular(
         torch.linalg.cholesky(draws.mT @ draws / size), draws.mT, upper=False

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from unseam.data import MissingFileError, World, load
+from unseam.data import World, load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import (
-    columns_of,
-    combinations,
-    last_crossing,
-    orthonormal,
-    train_or_resume,
-    vae_trial,
-)
-from unseam.papers.artefact import Artefact, Workplace, missing_table
+from unseam.papers.allen2024._members import last_crossing
+from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations, Identities, Identity
-from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic
+from unseam.papers.draws import orthonormal
+from unseam.papers.plots import Figure, Tables, dots, finish, identity, logarithmic
+from unseam.papers.tables import columns_of, table_of
+from unseam.papers.trainings import combinations, measure_present, train_or_resume, vae_trial
 from unseam.theory import active_count, data_moments, data_thresholds
 from unseam.training import Ensemble
 from unseam.trial import Trial
@@ -55,14 +52,9 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Number of active latents of every model beside the number predicted without training."""
-    members, thresholds, missing = [], [], {}
-    for name in MODELS:
-        try:
-            world = _world(name, settings)
-        except MissingFileError as error:
-            missing[name] = error
-            continue
-        first = _trial(name, settings)
+
+    def counted(name: str) -> Tables:
+        world, first = _world(name, settings), _trial(name, settings)
         known = _thresholds(world, first.likelihood, settings.items)[: first.latent]
         trials = combinations(first, beta=_betas(known, settings.betas), seed=range(settings.seeds))
         ensemble = train_or_resume(trials, place, name, world=world)
@@ -70,18 +62,20 @@ def measure(settings: Settings, place: Workplace) -> Tables:
             "predicted": [int(active_count(known, trial.beta)) for trial in trials],
             "counted": _active(ensemble, world, settings.points),
         }
-        members.append(pd.DataFrame({"model": name} | columns_of(trials, "beta", "seed") | counts))
         rank = range(1, len(known) + 1)
-        thresholds.append(pd.DataFrame({"model": name, "latent": rank, "predicted": known}))
-    tables = {"members": pd.concat(members), "thresholds": pd.concat(thresholds)}
-    return tables | missing_table(missing)
+        return {
+            "members": table_of({"model": name} | columns_of(trials, "beta", "seed") | counts),
+            "thresholds": table_of({"model": name, "latent": rank, "predicted": known}),
+        }
+
+    return measure_present((name, partial(counted, name)) for name in MODELS)
 
 
 def _world(name: str, settings: Settings) -> World:
     if name == "linear":
         random = torch.Generator().manual_seed(0)
         scales = torch.tensor(settings.scales, dtype=torch.float64)
-        mixing = orthonormal(3 * len(scales), len(scales), random) * scales
+        mixing = orthonormal(3 * len(scales), len(scales), generator=random) * scales
         return load("mixture", mixing=mixing.tolist(), size=settings.items)
     if name == "sprites":
         sizes = {field: getattr(settings, field) for field in ("resolution", "positions", "orientations")}
@@ -192,8 +186,8 @@ def plot(tables: Tables) -> Figure:
         points = _collapse_points(own, known)
         dots(axes[-1], points["predicted"], points["measured"], colour, name)
     finish(axes[0], y="active latents")
+    identity(axes[-1], thresholds["predicted"])
     ends = thresholds["predicted"].min(), thresholds["predicted"].max()
-    axes[-1].plot(ends, ends, color="grey", linewidth=0.7)
     for axis in (axes[-1].xaxis, axes[-1].yaxis):
         logarithmic(axis, [float(f"{tick:.1g}") for tick in np.geomspace(*ends, 3)])
     finish(axes[-1], "predicted", "measured", legend="best")

@@ -14,10 +14,11 @@ from torch import Tensor
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import gaussian_kl
-from unseam.papers.allen2024._members import columns_of, combinations, train_or_resume, vae_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
-from unseam.papers.plots import Figure, Tables, curve, finish, logarithmic
+from unseam.papers.plots import Figure, Tables, band, curve, finish, logarithmic, reference
+from unseam.papers.tables import columns_of, concatenate, table_of
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.theory import collapse_thresholds
 from unseam.training import Ensemble
 
@@ -58,53 +59,44 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Active latents of every model, and Var[x|z] over Var[x]."""
-    members, thresholds = [], []
     widths, latent = (settings.width,), settings.groups + settings.single
     first = vae_trial("mixture", settings, widths, latent=latent, encoder_activation="tanh")
-    for likelihood in LIKELIHOODS:
-        world = _binary(settings) if likelihood == "bernoulli" else _normal(settings)
+    shared = ["shared"] * settings.groups + ["single"] * settings.single
+
+    def trained(likelihood: str) -> Tables:
+        world = _groups(settings, likelihood)
         trials = combinations(first, likelihood=[likelihood], beta=settings.betas, seed=range(settings.seeds))
         active, left = _count_active(train_or_resume(trials, place, likelihood, world=world), world, settings)
         found = columns_of(trials, "beta", "seed") | {"active": active, "variance left": left}
-        members.append(pd.DataFrame({"likelihood": likelihood} | found))
-        shared = ["shared"] * settings.groups + ["single"] * settings.single
         values = {"factor": shared, "threshold": _thresholds(settings, likelihood, world)}
-        thresholds.append(pd.DataFrame({"likelihood": likelihood, **values}))
-    return {"members": pd.concat(members), "thresholds": pd.concat(thresholds)}
+        kind = {"likelihood": likelihood}
+        return {"members": table_of(kind | found), "thresholds": table_of(kind | values)}
+
+    return concatenate(trained(likelihood) for likelihood in LIKELIHOODS)
 
 
-def _owners(settings: Settings) -> Tensor:
-    """Factor of each pixel: groups first, then one each."""
+def _groups(settings: Settings, likelihood: str) -> ArrayWorld:
+    """Pixels that are loading · s plus noise of unit variance, s their normal factor.
+
+    Bernoulli pixels are their fair binary factor, flipped now and then.
+    """
+    draw, count = torch.Generator().manual_seed(0), settings.groups + settings.single
     shared = torch.arange(settings.groups).repeat_interleave(settings.group_size)
-    return torch.cat([shared, settings.groups + torch.arange(settings.single)])
-
-
-def _normal(settings: Settings) -> ArrayWorld:
-    """x_i = loading · s + noise of unit variance, s the normal factor of pixel i."""
-    draw = torch.Generator().manual_seed(0)
-    owners = _owners(settings)
-    factors = torch.randn(settings.items, settings.groups + settings.single, generator=draw)
-    x = settings.loading * factors[:, owners]
-    return _world(x + torch.randn(x.shape, generator=draw), factors, settings)
-
-
-def _binary(settings: Settings) -> ArrayWorld:
-    """Pixel i is its fair binary factor, flipped now and then."""
-    draw = torch.Generator().manual_seed(0)
-    owners = _owners(settings)
-    factors = (torch.rand(settings.items, settings.groups + settings.single, generator=draw) < 0.5).float()
-    x = factors[:, owners]
-    flipped = torch.rand(x.shape, generator=draw) < settings.flip
-    return _world(torch.where(flipped, 1 - x, x), factors, settings)
-
-
-def _world(x: Tensor, factors: Tensor, settings: Settings) -> ArrayWorld:
+    owners = torch.cat([shared, settings.groups + torch.arange(settings.single)])
+    if likelihood == "bernoulli":
+        factors = (torch.rand(settings.items, count, generator=draw) < 0.5).float()
+        x = factors[:, owners]
+        x = torch.where(torch.rand(x.shape, generator=draw) < settings.flip, 1 - x, x)
+    else:
+        factors = torch.randn(settings.items, count, generator=draw)
+        x = settings.loading * factors[:, owners]
+        x = x + torch.randn(x.shape, generator=draw)
     return ArrayWorld(
         x,
         factors,
         name="groups",
-        factor_names=tuple(f"s{factor + 1}" for factor in range(factors.shape[1])),
-        factor_sizes=(0,) * factors.shape[1],
+        factor_names=tuple(f"s{factor + 1}" for factor in range(count)),
+        factor_sizes=(0,) * count,
         options={"groups": settings.groups, "group_size": settings.group_size, "single": settings.single},
     )
 
@@ -189,21 +181,19 @@ def plot(tables: Tables) -> Figure:
     grid = np.geomspace(members["beta"].min(), members["beta"].max(), 400)
     titles = [*LIKELIHOODS.values(), "Var[x|z] / Var[x], same colours"]
     figure, axes = panels(titles, rows=2, width=3.4, height=2.3)
-    for panel, (likelihood, colour) in zip(axes, zip(LIKELIHOODS, COLOURS, strict=False), strict=False):
+    for panel, likelihood, colour in zip(axes, LIKELIHOODS, COLOURS, strict=False):
         known = thresholds[thresholds["likelihood"] == likelihood]["threshold"].to_numpy()
         own = members[members["likelihood"] == likelihood]
-        means = own.groupby("beta")["active"]
         panel.plot(grid, (known > grid[:, None]).sum(1), color="grey", linewidth=1, label="linear theory")
-        panel.fill_between(means.mean().index, means.min(), means.max(), color=colour, alpha=0.2, linewidth=0)
-        panel.plot(means.mean().index, means.mean(), "o-", color=colour, markersize=3.5, label="trained")
+        band(panel, own, "beta", "active", colour, "trained")
         finish(panel, y="active latents", ylim=(-0.3, len(known) + 0.5))
         curve(axes[3], own, "beta", "variance left", colour)
-    axes[0].legend(fontsize=7, frameon=False, loc="lower left")
+    finish(axes[0], legend="lower left")
     axes[3].set_ylim(0, 1.1)
     ticks = [beta for beta in sorted(members["beta"].unique()) if beta in (0.1, 0.3, 0.4, 1.0, 1.5, 2.5, 4.0)]
     for panel in axes:
         logarithmic(panel.xaxis, ticks)
-        panel.axvline(1.0, color="grey", linewidth=0.7, linestyle="--")
+        reference(panel, x=1.0)
         finish(panel, "β")
     return figure
 

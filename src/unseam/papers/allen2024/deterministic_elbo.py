@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
@@ -17,16 +16,15 @@ from unseam.papers.allen2024._members import (
     LARGE,
     SMALL,
     SpriteSettings,
-    combinations,
     expansion,
-    sample_images,
+    items_and_noise,
     sprite_trial,
-    train_or_resume,
     vanishing,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Trends
 from unseam.papers.plots import Figure, Tables, curve, finish, logarithmic
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.trial import Trial
 
 __all__ = ["DETERMINISTIC_ELBO"]
@@ -49,12 +47,9 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     """Both ELBOs of every model at the same points, noise used with both signs."""
     trials = _trials(settings)
     ensemble = train_or_resume([trial for _, trial in trials], place, "sprites")
-    random = torch.Generator().manual_seed(0)
-    x = sample_images(trials[0][1], settings.points, random)
-    noise = torch.randn(settings.samples, len(x), settings.latent, generator=random)
-    x, noise = x.to(ensemble.device), noise.to(ensemble.device)
+    given = items_and_noise(trials[0][1], settings.points, settings.samples, ensemble.device)
     rows = [
-        {"kind": kind, "steps": trial.steps, "seed": trial.seed} | _terms(ensemble[member], x, noise)
+        {"kind": kind, "steps": trial.steps, "seed": trial.seed} | _terms(ensemble[member], *given)
         for member, (kind, trial) in enumerate(trials)
     ]
     return {"training": pd.DataFrame(rows)}
@@ -123,22 +118,20 @@ def _linear_cases(tables: Tables) -> Iterator[Identity]:
 
 def plot(tables: Tables) -> Figure:
     """Both ELBOs along training, and sizes of the gap and of what is dropped relative to the regularisation."""
-    table = tables["training"]
     titles = ["ELBO, Gaussian", "ELBO, Bernoulli", "of ½⟨DᵀA²D, Σ⟩, Gaussian", "of ½⟨DᵀA²D, Σ⟩, Bernoulli"]
     figure, axes = panels(titles, rows=2, width=3.4, height=2.3)
+    elbos = {"sampled": "sampled", "deterministic": "deterministic (Eq. 5)"}
+    sizes = {
+        "size of the gap": "gap",
+        "size of the residual": "residual term of Eq. 6",
+        "size with the exact Hessian": "gap with the exact Hessian",
+    }
     for kind, levels, shares in zip(KINDS[:2], axes[:2], axes[2:], strict=True):
-        own = table[table["kind"] == kind]
+        own = tables["training"][tables["training"]["kind"] == kind]
         means = own.groupby("steps").mean(numeric_only=True)
-        levels.plot(means.index, means["sampled"], color=COLOURS[0], label="sampled")
-        levels.plot(
-            means.index, means["deterministic"], "--", color=COLOURS[1], label="deterministic (Eq. 5)"
-        )
-        for colour, column, label in zip(
-            COLOURS,
-            ("size of the gap", "size of the residual", "size with the exact Hessian"),
-            ("gap", "residual term of Eq. 6", "gap with the exact Hessian"),
-            strict=False,
-        ):
+        for colour, style, (column, label) in zip(COLOURS, ("-", "--"), elbos.items(), strict=False):
+            levels.plot(means.index, means[column], style, color=colour, label=label)
+        for colour, (column, label) in zip(COLOURS, sizes.items(), strict=False):
             curve(shares, own.assign(share=_relative(own, column)), "steps", "share", colour, label)
         finish(levels, y="nats")
         logarithmic(shares.yaxis)

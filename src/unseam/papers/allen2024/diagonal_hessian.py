@@ -13,18 +13,13 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import diagonal_share, likelihood_hessian
-from unseam.papers.allen2024._members import (
-    SMALL,
-    SpriteSettings,
-    combinations,
-    orthonormal,
-    sample_images,
-    sprite_trial,
-    train_or_resume,
-)
+from unseam.papers.allen2024._members import SMALL, SpriteSettings, sample_images, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.draws import normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, categories, finish
+from unseam.papers.tables import table_of
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import diagonal_hessian as theorem4
 from unseam.theory import diagonal_hessian_optimal as theorem5
 from unseam.training import Ensemble
@@ -69,24 +64,24 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 def _matrices(settings: Settings, random: torch.Generator) -> pd.DataFrame:
     """Values of ⟨VTVᵀ, Σ⟩ for V rotated, V = I and the best signed permutation, by trying all of them."""
     shape = (settings.matrices, settings.latent)
-    curvature = -torch.exp(1.5 * torch.randn(shape, generator=random, dtype=torch.float64))
-    variance = torch.rand(shape, generator=random, dtype=torch.float64).clamp(min=0.01)
-    turn = torch.linalg.qr(torch.randn(*shape, shape[1], generator=random, dtype=torch.float64)).Q
+    curvature = -torch.exp(1.5 * normal(*shape, generator=random))
+    variance = uniform(*shape, generator=random).clamp(min=0.01)
+    turn = orthonormal(*shape, shape[1], generator=random)
     turned = _rotate(curvature.diag_embed(), turn)
     four, five = theorem4(turned, variance), theorem5(turned)
     orders = torch.tensor(list(itertools.permutations(range(shape[1]))))
     every = (curvature[:, orders] * variance[:, None]).sum(-1)
     straight = theorem5(curvature.diag_embed())
-    return pd.DataFrame(
+    return table_of(
         {
-            "turned": four.value.numpy(),
-            "V = I": (curvature * variance).sum(-1).numpy(),
-            "best permutation": every.amax(1).numpy(),
-            "bound": four.bound.numpy(),
-            "printed bound": four.printed.numpy(),
-            "Thm. 5, turned": five.value.numpy(),
-            "Thm. 5, V = I": straight.value.numpy(),
-            "Thm. 5, bound": five.bound.numpy(),
+            "turned": four.value,
+            "V = I": (curvature * variance).sum(-1),
+            "best permutation": every.amax(1),
+            "bound": four.bound,
+            "printed bound": four.printed,
+            "Thm. 5, turned": five.value,
+            "Thm. 5, V = I": straight.value,
+            "Thm. 5, bound": five.bound,
         }
     )
 
@@ -128,9 +123,8 @@ def _members(settings: Settings, place: Workplace, posterior: str, random: torch
     trials = combinations(base, seed=range(settings.seeds))
     ensemble = train_or_resume(trials, place, posterior)
     x = sample_images(base, settings.points, random)
-    turns = torch.stack(
-        [orthonormal(settings.latent, settings.latent, random) for _ in range(settings.turns)]
-    )
+    each = (orthonormal(*(settings.latent,) * 2, generator=random) for _ in range(settings.turns))
+    turns = torch.stack(list(each))
     rows = [_position(ensemble, member, x.to(ensemble.device), turns) for member in range(len(trials))]
     return pd.DataFrame({"posterior": posterior, "seed": seed} | row for seed, row in enumerate(rows))
 
@@ -199,16 +193,13 @@ def plot(tables: Tables) -> Figure:
     figure, axes = panels([*titles, "trained decoders: nats lost"], width=3.0, height=2.5)
     for panel, columns in zip(axes, CURVES.values(), strict=False):
         for colour, column in zip(COLOURS, columns, strict=False):
-            lost, label = (
-                shortfalls[column].clip(lower=1e-12),
-                column.replace("Thm. 5, ", "").replace("turned", "rotated"),
-            )
-            panel.plot(lost, shortfalls["share"], color=colour, linewidth=1.4, label=label)
-        finish(panel, "bound − value (1e-12: none)", "share of Hessians", legend="upper left", xscale="log")
-        panel.set_xlim(5e-13, 200)
-    lost5 = ("lost, Thm. 5", "lost, Thm. 5, turned")
-    groups = {kind: members[members["posterior"] == kind] for kind in POSTERIORS}
-    rows = {f"{kind} posterior": [own[column] for column in lost5] for kind, own in groups.items()}
+            label = column.replace("Thm. 5, ", "").replace("turned", "rotated")
+            panel.plot(shortfalls[column].clip(lower=1e-12), shortfalls["share"], color=colour, label=label)
+        x, y = "bound − value (1e-12: none)", "share of Hessians"
+        finish(panel, x, y, legend="upper left", xscale="log", xlim=(5e-13, 200))
+    lost5 = ["lost, Thm. 5", "lost, Thm. 5, turned"]
+    groups = members.groupby("posterior")[lost5]
+    rows = {f"{kind} posterior": [own[column] for column in lost5] for kind, own in groups}
     categories(axes[2], rows, ("as trained", "rotated at random"))
     finish(axes[2], legend="best", xscale="log")
     return figure

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -15,7 +17,8 @@ from unseam.geometry import jacobian
 from unseam.papers.allen2024._decoders import Decoder, linear, polar, sheared
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.plots import Figure, Tables, blank
+from unseam.papers.draws import plane_rotations
+from unseam.papers.plots import Figure, Tables, arrow, blank
 
 __all__ = ["FIGURE1"]
 
@@ -49,21 +52,15 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 def _decoders(settings: Settings) -> dict[str, tuple[Decoder, Tensor]]:
     """Each decoder with the directions (latent, latent) along which lines are drawn, in columns."""
-    turn, identity = _rotation(settings.angle), torch.eye(2, dtype=torch.float64)
-    scales = torch.tensor([1.6, 0.6], dtype=torch.float64)
-    weights = _rotation(-20.0) @ torch.diag(scales) @ turn.mT
+    degrees = torch.tensor([settings.angle, -20.0], dtype=torch.float64)
+    (turn, other), identity = plane_rotations(torch.deg2rad(degrees)), torch.eye(2, dtype=torch.float64)
+    weights = other @ torch.diag(torch.tensor([1.6, 0.6], dtype=torch.float64)) @ turn.mT
     return {
         PANELS[0]: (linear(weights), turn),
         PANELS[1]: (polar(settings.growth), identity),
         PANELS[2]: (linear(weights), identity),
         PANELS[3]: (sheared(0.7, 0.8), identity),
     }
-
-
-def _rotation(degrees: float) -> Tensor:
-    angle = math.radians(degrees)
-    rows = [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]
-    return torch.tensor(rows, dtype=torch.float64)
 
 
 def _lines(settings: Settings, right: Tensor) -> Tensor:
@@ -143,26 +140,19 @@ def _angle(tables: Tables, panel: str, column: str) -> tuple[str, float]:
 
 def plot(tables: Tables) -> Figure:
     """Lines in the latent plane above, their images below, singular bases as arrows."""
-    curves, bases = tables["curves"], tables["bases"]
     titles = ["Linear f: along V", "Orthogonal f: along z", "Linear f: along z", "General f: along z"]
     figure, axes = panels([f"{title}, Z" for title in titles] + ["X"] * 4, rows=2, width=2.2, height=2.1)
-    for column, name in enumerate(PANELS):
-        own, basis = curves[curves["decoder"] == name], bases[bases["decoder"] == name]
-        for row, (first, second, arrow) in enumerate((("z1", "z2", "v"), ("x1", "x2", "u"))):
-            panel = axes[4 * row + column]
-            for (_, line), part in own.groupby(["direction", "line"]):
-                wide = (
-                    {"linewidth": 1.6, "linestyle": "--"}
-                    if line == own["line"].max() // 2
-                    else {"linewidth": 0.6}
-                )
-                panel.plot(part[first], part[second], color=COLOURS[part["direction"].iloc[0]], **wide)
-            for _, vector in basis.iterrows():
-                start = [vector[first], vector[second]] if arrow == "u" else [0.0, 0.0]
-                end = [start[0] + 0.8 * vector[f"{arrow}1"], start[1] + 0.8 * vector[f"{arrow}2"]]
-                style = {"arrowstyle": "-|>", "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
-                panel.annotate("", xy=end, xytext=start, arrowprops=style)
-            blank(panel)
+    cells = itertools.product((("z1", "z2", "v"), ("x1", "x2", "u")), PANELS)
+    for panel, ((first, second, vector), name) in zip(axes, cells, strict=True):
+        own, basis = (tables[table][tables[table]["decoder"] == name] for table in ("curves", "bases"))
+        for (_, line), part in own.groupby(["direction", "line"]):
+            middle = line == own["line"].max() // 2
+            look = {"linewidth": 1.6, "linestyle": "--"} if middle else {"linewidth": 0.6}
+            panel.plot(part[first], part[second], color=COLOURS[part["direction"].iloc[0]], **look)
+        starts = basis[["x1", "x2"]].to_numpy() if vector == "u" else np.zeros((2, 2))
+        for start, way in zip(starts, basis[[f"{vector}1", f"{vector}2"]].to_numpy(), strict=True):
+            arrow(panel, start, start + 0.8 * way)
+        blank(panel)
     return figure
 
 

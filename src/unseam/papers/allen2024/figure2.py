@@ -15,16 +15,12 @@ from torch import Tensor
 
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.allen2024._members import (
-    columns_of,
-    combinations,
-    last_crossing,
-    train_or_resume,
-    vae_trial,
-)
+from unseam.papers.allen2024._members import last_crossing
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders, rank_correlation
-from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic
+from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic, reference
+from unseam.papers.tables import columns_of
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.training import Ensemble
 from unseam.trial import Trial
 
@@ -91,16 +87,13 @@ def measure_right(settings: RightSettings, place: Workplace) -> Tables:
     code = ensemble.encode(x.flatten(0, 1))
     mean, variance = (part.double().cpu().unflatten(1, x.shape[:2]) for part in code)
     back = ensemble.reconstruct(x.flatten(0, 1)).cpu().unflatten(1, x.shape[:2])
-    apart = _bhattacharyya(mean, variance, settings.apart)
+    apart, ratios = _bhattacharyya(mean, variance, settings.apart), _ratios(x, back, settings.apart)
     world = load("circles")
     members = pd.DataFrame(
         {"β": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
         | {"variance": variance.mean((1, 2, 3)).tolist()}
-        | {f"distance, {name}": apart[:, i].tolist() for i, name in enumerate(SCALES)}
-        | {
-            f"kept, {name}": r.median(1).values.tolist()
-            for name, r in _ratios(x, back, settings.apart).items()
-        }
+        | {f"distance, {name}": away.tolist() for name, away in zip(SCALES, apart.mT, strict=True)}
+        | {f"kept, {name}": ratio.median(1).values.tolist() for name, ratio in ratios.items()}
         | _averages(ensemble, world.images(torch.arange(len(world))), settings)
     )
     return {"members": members, "posteriors": _posteriors(settings, trials, mean, variance)}
@@ -275,22 +268,19 @@ def _average_cases(tables: Tables) -> Iterator[Bound]:
 
 def plot(tables: Tables) -> Figure:
     """Data and reconstructions at four β as published, and what is retained at each scale over β."""
-    points, members = tables["points"], tables["members"]
+    members, shown = tables["members"], list(tables["points"].groupby(["wanted", "beta"]))
     mergers = _mergers(members)
-    shown = points.drop_duplicates("wanted")
-    titles = [f"β = {beta:g}" for beta in shown["beta"]]
+    titles = [f"β = {beta:g}" for (_, beta), _ in shown]
     figure, axes = panels([*titles, "squared distance retained"], width=2.1, height=2.2)
-    for panel, wanted in zip(axes[:-1], shown["wanted"], strict=True):
-        own = points[points["wanted"] == wanted]
+    for panel, (_, own) in zip(axes, shown, strict=False):
         panel.plot(own["x1"], own["x2"], ".", color=COLOURS[0], markersize=1.5, alpha=0.5)
         panel.plot(own["y1"], own["y2"], ".", color=COLOURS[1], markersize=2.5)
         blank(panel)
     for colour, scale in zip(COLOURS, SCALES, strict=False):
         curve(axes[-1], members, "beta", scale, colour)
         axes[-1].plot(mergers[scale], [MERGED] * len(mergers), "|", color=colour, markersize=9)
-    axes[-1].axhline(MERGED, color="grey", linewidth=0.6, linestyle="--")
-    finish(axes[-1], "β", xscale="log")
-    axes[-1].legend(fontsize=6, frameon=False)
+    reference(axes[-1], y=MERGED)
+    finish(axes[-1], "β", xscale="log", legend="best")
     return figure
 
 
@@ -299,32 +289,25 @@ def plot_right(tables: Tables) -> Figure:
     from matplotlib import colormaps
     from matplotlib.patches import Ellipse
 
-    posteriors = tables["posteriors"]
-    members = tables["members"]
-    members = members.assign(**{name: np.exp(-members[f"distance, {name}"]) for name in SCALES})
-    betas = list(dict.fromkeys(posteriors["β"]))
-    titles = [f"q(z|x) at β = {beta:g}" for beta in betas] + [
-        "overlap of posteriors",
-        "d(z) against averages",
-    ]
-    figure, axes = panels(titles, width=2.7, height=2.6)
-    for panel, beta in zip(axes, betas, strict=False):
-        own = posteriors[posteriors["β"] == beta]
-        for circle, *centre, first, second in own[["circle", "z1", "z2", "s1", "s2"]].to_numpy():
+    groups = list(tables["posteriors"].groupby("β", sort=False))
+    overlaps = {name: np.exp(-tables["members"][f"distance, {name}"]) for name in SCALES}
+    members = tables["members"].assign(**overlaps)
+    titles = [f"q(z|x) at β = {beta:g}" for beta, _ in groups]
+    figure, axes = panels([*titles, "overlap of posteriors", "d(z) against averages"], width=2.7, height=2.6)
+    for panel, (_, own) in zip(axes, groups, strict=False):
+        for circle, z1, z2, s1, s2 in own[["circle", "z1", "z2", "s1", "s2"]].to_numpy():
             hue = colormaps["tab10"](int(circle) % 10)
-            panel.add_patch(Ellipse(centre, 2 * first, 2 * second, alpha=0.35, color=hue, linewidth=0))
-            panel.plot(*centre, ".", markersize=2, color=hue)
+            panel.add_patch(Ellipse((z1, z2), 2 * s1, 2 * s2, alpha=0.35, color=hue, linewidth=0))
+            panel.plot(z1, z2, ".", markersize=2, color=hue)
         reach = 1.05 * float((own[["z1", "z2"]].abs().to_numpy() + own[["s1", "s2"]].to_numpy()).max())
         limits = (-reach, reach)
         finish(panel, "z, ellipses of one standard deviation", xlim=limits, ylim=limits, aspect="equal")
-    for colour, name in zip(COLOURS, SCALES, strict=False):
-        curve(axes[2], members, "β", name, colour)
-    curve(axes[2], members, "β", "variance", "grey", "Var[z|x]", ".--")
-    for colour, column in zip(COLOURS, ("from the average", "from x"), strict=False):
-        curve(axes[3], members, "β", column, colour)
-    logarithmic(axes[3].yaxis)
-    for panel in axes[2:]:
+    for panel, columns in zip(axes[2:], (SCALES, ("from the average", "from x")), strict=True):
+        for colour, column in zip(COLOURS, columns, strict=False):
+            curve(panel, members, "β", column, colour)
         logarithmic(panel.xaxis)
+    curve(axes[2], members, "β", "variance", "grey", "Var[z|x]", ".--")
+    logarithmic(axes[3].yaxis)
     finish(axes[2], "β", ylim=(-0.03, 1.5), legend="upper left")
     finish(axes[3], "β", "squared distance over Var[x]", legend="best")
     return figure

@@ -19,16 +19,13 @@ from unseam.geometry import column_cosine, distance_to_orthogonality, hadamard_g
 from unseam.independence import coupling
 from unseam.inspection import inspect
 from unseam.metrics import mcc
-from unseam.papers.allen2024._members import (
-    align_columns,
-    combinations,
-    orthonormal,
-    square_trial,
-    train_or_resume,
-)
+from unseam.papers.allen2024._members import align_columns, square_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
-from unseam.papers.plots import Figure, Tables, categories, finish
+from unseam.papers.draws import orthonormal
+from unseam.papers.plots import Figure, Tables, categories, finish, legend_below
+from unseam.papers.tables import table_of
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.training.streams import minibatches, normals
 
 __all__ = ["GAN"]
@@ -82,7 +79,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     assert isinstance(world, ArrayWorld)
     draw = torch.Generator().manual_seed(0)
     z = torch.randn(settings.points, 2, generator=draw).to(place.device)
-    rotations = torch.stack([orthonormal(2, 2, draw) for _ in range(settings.rotations)]).to(z)
+    rotations = torch.stack([orthonormal(2, 2, generator=draw) for _ in range(settings.rotations)]).to(z)
     first = square_trial(settings, settings.ratio, settings.vae_steps)
     trials = combinations(first, seed=range(settings.seeds))
     gans, vaes = _gans(settings, world), train_or_resume(trials, place, "vae")
@@ -259,8 +256,7 @@ def _grid(subject: Subject, world: ArrayWorld) -> pd.DataFrame:
     image = _factors(subject.decoder(both.flatten(0, 2).to(world.device)), world).cpu()
     where = torch.cartesian_prod(*(torch.arange(size) for size in both.shape[:3]))
     names = ("latent", "line", "node", "w1", "w2")
-    values = dict(zip(names, (*where.unbind(1), *image.unbind(1)), strict=True))
-    return pd.DataFrame({"kind": subject.kind} | {name: part.numpy() for name, part in values.items()})
+    return table_of({"kind": subject.kind} | dict(zip(names, (*where.mT, *image.mT), strict=True)))
 
 
 def _fitting(tables: Tables) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -317,16 +313,15 @@ def plot(tables: Tables) -> Figure:
     for panel, kind in zip(axes, shown, strict=False):
         for _, line in grids[grids["kind"] == kind].groupby(["latent", "line"]):
             panel.plot(line["w1"], line["w2"], color=COLOURS[line["latent"].iloc[0]], linewidth=0.9)
-        finish(panel, "first factor", xlim=(-0.15, 1.15), ylim=(-0.15, 1.15), aspect="equal")
-        panel.set(xticks=[0, 1], yticks=[0, 1])
+        finish(panel, "first factor", xlim=(-0.15, 1.15), ylim=(-0.15, 1.15), xticks=[0, 1], yticks=[0, 1])
+        panel.set_aspect("equal")
     finish(axes[0], y="second factor")
     groups = {kind: table[table["kind"] == kind] for kind in KINDS}
     for panel, measure in zip(axes[3:], ("cosine", "MCC"), strict=True):
         rows = {kind: [own[measure], own[f"{measure}, random axes"]] for kind, own in groups.items()}
         categories(panel, rows, ("own axes", "random axes"), (COLOURS[0], COLOURS[4]))
         panel.set_xlim(-0.03, 1.03)
-    handles = axes[3].get_legend_handles_labels()
-    figure.legend(*handles, fontsize=7, frameon=False, loc="outside lower right", ncols=2)
+    legend_below(figure, axes[3:4], 2, "lower right")
     return figure
 
 

@@ -13,19 +13,12 @@ from torch import Tensor
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
-from unseam.papers.allen2024._members import (
-    align_columns,
-    combinations,
-    decoder_matrices,
-    exact_sample,
-    orthonormal,
-    square_trial,
-    train_or_resume,
-    vae_trial,
-)
+from unseam.papers.allen2024._members import align_columns, decoder_matrices, exact_sample, square_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
-from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic
+from unseam.papers.draws import orthonormal
+from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic, reference
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 
 __all__ = ["IDENTIFIABILITY"]
 
@@ -71,7 +64,7 @@ def _linear(settings: Settings, ratio: float, place: Workplace) -> list[dict[str
     """Linear VAEs on x = U S z + ε with S = (first, pair · ratio, pair)."""
     draw = torch.Generator().manual_seed(settings.seed)
     scales = torch.tensor([settings.first, settings.pair * ratio, settings.pair], dtype=torch.float64)
-    axes = orthonormal(settings.data, len(scales), draw)
+    axes = orthonormal(settings.data, len(scales), generator=draw)
     covariance = (axes * scales.square()) @ axes.mT + torch.eye(settings.data, dtype=torch.float64)
     trial = vae_trial("mixture", settings, latent=len(scales))
     trials = combinations(trial, seed=range(settings.seeds))
@@ -139,15 +132,15 @@ def plot(tables: Tables) -> Figure:
     figure, axes = panels(["linear VAE, normal data", "networks, stretched square"], width=3.4, height=2.6)
     dots(axes[0], linear["ratio"] / 1.012, linear["alone"], COLOURS[1], "singular value of its own")
     dots(axes[0], linear["ratio"] * 1.012, linear["pair"], COLOURS[0], "pair")
-    axes[0].legend(fontsize=7, frameon=False)
     dots(axes[1], square["ratio"], square["angle"], COLOURS[0])
     for panel, table in zip(axes, (linear, square), strict=True):
-        panel.axhline(RANDOM, color="grey", linewidth=0.7, linestyle="--")
+        reference(panel, y=RANDOM)
         where = {"ha": "right", "transform": panel.get_yaxis_transform()}
         panel.text(1.0, 23.0, "mean of random rotations", fontsize=7, color="grey", **where)
         logarithmic(panel.xaxis, sorted(table["ratio"].unique()))
         finish(panel, "ratio of the pair's singular values", "angle to the true components, °")
         panel.set(xlim=(0.95, 1.05 * table["ratio"].max()), ylim=(-1, 55))
+    finish(axes[0], legend="best")
     return figure
 
 

@@ -16,17 +16,16 @@ from unseam.drawing import panels
 from unseam.geometry import distance_to_orthogonality, right_basis
 from unseam.papers.allen2024._members import (
     align_columns,
-    combinations,
     decoder_matrices,
-    orthonormal,
     relative_distance,
     rotate_columns,
-    train_or_resume,
-    vae_trial,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
-from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic
+from unseam.papers.draws import orthonormal
+from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic, reference
+from unseam.papers.tables import table_of
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.theory import LinearVAE, linear_vae, ppca_em
 from unseam.training import Ensemble
 
@@ -56,9 +55,11 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     """Distance of every decoder from U(S − σ²I)^½, up to signed permutations and up to rotations."""
     draw = torch.Generator().manual_seed(settings.seed)
     latent = len(settings.scales)
-    truth = orthonormal(settings.data, latent, draw) * torch.tensor(settings.scales, dtype=torch.float64)
+    truth = orthonormal(settings.data, latent, generator=draw) * torch.tensor(
+        settings.scales, dtype=torch.float64
+    )
     # the rotation of the latents leaves the distribution of x unchanged
-    mixing = truth @ orthonormal(latent, latent, draw).mT
+    mixing = truth @ orthonormal(latent, latent, generator=draw).mT
     world = load("mixture", mixing=mixing.tolist(), size=settings.items)
     x = world.images(torch.arange(settings.items)).double()
     centred = x - x.mean(0)
@@ -101,16 +102,13 @@ def _elbo(ensemble: Ensemble, weights: Tensor, offset: Tensor, x: Tensor) -> Ten
 
 def _rows(kind: str, weights: Tensor, best: LinearVAE, lost: Tensor) -> pd.DataFrame:
     target = best.weights.double()
-    return pd.DataFrame(
-        {
-            "kind": kind,
-            "seed": range(len(weights)),
-            "signed permutation": relative_distance(align_columns(weights, target), target).tolist(),
-            "rotation": relative_distance(rotate_columns(weights, target), target).tolist(),
-            "dto": distance_to_orthogonality(right_basis(weights.mT @ weights).right_vectors).tolist(),
-            "elbo lost": lost.tolist(),
-        }
-    )
+    columns = {
+        "signed permutation": relative_distance(align_columns(weights, target), target),
+        "rotation": relative_distance(rotate_columns(weights, target), target),
+        "dto": distance_to_orthogonality(right_basis(weights.mT @ weights).right_vectors),
+        "elbo lost": lost,
+    }
+    return table_of({"kind": kind, "seed": range(len(weights))} | columns)
 
 
 def _overlap(kind: str, weights: Tensor, best: LinearVAE) -> pd.DataFrame:
@@ -147,19 +145,19 @@ def plot(tables: Tables) -> Figure:
     members, overlaps = tables["members"], tables["overlaps"]
     titles = ["diagonal posterior", "full posterior", "distance from U(S − σ²I)^½"]
     figure, axes = panels(titles, width=3.2, height=2.6)
-    for panel, kind in zip(axes[:2], KINDS[:2], strict=True):
-        own = overlaps[overlaps["kind"] == kind].pivot(index="axis", columns="column", values="cosine")
-        image = panel.imshow(own.to_numpy(), vmin=0, vmax=1, cmap="Blues")
+    for panel, (_, own) in zip(axes, overlaps.groupby("kind", sort=False), strict=False):
+        cosines = own.pivot(index="axis", columns="column", values="cosine").to_numpy()
+        image = panel.imshow(cosines, vmin=0, vmax=1, cmap="Blues")
         finish(panel, "column of the decoder", "principal axis")
-        panel.set_xticks(range(own.shape[1]), range(1, own.shape[1] + 1))
-        panel.set_yticks(range(own.shape[0]), range(1, own.shape[0] + 1))
+        panel.set_xticks(range(len(cosines)), range(1, len(cosines) + 1))
+        panel.set_yticks(range(len(cosines)), range(1, len(cosines) + 1))
     figure.colorbar(image, ax=axes[1], shrink=0.8).set_label("|cos|", fontsize=8)
-    shown = ("signed permutation", "rotation")
-    groups = {kind: members[members["kind"] == kind] for kind in KINDS}
-    rows = {kind: [own[column].clip(lower=1e-10) for column in shown] for kind, own in groups.items()}
+    shown = ["signed permutation", "rotation"]
+    groups = members.groupby("kind", sort=False)[shown]
+    rows = {str(kind): [own[column].clip(lower=1e-10) for column in shown] for kind, own in groups}
     categories(axes[2], rows, [f"up to a {column}" for column in shown])
     logarithmic(axes[2].xaxis)
-    axes[2].axvline(CLOSE, color="grey", linewidth=0.7, linestyle="--")
+    reference(axes[2], x=CLOSE)
     finish(axes[2], "relative Frobenius distance", legend="upper left")
     return figure
 

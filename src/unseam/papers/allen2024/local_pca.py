@@ -16,10 +16,12 @@ from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.models import VAE
-from unseam.papers.allen2024._members import align_columns, orthonormal, train_or_resume, vae_trial
+from unseam.papers.allen2024._members import align_columns
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
+from unseam.papers.draws import normal, orthonormal
 from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic
+from unseam.papers.trainings import train_or_resume, vae_trial
 from unseam.trial import Trial
 
 __all__ = ["LOCAL_PCA"]
@@ -101,11 +103,11 @@ def _strip(settings: Settings, draw: torch.Generator) -> tuple[ArrayWorld, Tenso
     Both axes rotate with z_1, so that no axes of the whole data set fit. The circles and rays cross at right angles:
     the push-forward of a normal by this map has an orthogonal Jacobian. Also returns the plane (data, 2).
     """
-    z = torch.randn(settings.items, 2, generator=draw, dtype=torch.float64)
+    z = normal(settings.items, 2, generator=draw)
     angle, distance = settings.spread * z[:, 0], settings.radius + settings.width * z[:, 1]
-    plane = orthonormal(settings.data, 2, draw)
+    plane = orthonormal(settings.data, 2, generator=draw)
     flat = distance[:, None] * torch.stack([angle.cos(), angle.sin()], 1)
-    noise = torch.randn(settings.items, settings.data, generator=draw, dtype=torch.float64)
+    noise = normal(settings.items, settings.data, generator=draw)
     table = flat @ plane.mT + settings.noise * noise
     recorded = ("data", "radius", "spread", "width", "noise", "items")
     options = {name: getattr(settings, name) for name in recorded}
@@ -221,15 +223,16 @@ def plot(tables: Tables) -> Figure:
     titles = [MODELS[model] for model in drawn] + ["left singular vectors", "columns"]
     figure, axes = panels(titles, width=2.7, height=2.8)
     items = shown[shown["kind"] == "item"]
+    arrows = (("data", 2.6, "local axis of the data"), ("decoder", 1.2, "decoder's $u_1$"))
     for panel, model in zip(axes, drawn, strict=False):
         panel.plot(items["x"], items["y"], ".", color="lightgrey", markersize=2)
-        for kind, colour, width in (("data", COLOURS[0], 2.6), ("decoder", COLOURS[1], 1.2)):
+        for (kind, width, label), colour in zip(arrows, COLOURS, strict=False):
             own = shown[(shown["kind"] == kind) & (shown["model"] == model)]
             ends = [(own[axis] - 0.5 * own[f"d{axis}"], own[axis] + 0.5 * own[f"d{axis}"]) for axis in "xy"]
-            lines = panel.plot(*ends, color=colour, linewidth=width, solid_capstyle="round")
-            lines[0].set_label("local axis of the data" if kind == "data" else "decoder's $u_1$")
+            look = {"color": colour, "linewidth": width, "solid_capstyle": "round"}
+            panel.plot(*ends, **look)[0].set_label(label)
         blank(panel)
-    axes[0].legend(fontsize=7, frameon=False, loc="lower left")
+    finish(axes[0], legend="lower left")
     for panel, column in zip(axes[3:], ("left vectors", "columns"), strict=True):
         for (model, label), colour in zip(MODELS.items(), COLOURS, strict=False):
             curve(panel, members[members["model"] == model], "scale", column, colour, label)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,18 +16,11 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import posterior_hessian, precision_error, pullback
 from unseam.models import VAE
-from unseam.papers.allen2024._members import (
-    LARGE,
-    SMALL,
-    SpriteSettings,
-    combinations,
-    sample_images,
-    sprite_trial,
-    train_or_resume,
-)
+from unseam.papers.allen2024._members import LARGE, SMALL, SpriteSettings, items_and_noise, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
-from unseam.papers.plots import Figure, Tables, finish, logarithmic
+from unseam.papers.plots import Figure, Tables, finish, identity, lines, logarithmic
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import optimal_precision
 
 __all__ = ["OPTIMAL_PRECISION"]
@@ -62,9 +56,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         )
     ]
     ensemble = train_or_resume(trials, place, "sprites")
-    random = torch.Generator().manual_seed(0)
-    x = sample_images(trials[0], settings.points, random).to(ensemble.device)
-    noise = torch.randn(settings.hessians, len(x), settings.latent, generator=random).to(ensemble.device)
+    x, noise = items_and_noise(trials[0], settings.points, settings.hessians, ensemble.device)
     rows, entries = [], []
     for member, trial in enumerate(trials):
         who: dict[str, Any] = {"likelihood": trial.likelihood, "posterior": trial.posterior}
@@ -176,27 +168,24 @@ def _driven_cases(tables: Tables) -> Iterator[Order]:
 
 def plot(tables: Tables) -> Figure:
     """Entries of Σ⁻¹ against those of I + DᵀA²D/β: on the diagonal above, off it below."""
-    entries = tables["entries"]
-    titles = [f"{name}: {part}" for part in ("diagonal", "off the diagonal") for name in LIKELIHOODS.values()]
+    entries = tables["entries"][::-1]
+    cells = list(itertools.product(("diagonal", "off the diagonal"), LIKELIHOODS))
+    titles = [f"{LIKELIHOODS[likelihood]}: {part}" for part, likelihood in cells]
     figure, axes = panels(titles, rows=2, width=3.2, height=2.8)
-    cells = [(part, likelihood) for part in ("diagonal", "off the diagonal") for likelihood in LIKELIHOODS]
+    look: dict[str, Any] = {"style": ".", "label": "{} posterior", "markersize": 3, "alpha": 0.5}
+    look["colours"] = {"full": COLOURS[1], "diagonal": COLOURS[0]}
     for panel, (part, likelihood) in zip(axes, cells, strict=True):
         own = entries[(entries["part"] == part) & (entries["likelihood"] == likelihood)]
-        for posterior, colour in zip(POSTERIORS[::-1], (COLOURS[1], COLOURS[0]), strict=True):
-            shown, style = (
-                own[own["posterior"] == posterior],
-                {"color": colour, "markersize": 3, "alpha": 0.5},
-            )
-            panel.plot(shown["predicted"], shown["posterior's"], ".", label=f"{posterior} posterior", **style)
         values = own[["predicted", "posterior's"]].to_numpy()
-        ends = np.array([np.nanmin(values), np.nanmax(values)])
-        panel.plot(ends, ends, color="grey", linewidth=0.8)
+        lines(panel, own, "predicted", "posterior's", by="posterior", **look)
+        identity(panel, values)
         if part == "diagonal":
-            ticks = [value for value in (1, 2, 5, 10, 20, 50, 100, 200, 500) if ends[0] <= value <= ends[1]]
+            low, high = np.nanmin(values), np.nanmax(values)
+            ticks = [value for value in (1, 2, 5, 10, 20, 50, 100, 200, 500) if low <= value <= high]
             logarithmic(panel.xaxis, ticks)
             logarithmic(panel.yaxis, ticks)
         finish(panel, "I + DᵀA²D/β", "Σ⁻¹")
-    axes[0].legend(fontsize=7, frameon=False)
+    finish(axes[0], legend="best")
     return figure
 
 

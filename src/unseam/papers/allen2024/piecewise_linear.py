@@ -15,16 +15,15 @@ from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
 from unseam.papers.allen2024._members import (
     SpriteSettings,
-    combinations,
     expansion,
-    sample_images,
+    items_and_noise,
     sprite_trial,
-    train_or_resume,
     vanishing,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Order, Orders, Trends
-from unseam.papers.plots import Figure, Tables, categories, curve, finish, logarithmic
+from unseam.papers.plots import Figure, Tables, categories, curve, finish, logarithmic, reference
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.trial import Trial
 
 __all__ = ["PIECEWISE_LINEAR"]
@@ -50,10 +49,8 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     """Gap of the deterministic ELBO with and without the dropped term, for every decoder."""
     trials = _trials(settings)
     ensemble = train_or_resume(trials, place, "sprites")
-    random = torch.Generator().manual_seed(0)
-    x = sample_images(trials[0], settings.points, random)
-    noise = torch.randn(settings.samples, len(x), settings.latent, generator=random)
-    x, noise = x.to(ensemble.device).double(), noise.to(ensemble.device).double()
+    given = items_and_noise(trials[0], settings.points, settings.samples, ensemble.device)
+    x, noise = (part.double() for part in given)
     kinds, sharp = [], []
     for member, trial in enumerate(trials):
         model = ensemble[member].double()
@@ -151,24 +148,19 @@ def plot(tables: Tables) -> Figure:
     sharpness, activations = tables["sharpness"], tables["activations"]
     titles = ["gap to the sampled ELBO", "dropped term", "trained decoders: gap"]
     figure, axes = panels(titles, width=3.0, height=2.5)
-    ends = activations[activations["steps"] == activations["steps"].max()]
     sharp = sharpness.assign(**sharpness[list(TERMS)].clip(lower=1e-12))
     for panel, columns in ((axes[0], TERMS[:2]), (axes[1], TERMS[2:4])):
         for colour, column in zip(COLOURS, columns, strict=False):
             curve(panel, sharp, "sharpness", column, colour)
-    plain = ends[ends["activation"] == "relu"]["gap"].mean()
-    axes[0].axhline(plain, color="black", linewidth=0.8, linestyle="--", label="ReLU")
+    reference(axes[0], y=_of(tables, "relu", "max", "gap").mean(), color="black", label="ReLU")
     finish(axes[0], "sharpness τ", "share of ½⟨DᵀA²D, Σ⟩", legend="best", xscale="log")
     logarithmic(axes[0].yaxis, TICKS)
     axes[1].set_yscale("symlog", linthresh=1e-4)
-    finish(axes[1], "sharpness τ", legend="best", xscale="log")
-    axes[1].set_ylim(bottom=0)
-    rows = {
-        name: [part["gap"] for _, part in own.groupby("steps")]
-        for name, own in activations.groupby("activation")
-    }
-    counts = [f"{count} steps" for count in sorted(activations["steps"].unique())]
-    categories(axes[2], {name: rows[name] for name in ACTIVATIONS}, counts)
+    finish(axes[1], "sharpness τ", legend="best", xscale="log", ylim=(0, None))
+    counts = {steps: f"{steps} steps" for steps in sorted(activations["steps"].unique())}
+    each = activations.set_index(["activation", "steps"])["gap"].sort_index()
+    rows = {name: [each[name, steps] for steps in counts] for name in ACTIVATIONS}
+    categories(axes[2], rows, list(counts.values()))
     finish(axes[2], "share of ½⟨DᵀA²D, Σ⟩", legend="best")
     logarithmic(axes[2].xaxis, TICKS)
     return figure

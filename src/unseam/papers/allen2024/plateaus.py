@@ -14,10 +14,12 @@ from torch import Tensor
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import gaussian_kl
-from unseam.papers.allen2024._members import combinations, train_or_resume, unlabelled, vae_trial
+from unseam.papers.allen2024._members import unlabelled
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Order, Orders, Trends
-from unseam.papers.plots import Figure, Tables, curve, finish
+from unseam.papers.plots import Figure, Tables, curve, finish, reference
+from unseam.papers.tables import table_of
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.theory import linear_vae, plateau_term
 from unseam.training import Ensemble
 
@@ -57,9 +59,9 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         ensemble = train_or_resume(trials, place, f"points{count}", world=world)
         x = world.images(torch.arange(count))
         found, curve = _slopes(ensemble, x, settings)
-        found["elbo gained"] = _elbo(ensemble, x, settings) - _best_line(x, settings.variance)
-        columns = {name: value.tolist() for name, value in found.items()}
-        members.append(pd.DataFrame({"points": count, "seed": range(len(trials))} | columns))
+        line = linear_vae(x.double().mT @ x.double() / len(x), 1, noise=settings.variance).elbo
+        found["elbo gained"] = _elbo(ensemble, x, settings) - float(line)
+        members.append(table_of({"points": count, "seed": range(len(trials))} | found))
         z, image = (part[:: max(1, settings.nodes // DRAWN)].numpy() for part in curve)
         curves.append(pd.DataFrame({"points": count, "z": z, "x": image}))
     joined = {"members": pd.concat(members, ignore_index=True), "curves": pd.concat(curves).round(3)}
@@ -107,11 +109,6 @@ def _elbo(ensemble: Ensemble, x: Tensor, settings: Settings) -> Tensor:
     fit = -(math.log(2 * math.pi * settings.variance) + error / settings.variance) / 2
     kl = gaussian_kl(mean, variance)[..., 0]
     return (fit - kl).mean(1)
-
-
-def _best_line(x: Tensor, variance: float) -> float:
-    """The ELBO of the best linear VAE, in closed form."""
-    return float(linear_vae(x.double().mT @ x.double() / len(x), 1, noise=variance).elbo)
 
 
 def _terms() -> pd.DataFrame:
@@ -177,8 +174,9 @@ def plot(tables: Tables) -> Figure:
     for panel, count in zip(axes[:-1], chosen, strict=True):
         own = curves[curves["points"] == count]
         panel.plot(own["z"], own["x"], color=COLOURS[0], linewidth=1.3)
-        for value in _world(int(count)).images(torch.arange(int(count)))[:, 0].tolist():
-            panel.axhline(value, color=COLOURS[1], linewidth=0.4, alpha=0.7 if count <= 30 else 0.08)
+        data = _world(int(count)).images(torch.arange(int(count)))[:, 0]
+        look = {"color": COLOURS[1], "linewidth": 0.4, "linestyle": "-"}
+        reference(panel, y=data, alpha=0.7 if count <= 30 else 0.08, **look)
         finish(panel, "z", ylim=(-3.2, 3.2))
     finish(axes[0], y="decoder (lines: data)")
     for colour, column in zip(COLOURS, ("flat share", "slope at data"), strict=False):

@@ -21,10 +21,11 @@ from unseam.papers.allen2024._decoders import (
     polar,
     separable,
 )
-from unseam.papers.allen2024._members import orthonormal
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.draws import normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, finish
+from unseam.papers.tables import table_of
 
 __all__ = ["PUSH_FORWARD"]
 
@@ -63,7 +64,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     arcs: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
     for number in range(settings.decoders):
         for kind, case in _cases(settings, random).items():
-            z = torch.randn(settings.tested, case.latent, generator=random, dtype=torch.float64)
+            z = normal(settings.tested, case.latent, generator=random)
             z = z.to(place.device)
             arcs[kind].append(arc_coordinates(case.decoder, z, basis=case.basis))
             rows.append({"kind": kind, "decoder": number} | _factorisation(case, z[: settings.points]))
@@ -71,8 +72,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     for kind, own in arcs.items():
         test = arc_independence(torch.stack(own), settings)
         columns = {"p-value": test.p_value, "distance correlation": test.pairwise.amax((-2, -1))}
-        values = {name: value.cpu().numpy() for name, value in columns.items()}
-        tests.append(pd.DataFrame({"kind": kind, "decoder": range(len(own))} | values))
+        tests.append(table_of({"kind": kind, "decoder": range(len(own))} | columns))
         first, second = own[0][: settings.shown, :2].mT.cpu().numpy()
         shown.append(pd.DataFrame({"kind": kind, "first": first, "second": second}))
     table = pd.DataFrame(rows).merge(pd.concat(tests), on=["kind", "decoder"])
@@ -81,15 +81,12 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 def _cases(settings: Settings, random: torch.Generator) -> dict[str, Case]:
     latent, data = settings.latent, settings.data
-    weights = torch.randn(data, latent, generator=random, dtype=torch.float64)
+    weights = normal(data, latent, generator=random)
     right = torch.linalg.svd(weights, full_matrices=False).Vh.mT
-    frame = orthonormal(max(data, 2 * latent), 2 * latent, random)
-    bends = 0.5 + torch.rand(2, latent, generator=random, dtype=torch.float64)
+    frame = orthonormal(max(data, 2 * latent), 2 * latent, generator=random)
+    bends = 0.5 + uniform(2, latent, generator=random)
     growth = 0.25 + 0.5 * float(torch.rand((), generator=random))
-    inner, outer = (
-        torch.randn(shape, generator=random, dtype=torch.float64)
-        for shape in ((data - latent, latent), (data, data))
-    )
+    inner, outer = (normal(*shape, generator=random) for shape in ((data - latent, latent), (data, data)))
     return {
         KINDS[0]: Case(linear(weights), right, latent),
         KINDS[1]: Case(linear(weights), None, latent),

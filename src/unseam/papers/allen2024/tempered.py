@@ -15,7 +15,9 @@ from torch.func import grad, hessian, vmap
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic
+from unseam.papers.draws import normal, uniform
+from unseam.papers.plots import Figure, Tables, dots, finish, lines, logarithmic
+from unseam.papers.tables import table_of
 
 __all__ = ["TEMPERED"]
 
@@ -87,7 +89,7 @@ def _linear(settings: Settings, beta: float, draw: torch.Generator, device: torc
     """
     shape = (settings.models, settings.data, settings.latent)
     weights, x, mean, root = (
-        torch.randn(size, generator=draw, dtype=torch.float64).to(device)
+        normal(*size, generator=draw).to(device)
         for size in (shape, shape[:2], (settings.models, settings.latent), (*shape[::2], settings.latent))
     )
     eye = torch.eye(settings.latent, dtype=torch.float64, device=device)
@@ -159,10 +161,7 @@ def _problems(
     device: torch.device,
 ) -> Problems:
     """Items drawn from x ~ p(x | B sin(Az + c)) with z from the prior: posteriors may have several modes."""
-    inner, outer, phase = (
-        torch.randn(size, generator=draw, dtype=torch.float64)
-        for size in ((8, latent), (settings.data, 8), (8,))
-    )
+    inner, outer, phase = (normal(*size, generator=draw) for size in ((8, latent), (settings.data, 8), (8,)))
 
     def decoder(z: Tensor) -> Tensor:
         return torch.sin(2 * z @ inner.mT + phase) @ outer.mT / 2
@@ -170,9 +169,9 @@ def _problems(
     axis = torch.linspace(-REACH, REACH, nodes, dtype=torch.float64)
     grid = torch.cartesian_prod(*[axis] * latent).reshape(-1, latent)
     log_prior = torch.log_softmax(-grid.square().sum(1) / 2, 0)
-    z = torch.randn(settings.items, latent, generator=draw, dtype=torch.float64)
+    z = normal(settings.items, latent, generator=draw)
     family = LIKELIHOODS[likelihood](decoder(z))
-    noise = torch.rand(settings.items, settings.data, generator=draw, dtype=torch.float64)
+    noise = uniform(settings.items, settings.data, generator=draw)
     x = (noise < family.mean).double() if likelihood == "Bernoulli" else family.icdf(noise)
     found = LIKELIHOODS[likelihood](decoder(grid)).log_prob(x[:, None]).sum(-1)
     return Problems(grid, log_prior.to(device), found.to(device))
@@ -226,11 +225,8 @@ def _curves(problems: Problems, beta: float, found: Tensor) -> pd.DataFrame:
     item = int((plain.exp() * plain).sum(1).argmin())
     tempered = torch.log_softmax(problems.log_likelihood[item] / beta + problems.log_prior, 0)
     width = float(problems.grid[1, 0] - problems.grid[0, 0])
-    densities = {
-        name: (part.exp() / width).cpu().numpy()
-        for name, part in (("found", found[item]), ("tempered", tempered))
-    }
-    return pd.DataFrame({"beta": beta, "z": problems.grid[:, 0].numpy()} | densities)
+    densities = {"found": found[item].exp() / width, "tempered": tempered.exp() / width}
+    return table_of({"beta": beta, "z": problems.grid[:, 0]} | densities)
 
 
 def _linear_cases(tables: Tables) -> Iterator[Identity]:
@@ -274,10 +270,9 @@ def plot(tables: Tables) -> Figure:
     titles = ["optimal q(z|x), one item", "total variation from the optimum", "KL(q ‖ p(z)), nats"]
     figure, axes = panels(titles, width=3.2, height=2.7)
     betas = sorted(shown["beta"].unique())
-    for beta, colour in zip((betas[0], betas[len(betas) // 2], betas[-1]), COLOURS, strict=False):
-        own = shown[shown["beta"] == beta]
-        axes[0].plot(own["z"], own["tempered"], color=colour, linewidth=1.2, label=f"β = {beta:g}")
-        axes[0].plot(own["z"][::3], own["found"][::3], ".", color=colour, markersize=3)
+    few = shown[shown["beta"].isin((betas[0], betas[len(betas) // 2], betas[-1]))]
+    lines(axes[0], few, "z", "tempered", by="beta", label="β = {:g}", linewidth=1.2)
+    lines(axes[0], few[::3], "z", "found", by="beta", label="", style=".", markersize=3)
     finish(axes[0], "z (lines: tempered posterior, dots: maximum found)", xlim=(-3.5, 3.5), legend="best")
     candidates = {
         "tempered": "$p(x|z)^{1/β} p(z)$",
@@ -287,10 +282,9 @@ def plot(tables: Tables) -> Figure:
     for (column, label), colour in zip(candidates.items(), COLOURS, strict=False):
         own = grid if column == "tempered" else grid[grid["beta"] != 1]
         dots(axes[1], own["beta"], own[column], colour, label)
-    for (latents, likelihood), own in grid.groupby(["latents", "likelihood"], sort=False):
-        colour, style = COLOURS[list(LIKELIHOODS).index(str(likelihood))], ".-" if latents == 1 else ".--"
-        label = f"{likelihood}, latents: {latents}"
-        axes[2].plot(own["beta"], own["KL to the prior"], style, color=colour, label=label)
+    for latents, own in grid.groupby("latents"):
+        style, label = ".-" if latents == 1 else ".--", f"{{}}, latents: {latents}"
+        lines(axes[2], own, "beta", "KL to the prior", by="likelihood", style=style, label=label)
     logarithmic(axes[1].yaxis)
     for panel in axes[1:]:
         logarithmic(panel.xaxis, sorted(grid["beta"].unique()))

@@ -18,7 +18,9 @@ from unseam.independence import coupling, log_density, mixed_derivative
 from unseam.papers.allen2024._decoders import Decoder, arc_coordinates, arc_independence, separable
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
+from unseam.papers.draws import normal
 from unseam.papers.plots import Figure, Tables, finish
+from unseam.papers.tables import table_of
 
 __all__ = ["THEOREM2"]
 
@@ -53,7 +55,7 @@ class Case(NamedTuple):
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Assumptions, both measures by Monte Carlo and by quadrature, and a test of arc lengths, for each map."""
     draw = torch.Generator().manual_seed(settings.seed)
-    z = torch.randn(settings.points, 2, generator=draw, dtype=torch.float64).to(place.device)
+    z = normal(settings.points, 2, generator=draw).to(place.device)
     cases = _cases()
     rows = [{"map": name, **_assumptions(case, z), **_measures(case, z)} for name, case in cases.items()]
     maps = pd.DataFrame(rows)
@@ -189,8 +191,7 @@ def _profile(name: str, decoder: Decoder) -> pd.DataFrame:
         found = log_density(decoder, torch.stack([torch.full_like(along, first), along], 1))
         change = found.log_density - found.log_density[len(along) // 2]
         values = {"second": along, "log-factor": found.factors[:, 1], "change of log-density": change}
-        columns = {name: value.numpy() for name, value in values.items()}
-        parts.append(pd.DataFrame({"map": name, "first": first} | columns))
+        parts.append(table_of({"map": name, "first": first} | values))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -239,14 +240,13 @@ def plot(tables: Tables) -> Figure:
         ("change of log-density", "log p(f(z)) − log p(f(z₁, 0))"),
     ]
     for panel, ((column, label), name) in zip(axes, itertools.product(shown, names), strict=True):
-        own = profiles[profiles["map"] == name]
-        spread = own.groupby("second")[column].agg(lambda part: part.max() - part.min()).max()
-        curves = own.groupby("first")
-        for (first, line), colour, style in zip(curves, COLOURS, ("-", "--", ":"), strict=False):
-            panel.plot(line["second"], line[column], style, color=colour, label=f"z₁ = {first:g}")
+        curves = profiles[profiles["map"] == name].pivot(index="second", columns="first", values=column)
+        for first, colour, style in zip(curves, COLOURS, ("-", "--", ":"), strict=False):
+            panel.plot(curves[first], style, color=colour, label=f"z₁ = {first:g}")
+        same = (curves.max(axis=1) - curves.min(axis=1)).max() < 1e-3
+        panel.set_title("one curve" if same else "differ", fontsize=7.5, loc="right", color="grey")
         finish(panel, "z₂", label if name == names[0] else "")
-        panel.set_title("one curve" if spread < 1e-3 else "differ", fontsize=7.5, loc="right", color="grey")
-    axes[0].legend(fontsize=7, frameon=False)
+    finish(axes[0], legend="best")
     return figure
 
 

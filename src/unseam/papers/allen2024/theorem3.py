@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -20,14 +20,14 @@ from unseam.papers.allen2024._members import (
     align_columns,
     decoder_matrices,
     exact_sample,
-    orthonormal,
     relative_distance,
     sprite_trial,
-    train_or_resume,
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
-from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic
+from unseam.papers.draws import orthonormal
+from unseam.papers.plots import Figure, Tables, categories, finish, legend_below, logarithmic
+from unseam.papers.trainings import train_or_resume, vae_trial
 from unseam.theory import linear_vae
 from unseam.training import Ensemble
 from unseam.trial import Trial
@@ -97,18 +97,8 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 def _linear(settings: Settings) -> list[Form]:
     """Linear VAEs, by Adam, and by SGD with the learning rate adjusted by β."""
     world = exact_sample(_covariance(settings), settings.items, torch.Generator().manual_seed(1))
-    base = Trial(
-        world="mixture",
-        likelihood="gaussian",
-        latent=len(settings.scales),
-        encoder_widths=(),
-        decoder_widths=(),
-        steps=settings.linear_steps,
-        batch_size=settings.batch_size,
-        learning_rate=8e-3,
-        epsilon=EPSILON,
-        precision="float64",
-    )
+    trained: dict[str, Any] = {"steps": settings.linear_steps, "learning_rate": 8e-3, "epsilon": EPSILON}
+    base = vae_trial("mixture", settings, latent=len(settings.scales), precision="float64", **trained)
     plain = dataclasses.replace(base, optimiser="sgd", momentum=0.9, epsilon=None, learning_rate=1e-3)
     roles = _gaussian_roles(plain, settings.beta, 1.0)
     # its gradient is β times the other's
@@ -120,7 +110,7 @@ def _linear(settings: Settings) -> list[Form]:
 
 
 def _covariance(settings: Settings) -> Tensor:
-    axes = orthonormal(settings.data, len(settings.scales), torch.Generator().manual_seed(0))
+    axes = orthonormal(settings.data, len(settings.scales), generator=torch.Generator().manual_seed(0))
     scales = torch.tensor(settings.scales, dtype=torch.float64)
     return (axes * scales.square()) @ axes.mT + torch.eye(settings.data, dtype=torch.float64)
 
@@ -270,17 +260,16 @@ def plot(tables: Tables) -> Figure:
     titles = ["distance of reconstructions from the β-VAE's", "linear: distance from U(S − βσ²I)^½"]
     figure, axes = panels(titles, width=4.2, height=2.8)
     shown = {
-        "VAE at βσ², same seed": ("same seed", COLOURS[0]),
-        "VAE at βσ², other seeds": ("other seeds", COLOURS[2]),
-        "β-VAE, other seeds": ("other seeds of the β-VAE", COLOURS[4]),
-        "VAE at σ², same seed": ("control, same seed", COLOURS[1]),
+        "same seed": "VAE at βσ², same seed",
+        "other seeds": "VAE at βσ², other seeds",
+        "other seeds of the β-VAE": "β-VAE, other seeds",
+        "control, same seed": "VAE at σ², same seed",
     }
-    columns, colours = zip(*shown.values(), strict=True)
-    rows = {name: [own[column].clip(lower=1e-16) for column in columns] for name, own in _forms(tables)}
-    categories(axes[0], rows, list(shown), colours)
-    figure.legend(fontsize=7, frameon=False, loc="outside lower left", ncols=4)
+    rows = {name: [own[column].clip(lower=1e-16) for column in shown] for name, own in _forms(tables)}
+    categories(axes[0], rows, list(shown.values()), [COLOURS[place] for place in (0, 2, 4, 1)])
+    legend_below(figure, axes[:1], 4, "lower left")
     linear = tables["optimum"]
-    categories(axes[1], {role: [linear[linear["role"] == role]["distance"]] for role in ROLES})
+    categories(axes[1], {str(role): [own] for role, own in linear.groupby("role", sort=False)["distance"]})
     for panel in axes:
         logarithmic(panel.xaxis)
         finish(panel, "relative distance")

@@ -16,7 +16,8 @@ from torch.nn import functional
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.plots import Figure, Tables, finish
+from unseam.papers.draws import normal
+from unseam.papers.plots import Figure, Tables, finish, legend_below, reference
 
 __all__ = ["THEOREM3_FAMILIES"]
 
@@ -144,9 +145,9 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 def _data(family: Family, shape: tuple[int, ...], random: torch.Generator) -> Tensor:
     """Items (batch, data, *event) anywhere in the family's support: an identity holds for all of them."""
     if family.support == "reals":
-        return torch.randn(shape, generator=random, dtype=torch.float64)
+        return normal(*shape, generator=random)
     if family.support == "positive":
-        return torch.randn(shape, generator=random, dtype=torch.float64).exp()
+        return normal(*shape, generator=random).exp()
     if family.support == "counts":
         return torch.randint(7, shape, generator=random).double()
     drawn = torch.randint(family.classes, (family.draws, *shape), generator=random)
@@ -164,7 +165,7 @@ def _networks(family: Family, settings: Settings, random: torch.Generator) -> li
         (models, settings.batch, latent),
         (settings.samples, models, settings.batch, latent),
     )
-    made = [torch.randn(shape, generator=random, dtype=torch.float64) for shape in shapes]
+    made = [normal(*shape, generator=random) for shape in shapes]
     made[1] /= math.sqrt(hidden)
     return made
 
@@ -192,7 +193,7 @@ def _line(family: Family, settings: Settings, random: torch.Generator) -> Tensor
     z = torch.linspace(-8, 8, settings.latent_nodes, dtype=torch.float64)[None, :, None]
     width = settings.data * math.prod(family.event)
     inner, outer = (
-        torch.randn(shape, generator=random, dtype=torch.float64)
+        normal(*shape, generator=random)
         for shape in ((settings.models, 1, settings.hidden), (settings.models, settings.hidden, width))
     )
     output = torch.tanh(z @ inner) @ outer / math.sqrt(settings.hidden)
@@ -355,20 +356,20 @@ def plot(tables: Tables) -> Figure:
         ("no distribution", COLOURS[1], "X", ~exists),
     )
     for label, colour, marker, chosen in kinds:
-        own = table[chosen]
-        places = ([betas.index(beta) for beta in own["β"]], [names.index(name) for name in own["family"]])
+        places = (
+            table[chosen][column].map(order.index) for column, order in (("β", betas), ("family", names))
+        )
         axes[0].plot(*places, marker, color=colour, markersize=7, label=label)
     axes[0].set_xticks(range(len(betas)), [f"{beta:g}" for beta in betas])
     axes[0].set_yticks(range(len(names)), names, fontsize=7.5)
     finish(axes[0], "β", ylim=(len(names) - 0.5, -0.5))
-    figure.legend(fontsize=7.5, frameon=False, loc="outside lower left", ncols=3)
-    for panel, (name, beta) in zip(axes[1:], SHOWN, strict=True):
-        own = masses[(masses["family"] == name) & (masses["β"] == beta)]
+    legend_below(figure, axes[:1], 3, "lower left")
+    for panel, (name, own) in zip(axes[1:], masses.groupby("family", sort=False), strict=True):
         colours = [COLOURS[1] if mass < 0 else COLOURS[0] for mass in own["mass"]]
         panel.bar(own["x"], own["mass"], width=0.35, color=colours)
         seen = [0, 1] if name == "Bernoulli" else range(int(own["x"].max()) + 1)
         panel.plot(seen, [0] * len(seen), "k|", markersize=12)
-        panel.axhline(0, color="grey", linewidth=0.6)
+        reference(panel, y=0, linestyle="-")
         finish(panel, "x; data lie on the strokes", "coefficient of exp(A/β)")
     return figure
 

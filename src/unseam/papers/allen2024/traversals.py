@@ -15,16 +15,13 @@ from unseam.data import World, grid_index, load
 from unseam.drawing import panels
 from unseam.geometry import active_latents
 from unseam.models import VAE
-from unseam.papers.allen2024._members import (
-    SpriteSettings,
-    combinations,
-    orthonormal,
-    sprite_trial,
-    train_or_resume,
-)
+from unseam.papers.allen2024._members import SpriteSettings, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
-from unseam.papers.plots import Figure, Tables, categories, finish
+from unseam.papers.draws import orthonormal
+from unseam.papers.plots import Figure, Tables, categories, finish, pictures, reference
+from unseam.papers.tables import from_text, to_text
+from unseam.papers.trainings import combinations, train_or_resume
 from unseam.training import Ensemble
 from unseam.trial import Trial
 
@@ -83,7 +80,10 @@ def measure(settings: Settings, place: Workplace) -> Tables:
             diagonal = trial.posterior == "diagonal"
             who = {"span": span, "β": trial.beta, "seed": trial.seed}
             basis = torch.eye(settings.latent, dtype=torch.float64)[:, used]
-            turns = [orthonormal(len(used), len(used), random) for _ in range(settings.rotations * diagonal)]
+            turns = [
+                orthonormal(len(used), len(used), generator=random)
+                for _ in range(settings.rotations * diagonal)
+            ]
             bases = [(LATENTS if diagonal else FULL, basis), *((ROTATED, basis @ turn) for turn in turns)]
             for number, (kind, basis) in enumerate(bases):
                 z = traversal(mean[starts], basis, settings.reach, settings.frames)
@@ -181,10 +181,9 @@ def _middle(world: World) -> int:
 @torch.no_grad()
 def _pictures(model: VAE, z: Tensor, used: Tensor) -> pd.DataFrame:
     """One row per frame of traversals (axis, frame, latent): its pixels as digits of sixteen greys, after a letter."""
-    images = model.likelihood.mean(model.decode(z.flatten(0, 1))).flatten(1).cpu()
-    levels = (15 * images).round().clamp(0, 15).int().tolist()
+    images = model.likelihood.mean(model.decode(z.flatten(0, 1)))
     latents, frames = used.repeat_interleave(z.shape[1]).tolist(), list(range(z.shape[1])) * len(used)
-    pixels = ["p" + "".join(GREYS[level] for level in image) for image in levels]
+    pixels = ["p" + text for text in to_text(images.cpu(), GREYS)]
     return pd.DataFrame({"latent": latents, "frame": frames, "pixels": pixels})
 
 
@@ -232,7 +231,7 @@ def _scores(axes: pd.DataFrame, kind: str) -> pd.Series[float]:
 
 def plot(tables: Tables) -> Figure:
     """Traversals of the first seed in three cases, and the main fractions of all seeds."""
-    axes, pictures = tables["axes"], tables["pictures"]
+    axes, images = tables["axes"], tables["pictures"]
     cases = list(axes[axes["β"] > 1][["span", "β"]].drop_duplicates().itertuples(index=False, name=None))
     shown = [(*cases[0], LATENTS), (*cases[0], FULL), *((*case, LATENTS) for case in cases[1:])]
     titles = [f"{kind}, span {span:g}, β = {beta:g}" for span, beta, kind in shown]
@@ -240,48 +239,33 @@ def plot(tables: Tables) -> Figure:
     for panel, (span, beta, kind) in zip(places, shown, strict=False):
         own = [
             table[(table["span"] == span) & (table["β"] == beta) & (table["axes"] == kind)]
-            for table in (pictures, axes[axes["seed"] == 0])
+            for table in (images, axes[axes["seed"] == 0])
         ]
         _draw_pictures(panel, *own)
-    _draw_fractions(places[len(shown)], axes)
+    rows = {}
+    for (span, beta), part in axes.groupby(["span", "β"], sort=False):
+        for kind in (LATENTS, ROTATED, FULL):
+            if len(scores := _scores(part, kind)):
+                what, posterior = kind.removesuffix(" posterior").split(", ")
+                rows[f"{what}, {posterior}, span {span:g}, β = {beta:g}"] = [scores]
+    panel = places[len(shown)]
+    categories(panel, rows)
+    means = [float(scores.mean()) for (scores,) in rows.values()]
+    panel.plot(means, range(len(rows)), "|", color="black", markersize=9)
+    reference(panel, x=ONE)
+    finish(panel, "one dot per seed", xlim=(1 / len(FACTORS), 1.02))
     return figure
 
 
-def _draw_fractions(panel: Any, axes: pd.DataFrame) -> None:
-    rows = {}
-    for (span, beta), own in axes.groupby(["span", "β"], sort=False):
-        for kind in (LATENTS, ROTATED, FULL):
-            if len(scores := _scores(own, kind)):
-                what, posterior = kind.removesuffix(" posterior").split(", ")
-                rows[f"{what}, {posterior}, span {span:g}, β = {beta:g}"] = [scores]
-                panel.plot(float(scores.mean()), len(rows) - 1, "|", color="black", markersize=9)
-    categories(panel, rows)
-    panel.axvline(ONE, color="grey", linewidth=0.7, linestyle="--")
-    finish(panel, "one dot per seed", xlim=(1 / len(FACTORS), 1.02))
-
-
-def _draw_pictures(panel: Any, pictures: pd.DataFrame, axes: pd.DataFrame) -> None:
+def _draw_pictures(panel: Any, images: pd.DataFrame, axes: pd.DataFrame) -> None:
     """One row per latent, sorted by the factor that it changes most and labelled by it."""
     changes = axes.set_index("latent")[list(FACTORS)]
     main, still = changes.idxmax(axis=1), changes.max(axis=1) < STILL
     order = sorted(main.index, key=lambda latent: (bool(still[latent]), FACTORS.index(main[latent])))
-    frames = [pictures[pictures["latent"] == latent]["pixels"] for latent in order]
-    rows = [np.concatenate([_image(pixels) for pixels in own], axis=1) for own in frames]
-    if not rows:
-        return
-    side = len(rows[0])
-    panel.imshow(np.concatenate(rows), cmap="gray", vmin=0, vmax=15)
     labels = [f"$z_{latent}$: {'none' if still[latent] else main[latent]}" for latent in order]
-    panel.set_yticks([side * (place + 0.5) for place in range(len(order))], labels, fontsize=7.5)
-    panel.set_xticks([])
-    for line in range(1, len(order)):
-        panel.axhline(side * line - 0.5, color="white", linewidth=0.8)
-
-
-def _image(pixels: str) -> np.ndarray:
-    levels = np.array([GREYS.index(digit) for digit in pixels[1:]])
-    side = round(len(levels) ** 0.5)
-    return levels.reshape(side, side)
+    rows = [from_text(images[images["latent"] == latent]["pixels"].str[1:], GREYS) for latent in order]
+    if rows:
+        pictures(panel, np.stack(rows), labels)
 
 
 TRAVERSALS = Artefact(

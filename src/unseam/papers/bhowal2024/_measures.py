@@ -18,7 +18,8 @@ from unseam.models import VAE, Encoding
 from unseam.papers.bhowal2024._setups import Setup
 from unseam.papers.bhowal2024.released import gram_root, released_errors, signed_fits
 from unseam.papers.measures import ACTIVE, Unseen, measures
-from unseam.training import Ensemble, precision, split_items
+from unseam.papers.tables import rows_of
+from unseam.training import Ensemble, precision
 
 COLUMNS = ("seed", "point", "latent", "variance", "jacobian")
 """Of the table of variances and column lengths."""
@@ -147,8 +148,8 @@ def entropy_gaps(code: Encoding, factors: Tensor, *, excluded: tuple[int, ...] =
 
 
 def _unseen(world: World, setup: Setup) -> Unseen:
-    _, validation, test = (part.to(world.device) for part in split_items(setup.base, len(world)))
-    return Unseen(world, validation, test[: setup.scored], setup.points, True)
+    unseen = Unseen.of(setup.base, world, setup.points)
+    return unseen._replace(test=unseen.test[: setup.scored])
 
 
 def _encoded(ensemble: Ensemble, unseen: Unseen) -> Encoding:
@@ -219,10 +220,7 @@ def around(model: VAE, code: Encoding, active: Tensor, setup: Setup, *, audited:
         distances |= {f"{prefix}turned": found.right, f"{prefix}stretched": found.scale}
     return Measured(
         [summary | (released_errors(decoder, some) if audited else {})],
-        [
-            {"point": point} | dict(zip(distances, row, strict=True))
-            for point, row in enumerate(zip(*(part.tolist() for part in distances.values()), strict=True))
-        ],
+        [{"point": point} | row for point, row in enumerate(rows_of(distances))],
         path,
         signed_fits(decoder, some) if audited else [],
         _columns(code.variance, metric.diagonal(dim1=-2, dim2=-1), active),

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from unseam.data import MissingFileError, place
-from unseam.drawing import panels
-from unseam.papers.artefact import Workplace, missing_table
+import pandas as pd
+
+from unseam.data import place
+from unseam.papers.artefact import Workplace
 from unseam.papers.bhowal2024._measures import COLUMNS, SCORES, Rows, measured, scores
 from unseam.papers.bhowal2024._setups import CELLS, NAMES, Cell, Setup
 from unseam.papers.bhowal2024.released import ROWS as SIGN_COLUMNS
 from unseam.papers.claims import Claim
-from unseam.papers.trainings import follow
+from unseam.papers.plots import Tables
+from unseam.papers.tables import concatenate
+from unseam.papers.trainings import follow, measure_present
 from unseam.training import Ensemble
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
-
-    Cases = Callable[[Tables], Iterable[Any]]
+Cases = Callable[[Tables], Iterable[Any]]
 
 RECORDS = 20
 """Of a training; scores are taken at some of them."""
@@ -45,8 +42,6 @@ def train_cell(setup: Setup, cell: Cell, where: Workplace) -> dict[str, pd.DataF
     :func:`~unseam.papers.bhowal2024._measures.scores`; where decoders are measured those of
     :class:`~unseam.papers.bhowal2024._measures.Measured`; and ``trainings``.
     """
-    import pandas as pd
-
     world = functools.cache(lambda: place(setup.load(), where.device))
     steps = setup.base.steps
     every = max(1, steps // RECORDS)
@@ -93,31 +88,16 @@ def train_setups(setups: Sequence[Setup], where: Workplace) -> dict[str, pd.Data
     Models and points also have ``steps``, those of the training. Data sets whose files are missing are in the table
     ``missing``.
     """
-    parts: list[Tables] = []
-    missing: dict[str, MissingFileError] = {}
-    for setup in setups:
-        try:
-            setup.load()
-        except MissingFileError as error:
-            missing[NAMES[setup.base.world]] = error
-            continue
-        for cell in setup.cells:
-            own = train_cell(setup, cell, where)
-            parts.append({name: table.assign(world=setup.base.world) for name, table in own.items()})
-            for name in parts[-1].keys() & {"members", "points"}:
-                parts[-1][name]["steps"] = setup.base.steps
-    return concatenate(parts) | missing_table(missing)
 
+    def trained(setup: Setup) -> Tables:
+        setup.load()
+        tables = concatenate(train_cell(setup, cell, where) for cell in setup.cells)
+        found = {name: table.assign(world=setup.base.world) for name, table in tables.items()}
+        for name in found.keys() & {"members", "points"}:
+            found[name]["steps"] = setup.base.steps
+        return found
 
-def concatenate(parts: Iterable[Tables]) -> dict[str, pd.DataFrame]:
-    """Tables of the same name one below the other."""
-    import pandas as pd
-
-    found: dict[str, list[pd.DataFrame]] = {}
-    for tables in parts:
-        for name, table in tables.items():
-            found.setdefault(name, []).append(table)
-    return {name: pd.concat(tables, ignore_index=True) for name, tables in found.items()}
+    return measure_present((NAMES[setup.base.world], functools.partial(trained, setup)) for setup in setups)
 
 
 def select(tables: Tables, **columns: Sequence[str]) -> dict[str, pd.DataFrame]:
@@ -185,30 +165,3 @@ def by_model(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 def steps_in_words(steps: Any) -> str:
     """For titles and findings."""
     return "one step" if steps == 1 else f"{steps:,} steps".replace(",", " ")
-
-
-# Figures
-
-
-def where_measured(plot: Callable[[Tables], Figure]) -> Callable[[Tables], Figure]:
-    """The figure of an artefact, or one that says that its data sets are missing."""
-
-    @functools.wraps(plot)
-    def plotted(tables: Tables) -> Figure:
-        if not tables.keys() - {"missing"}:
-            return panels(["the data sets are missing"], width=3.6, height=1.0)[0]
-        return plot(tables)
-
-    return plotted
-
-
-def label(panel: Any, x: str = "", y: str = "") -> None:
-    """Label the axes of a panel."""
-    panel.set_xlabel(x, fontsize=8)
-    panel.set_ylabel(y, fontsize=8)
-
-
-def legend_below(figure: Figure, panel: Any, columns: int, where: str = "lower") -> None:
-    """One legend for a figure, outside its panels, of what one of them shows."""
-    look = {"fontsize": 7, "frameon": False, "ncols": columns, "loc": f"outside {where} center"}
-    figure.legend(*panel.get_legend_handles_labels(), **look)

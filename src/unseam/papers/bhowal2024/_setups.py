@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
-from unseam.data import World, load
+from unseam.data import World
 from unseam.papers.artefact import PerDataset, Scale
+from unseam.papers.trainings import TrialGrid, combinations
 from unseam.trial import Trial
 
 FAMILIES = ("β-TCVAE", "β-VAE", "VAE")
@@ -39,7 +41,7 @@ EVERY_CELL = (*CELLS, *(Cell(family, beta) for beta in (2.0, 4.0, 12.0) for fami
 
 
 @dataclass(frozen=True)
-class Setup(PerDataset):
+class Setup(PerDataset, TrialGrid):
     """A data set of Table 3 with its models: a grid of trials, and how much is measured of each.
 
     Attributes:
@@ -57,7 +59,6 @@ class Setup(PerDataset):
         audited: of the points, how many the released procedure is followed at, for the paper's three models.
     """
 
-    base: Trial
     cells: tuple[Cell, ...] = CELLS
     seeds: int = 6
     decoders: bool = True
@@ -72,11 +73,6 @@ class Setup(PerDataset):
     fit_steps: tuple[int, ...] = (25, 50, 100, 200, 400, 800)
     audited: int = 40
 
-    def load(self) -> World:
-        """The data set."""
-        options: dict[str, Any] = dict(self.base.world_options)
-        return load(self.base.world, **options)
-
     def excluded(self, world: World) -> tuple[int, ...]:
         """Factors that the authors' mutual information gaps exclude."""
         excluded = EXCLUDED.get(self.base.world)
@@ -85,8 +81,8 @@ class Setup(PerDataset):
     def trials(self, cell: Cell) -> list[Trial]:
         """The trainings of a cell, one per seed."""
         objective: Any = "beta_tcvae" if cell.family == "β-TCVAE" else "beta_elbo"
-        first = replace(self.base, objective=objective, beta=cell.beta)
-        return [replace(first, seed=seed) for seed in range(self.seeds)]
+        first = dataclasses.replace(self.base, objective=objective, beta=cell.beta)
+        return combinations(first, seed=range(self.seeds))
 
     def measured(self, cell: Cell) -> dict[str, Any]:
         """What measurements of a cell depend on, besides its trials."""
@@ -105,12 +101,6 @@ class Settings:
     setups: tuple[Setup, ...]
 
 
-def vary(setup: Setup, **changes: Any) -> Setup:
-    """A setup that differs in these fields, its own or those of its trials."""
-    own = {name: changes.pop(name) for name in list(changes) if name in Setup.__dataclass_fields__}
-    return replace(setup, base=replace(setup.base, **changes), **own)
-
-
 # Eq. 5: squared error summed over pixels plus β times the KL, by Adam at 1e-3. Number of latents, steps and batch size
 # are not stated; 10 latents are the default of the released code. Latents of MLPs rotate long after losses have
 # converged, so that scores need more steps than losses do.
@@ -123,15 +113,15 @@ PRINTED = Trial(
     batch_size=128,
     precision="bf16",
 )
-SPRITES = vary(
-    Setup(PRINTED), world="sprites", encoder_widths=(1200, 1200), decoder_widths=(1200, 1200), batch_size=512
+SPRITES = Setup(PRINTED).replace(
+    world="sprites", encoder_widths=(1200, 1200), decoder_widths=(1200, 1200), batch_size=512
 )
-MANY_SPRITES = vary(SPRITES, steps=12_000, cells=EVERY_CELL, seeds=12)
+MANY_SPRITES = SPRITES.replace(steps=12_000, cells=EVERY_CELL, seeds=12)
 """For correlations over more than a hundred models: losses have converged, latents still rotate."""
-SHAPES = vary(Setup(PRINTED), world="shapes", architecture="bhowal_shapes", decoder_activation="tanh")
+SHAPES = Setup(PRINTED).replace(world="shapes", architecture="bhowal_shapes", decoder_activation="tanh")
 MANY = (MANY_SPRITES, SPRITES, SHAPES)
-FACES = vary(SHAPES, world="faces3d", architecture="bhowal_faces")
-MPI3D = vary(SHAPES, world="mpi3d")
+FACES = SHAPES.replace(world="faces3d", architecture="bhowal_faces")
+MPI3D = SHAPES.replace(world="mpi3d")
 ROWS = (SPRITES, FACES, SHAPES, MPI3D)
 """In the order of the paper's rows."""
 
@@ -155,15 +145,14 @@ def smoke(setup: Setup, **changes: Any) -> Setup:
         small |= {"likelihood_variance": 0.5 / 64, "steps": 100, "seeds": 3}
     elif setup.base.world == "shapes":
         small["world_options"] = (("hues", 2), ("orientations", 5), ("scales", 4))
-    return vary(setup, **(small | changes))
+    return setup.replace(**(small | changes))
 
 
 SMOKE = (smoke(SPRITES), smoke(FACES), smoke(MPI3D))
 """The convolutional networks, which need 64 pixels per side and more time, are left to ``table4``."""
 OPTIONS = {"orientations": 8, "positions": 10, "resolution": 32, "scales": 4, "softness": 1.5}
 LAPTOP = (
-    vary(
-        SPRITES,
+    SPRITES.replace(
         world_options=tuple(OPTIONS.items()),
         encoder_widths=(128, 128),
         decoder_widths=(128, 128),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -15,17 +15,13 @@ from unseam import geometry
 from unseam.drawing import COLOURS, panels
 from unseam.models import Encoding
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._runs import by_row, label, select, steps_in_words, train_setups, worlds
+from unseam.papers.bhowal2024._runs import by_row, select, steps_in_words, train_setups, worlds
 from unseam.papers.bhowal2024._setups import FAMILIES, LAPTOP, NAMES, SHAPES, SMOKE, SPRITES, Setup
 from unseam.papers.bhowal2024.released import PASSES, SIGNS, released_fit, released_score
 from unseam.papers.bhowal2024.scores import relative
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders, mean_interval
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.draws import normal, uniform
+from unseam.papers.plots import Figure, Tables, columns, finish, logarithmic, reference
 
 __all__ = ["AUDIT"]
 
@@ -90,13 +86,11 @@ def known_matrices(*, draws: int, data: int, latent: int) -> pd.DataFrame:
     One row per ``draw``, ``kind`` and mean ``length``, around which columns differ by up to a half: the score as
     ``released``, as ``defined``, where all kinds are compared with each other, and in its ``invariant`` form.
     """
-    import pandas as pd
-
     draw = torch.Generator().manual_seed(0)
     rows: list[dict[str, Any]] = []
     for number in range(draws):
-        entries = torch.randn(data, latent + 1, generator=draw, dtype=torch.float64)
-        unequal = 0.5 + torch.rand(latent, generator=draw, dtype=torch.float64)
+        entries = normal(data, latent + 1, generator=draw)
+        unequal = 0.5 + uniform(latent, generator=draw)
         orthogonal, shared = torch.linalg.qr(entries).Q.split([latent, 1], dim=1)
         oblique = (1 - COSINE) ** 0.5 * orthogonal + COSINE**0.5 * shared
         for length in LENGTHS:
@@ -123,8 +117,6 @@ def known_fits(*, starts: int, pixels: int, latent: int) -> pd.DataFrame:
     over starts of the score, over full bases, relative to its largest over the factors; ``apart``, the largest less the
     smallest score of any start; ``ordered``, the fraction of starts whose scores have the order of the factors.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for collapsed in (0, round(0.7 * latent)):
         draw = torch.Generator().manual_seed(0)
@@ -132,9 +124,13 @@ def known_fits(*, starts: int, pixels: int, latent: int) -> pd.DataFrame:
         columns[latent - collapsed :] = 0
         variance = torch.full((starts, latent), ACTIVE)
         variance[:, latent - collapsed :] = COLLAPSED
+
+        def bent(z: Tensor, columns: Tensor = columns) -> Tensor:
+            return (z @ columns).tanh()
+
         code = Encoding(torch.randn(starts, latent, generator=draw), variance)
         for passes in PASSES:
-            fits = [released_fit(partial(_bent, columns), code, sign=sign, passes=passes) for sign in ADDED]
+            fits = [released_fit(bent, code, sign=sign, passes=passes) for sign in ADDED]
             # one matrix at a time, as full bases take the memory of an image squared
             scores = np.array([[float(released_score(one)) for one in fit.matrix] for fit in fits])
             scores = scores / scores.max(0)
@@ -144,10 +140,6 @@ def known_fits(*, starts: int, pixels: int, latent: int) -> pd.DataFrame:
             for sign, own in zip(ADDED, scores, strict=True):
                 rows.append(shared | {"sign": sign, "mean": own.mean(), "sd": own.std(ddof=1)})
     return pd.DataFrame(rows)
-
-
-def _bent(columns: Tensor, z: Tensor) -> Tensor:
-    return (z @ columns).tanh()
 
 
 def compared_factors(signs: pd.DataFrame) -> pd.DataFrame:
@@ -173,8 +165,6 @@ def exchanged_factors(signs: pd.DataFrame) -> pd.DataFrame:
     >>> [round(float(found[role, "VAE"]), 2) for role in ("factors as released", "factors exchanged")]
     [1.0, 0.29]
     """
-    import pandas as pd
-
     parts = []
     for words, given in ROLES.items():
         chosen = signs[signs["sign"] == signs["family"].map(given)]
@@ -189,8 +179,6 @@ def _mean_scores(rows: pd.DataFrame, among: list[str], models: str) -> pd.DataFr
 
 def start_cosines(signs: pd.DataFrame) -> pd.DataFrame:
     """Cosine of M_D, fitted without penalty, and its random start: mean over ``models`` with its 95 % interval."""
-    import pandas as pd
-
     rows = []
     for (world, passes), part in signs[signs["sign"] == 0].groupby(["world", "passes"], sort=False):
         found = part.groupby(["family", "beta", "seed"])["started"].mean().to_numpy(dtype=float)
@@ -284,10 +272,6 @@ def plot(tables: Tables) -> Figure:
     return figure
 
 
-def _longest(table: pd.DataFrame) -> pd.DataFrame:
-    return table[table["passes"] == PASSES[-1]]
-
-
 def _draw_matrices(panel: Any, matrices: pd.DataFrame) -> None:
     """By how much oblique columns score more than orthogonal ones."""
     wide = matrices.pivot_table(index="draw", columns=["kind", "length"], values=list(SCORES))
@@ -295,12 +279,9 @@ def _draw_matrices(panel: Any, matrices: pd.DataFrame) -> None:
         more = wide[name]["oblique"] - wide[name]["orthogonal"]
         look = {"color": colour, "markersize": 3, "capsize": 2, "label": words}
         panel.errorbar(LENGTHS, more.mean(), more.std(), fmt="o-", **look)
-    panel.axhline(0, color="grey", linewidth=0.7)
-    panel.set_xscale("log")
-    panel.set_xticks(LENGTHS, [f"{length:g}" for length in LENGTHS])
-    panel.minorticks_off()
-    label(panel, "mean length of columns", "oblique less orthogonal")
-    panel.legend(fontsize=7, frameon=False)
+    reference(panel, y=0, linestyle="-")
+    logarithmic(panel.xaxis, LENGTHS)
+    finish(panel, "mean length of columns", "oblique less orthogonal", legend="best")
 
 
 def _draw_fits(panel: Any, table: pd.DataFrame) -> None:
@@ -310,31 +291,31 @@ def _draw_fits(panel: Any, table: pd.DataFrame) -> None:
     _label_factors(panel)
 
 
-def _label_factors(panel: Any) -> None:
-    panel.set_xticks(range(len(ADDED)), [f"{sign:+g}" for sign in ADDED])
-    label(panel, "factor of the penalty", "score as released, relative")
-
-
 def _draw_signs(panel: Any, part: pd.DataFrame) -> None:
     for family, colour in zip(FAMILIES, COLOURS, strict=False):
         wide = part[part["family"] == family].pivot_table(index="sign", columns="seed", values="released")
         look = {"color": colour, "markersize": 3, "linewidth": 0.8, "alpha": 0.7}
         panel.plot(range(3), wide.loc[list(ADDED)], "o-", **look)[0].set_label(family)
     _label_factors(panel)
-    panel.legend(fontsize=7, frameon=False)
+    finish(panel, legend="best")
+
+
+def _label_factors(panel: Any) -> None:
+    panel.set_xticks(range(len(ADDED)), [f"{sign:+g}" for sign in ADDED])
+    finish(panel, "factor of the penalty", "score as released, relative")
 
 
 def _draw_roles(panel: Any, part: pd.DataFrame) -> None:
-    for place, words in enumerate(ROLES):
-        for order, (family, colour) in enumerate(zip(FAMILIES, COLOURS, strict=False)):
-            values = part[(part["roles"] == words) & (part["family"] == family)]["released"]
-            look = {"fmt": "o", "color": colour, "capsize": 3, "label": None if place else family}
-            panel.errorbar(place + 0.2 * (order - 1), values.mean(), values.std(), **look)
-    panel.set_xticks(range(len(ROLES)), list(ROLES))
-    panel.tick_params(axis="x", labelsize=7)
-    label(panel, y="score as released, relative")
+    each = part.set_index(["roles", "family"])["released"].sort_index()
+    runs = {words.replace(" ", "\n", 1): [each[words, family] for family in FAMILIES] for words in ROLES}
+    columns(panel, runs, labels=FAMILIES)
     panel.margins(y=0.3)
     panel.legend(fontsize=7, frameon=False, ncols=3, loc="upper left")
+    finish(panel, y="score as released, relative")
+
+
+def _longest(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["passes"] == PASSES[-1]]
 
 
 AUDIT = Artefact(

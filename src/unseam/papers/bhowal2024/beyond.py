@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from unseam.drawing import COLOURS, panels
+import pandas as pd
+
+from unseam.drawing import panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._runs import (
-    cells_of,
-    groups_of,
-    label,
-    legend_below,
-    select,
-    train_setups,
-    where_measured,
-)
+from unseam.papers.bhowal2024._runs import cells_of, groups_of, select, train_setups
 from unseam.papers.bhowal2024._setups import LAPTOP, MANY, SMOKE, Settings
 from unseam.papers.bhowal2024.scores import with_od
 from unseam.papers.claims import Correlation, Correlations
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables, finish, intervals, legend_below, reference, where_measured
 
 __all__ = ["BEYOND"]
 
@@ -55,8 +43,6 @@ def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
 
 def correlations(tables: Tables) -> pd.DataFrame:
     """Every measure against every score, over all models of a group and among restarts, with 95 % intervals."""
-    import pandas as pd
-
     rows = []
     for group, part in groups_of(tables["members"]):
         for scope in SCOPES:
@@ -97,17 +83,14 @@ def plot(tables: Tables) -> Figure:
     titles = [f"{words}\n{name}" for name, words in itertools.product(names, SCORED.values())]
     figure, axes = panels(titles, rows=len(groups), width=2.9, height=2.8)
     for panel, ((_, part), score) in zip(axes, itertools.product(groups, SCORED), strict=True):
-        for (scope, words), colour, offset in zip(SCOPES.items(), COLOURS, (-0.12, 0.12), strict=False):
-            own = part[(part["scope"] == scope) & (part["score"] == score)]
-            height = [place + offset for place in range(len(own))]
-            panel.hlines(height, own["lower"], own["upper"], color=colour, linewidth=1.3)
-            panel.plot(own["rho"], height, "o", color=colour, markersize=4, label=words)
-        panel.set_yticks(range(len(MEASURES)), MEASURES.values() if score == next(iter(SCORED)) else [])
-        panel.invert_yaxis()
-        panel.set_xlim(-1.05, 1.05)
-        panel.axvline(0, color="grey", linewidth=0.7)
-        label(panel, "rank correlation")
-    legend_below(figure, axes[0], 2)
+        own = part[part["score"] == score].set_index("scope")[["rho", "lower", "upper"]]
+        kinds = {words: own.loc[scope].to_numpy().T for scope, words in SCOPES.items()}
+        intervals(
+            panel, list(MEASURES.values()) if score == next(iter(SCORED)) else [""] * len(MEASURES), kinds
+        )
+        reference(panel, x=0, linestyle="-")
+        finish(panel, "rank correlation", xlim=(-1.05, 1.05))
+    legend_below(figure, axes[:1], 2)
     return figure
 
 

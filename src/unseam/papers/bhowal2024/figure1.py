@@ -4,33 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
-from unseam.data import MissingFileError, World
+from unseam.data import World
 from unseam.data import place as place_world
-from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Workplace, missing_table
-from unseam.papers.bhowal2024._runs import (
-    by_model,
-    concatenate,
-    families,
-    where_measured,
-    worlds,
-)
-from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, NAMES, SPRITES, Cell, Setup, smoke, vary
+from unseam.drawing import panels
+from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.bhowal2024._runs import by_model, families, worlds
+from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, NAMES, SPRITES, Cell, Setup, smoke
 from unseam.papers.claims import Bound, Bounds, Order, Orders
-from unseam.papers.trainings import follow
-from unseam.training import split_items
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
-    from unseam.training import Ensemble
+from unseam.papers.plots import Figure, Tables, columns, finish, pictures, where_measured
+from unseam.papers.tables import concatenate
+from unseam.papers.trainings import follow, measure_present
+from unseam.training import Ensemble, split_items
 
 __all__ = ["FIGURE1", "attributes", "responses_of", "vertical_latents"]
 
@@ -61,22 +51,23 @@ class Settings:
 def measure(settings: Settings, place: Workplace) -> Tables:
     """By how much each attribute of a decoded picture changes while one latent is varied and the others are fixed."""
     setup = settings.setup
-    try:
+
+    def trained() -> Tables:
         world = place_world(setup.load(), place.device)
-    except MissingFileError as error:
-        return missing_table({NAMES[setup.base.world]: error})
-    parts: list[Tables] = []
-    for cell in settings.cells:
-        named: dict[str, Any] = {"world": setup.base.world, "family": cell.family, "beta": cell.beta}
-        found = follow(
-            setup.trials(cell),
-            place,
-            world=world,
-            measured={"figure": 1, "points": setup.points, "scored": setup.scored},
-            finish=lambda ensemble: responses_of(ensemble, world, setup),
-        )
-        parts.append({name: table.assign(**named) for name, table in found.items()})
-    return concatenate(parts)
+        parts: list[Tables] = []
+        for cell in settings.cells:
+            named: dict[str, Any] = {"world": setup.base.world, "family": cell.family, "beta": cell.beta}
+            found = follow(
+                setup.trials(cell),
+                place,
+                world=world,
+                measured={"figure": 1, "points": setup.points, "scored": setup.scored},
+                finish=lambda ensemble: responses_of(ensemble, world, setup),
+            )
+            parts.append({name: table.assign(**named) for name, table in found.items()})
+        return concatenate(parts)
+
+    return measure_present([(NAMES[setup.base.world], trained)])
 
 
 def attributes(images: Tensor) -> Tensor:
@@ -107,8 +98,6 @@ def responses_of(ensemble: Ensemble, world: World, setup: Setup) -> dict[str, pd
     A response is the standard deviation of an attribute along the traversal (root mean square over items) over its
     standard deviation in the data.
     """
-    import pandas as pd
-
     test = split_items(setup.base, len(world)).test[: setup.scored].to(world.device)
     x = world.images(test)
     scale = attributes(x).std(0)
@@ -186,27 +175,22 @@ def _order_cases(tables: Tables) -> Iterator[Order]:
 @where_measured
 def plot(tables: Tables) -> Figure:
     """The layout of Figure 1, a traversal per model family, then the responses of every model's vertical latent."""
-    pictures, responses = tables["pictures"], tables["responses"]
+    shown, responses = tables["pictures"], tables["responses"]
     ((world, _),) = worlds(responses)
-    cells = list(families(pictures))
+    cells = list(families(shown))
     titles = [f"{family}\n{NAMES[world]}" for family, _ in cells]
     figure, axes = panels([*titles, "responses"], rows=len(cells) + 1)
-    frames = [name for name in pictures.columns if name.startswith("frame_")]
+    frames = [name for name in shown.columns if name.startswith("frame_")]
     side = round(len(cells[0][1]) ** 0.5)
     for panel, (_, own) in zip(axes, cells, strict=False):
-        strip = own[frames].to_numpy().reshape(side, side, -1).transpose(0, 2, 1).reshape(side, -1)
-        panel.imshow(strip, cmap="gray", vmin=0, vmax=1)
-        panel.set(xticks=[], yticks=[])
-    for order, ((family, own), colour) in enumerate(zip(families(responses), COLOURS, strict=False)):
-        for _, row in vertical_latents(own).iterrows():
-            across = [place + 0.2 * order for place in range(len(ATTRIBUTES))]
-            axes[-1].plot(across, row[list(ATTRIBUTES)], "o", color=colour, markersize=3, alpha=0.7)
-        axes[-1].plot([], [], "o", color=colour, markersize=3, label=family)
-    axes[-1].set_xticks(
-        range(len(ATTRIBUTES)), [words.replace(" ", "\n", 1) for words in WORDS.values()], fontsize=6
-    )
-    axes[-1].set_ylim(bottom=0)
-    axes[-1].legend(fontsize=7, frameon=False)
+        pictures(panel, own[frames].to_numpy().T.reshape(1, -1, side, side))
+    chosen = {family: vertical_latents(own) for family, own in families(responses)}
+    runs = {
+        words.replace(" ", "\n", 1): [own[name] for own in chosen.values()] for name, words in WORDS.items()
+    }
+    columns(axes[-1], runs, labels=list(chosen))
+    axes[-1].tick_params(axis="x", labelsize=6)
+    finish(axes[-1], ylim=(0, None), legend="best")
     figure.set_size_inches(6.5, 5.5)
     return figure
 
@@ -224,7 +208,7 @@ FIGURE1 = Artefact(
     ),
     presets={
         "smoke": Settings(smoke(SPRITES)),
-        "full": Settings(vary(LAPTOP[0], steps=5000, seeds=8)),
+        "full": Settings(LAPTOP[0].replace(steps=5000, seeds=8)),
     },
     measure=measure,
     plot=plot,

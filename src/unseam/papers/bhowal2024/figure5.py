@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -16,12 +17,7 @@ from unseam.drawing import panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024._setups import NAMES
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables, finish, pictures
 
 __all__ = ["FIGURE5_TABLE7", "implied"]
 
@@ -86,8 +82,6 @@ def _scaled(axis: int, count: int) -> int:
 
 def _errors(values: Tensor) -> pd.DataFrame:
     """Error per image of each range: the variance of the axes that it leaves out."""
-    import pandas as pd
-
     rows = []
     for (start, stop), printed in PRINTED.items():
         low, high = _scaled(start, len(values)), _scaled(stop, len(values))
@@ -144,8 +138,6 @@ def _cells(tables: Tables) -> Iterator[Bound]:
 
 def _pictures(world: World, index: Tensor, centre: Tensor, axes: Tensor) -> pd.DataFrame:
     """One image and its projections on ranges of axes, one column each."""
-    import pandas as pd
-
     x = world.images(index).flatten(1)[0].double()
     shown = {"original": x}
     for start, stop in (*FIRST, (2500, 3000)):
@@ -156,20 +148,18 @@ def _pictures(world: World, index: Tensor, centre: Tensor, axes: Tensor) -> pd.D
 
 def plot(tables: Tables) -> Figure:
     """Figure 5's row of images, then errors beside the printed ones."""
-    pictures, errors = tables["pictures"], tables["errors"]
-    titles = [name if name == "original" else f"axes {name}" for name in pictures.columns]
+    shown, errors = tables["pictures"], tables["errors"]
+    titles = [name if name == "original" else f"axes {name}" for name in shown.columns]
     figure, axes = panels([*titles, "errors of Table 7"], width=2.1, height=2.0)
     figure.suptitle(NAMES[str(errors["world"].iloc[0])], fontsize=9)
-    side = round(len(pictures) ** 0.5)
-    for panel, name in zip(axes, pictures.columns, strict=False):
-        panel.imshow(pictures[name].to_numpy().reshape(side, side), cmap="gray", vmin=0, vmax=1)
-        panel.set(xticks=[], yticks=[])
+    side = round(len(shown) ** 0.5)
+    for panel, name in zip(axes, shown.columns, strict=False):
+        pictures(panel, shown[name].to_numpy().reshape(1, 1, side, side))
     places, words = range(len(errors)), "in the order of variance"
     axes[-1].plot(places, errors["error"], "o-", markersize=3, linewidth=0.8, label=words)
     axes[-1].plot(places, errors["printed"], "ks", markersize=4, label="printed")
     axes[-1].set_xticks(places, [f"{start}-{stop}" for start, stop in PRINTED], rotation=60, fontsize=6)
-    axes[-1].set_ylim(0, 1.4 * errors["error"].max())
-    axes[-1].legend(fontsize=6, frameon=False, loc="upper left")
+    finish(axes[-1], ylim=(0, 1.4 * errors["error"].max()), legend="upper left")
     return figure
 
 

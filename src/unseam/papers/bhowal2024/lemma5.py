@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam import geometry
-from unseam.drawing import COLOURS, panels
+from unseam.drawing import panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._runs import by_model, by_row, families, label, select, train_setups, worlds
+from unseam.papers.bhowal2024._runs import by_model, by_row, families, select, train_setups, worlds
 from unseam.papers.bhowal2024._setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
 from unseam.papers.bhowal2024.theorem1 import FORMS, minimise
 from unseam.papers.claims import Identities, Identity, Order, Orders
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.draws import orthonormal, uniform
+from unseam.papers.plots import Figure, Tables, columns, finish, identity, lines, reference
 
 __all__ = ["LEMMA5"]
 
@@ -31,6 +27,8 @@ SMALL = 0.1
 """Size of Mε up to which it counts as Mε ≪ 1."""
 SHOWN = 30
 """Random decoders of each number of latents and size in the figure."""
+OFF = {"linear": "gap", "printed": "singular"}
+"""Half of what orthogonal columns save, corrected and as printed."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +60,13 @@ def _cases(settings: Settings, device: torch.device) -> pd.DataFrame:
     Σ log of singular values, which the proof takes for the bound; ``saved_linear`` and ``saved_tanh``, the −Σ log σ²
     that orthogonal columns save at the same loss.
     """
-    import pandas as pd
-
     draw = torch.Generator().manual_seed(0)
     parts = []
     for latent in settings.latents:
         shape = (settings.matrices, settings.data, latent)
-        left = torch.linalg.qr(torch.randn(shape, generator=draw, dtype=torch.float64)).Q
-        right = torch.linalg.qr(torch.randn(shape[0], latent, latent, generator=draw, dtype=torch.float64)).Q
-        scale = 0.3 + 2.7 * torch.rand(shape[0], 1, latent, generator=draw, dtype=torch.float64)
+        left = orthonormal(*shape, generator=draw)
+        right = orthonormal(shape[0], latent, latent, generator=draw)
+        scale = 0.3 + 2.7 * uniform(shape[0], 1, latent, generator=draw)
         plain = left * scale
         rotated = plain @ right.mT
         gap = geometry.hadamard_gap(rotated.mT @ rotated)
@@ -118,23 +114,14 @@ def _tanh_energy(offset: Tensor, variance: Tensor) -> Tensor:
 
 def _summary(cases: pd.DataFrame) -> pd.DataFrame:
     """Extremes and medians of random decoders, one row per ``size``."""
-    import pandas as pd
-
     rows = []
     for size, own in cases.groupby("size"):
-        saved = {form: own[f"saved_{form}"] for form in ("linear", "tanh")}
+        linear, tanh = own["saved_linear"], own["saved_tanh"]
         rows.append(
-            {
-                "size": size,
-                "decoders": len(own),
-                "least_linear": saved["linear"].min(),
-                "off_linear": (saved["linear"] - 2 * own["gap"]).abs().max(),
-                "off_printed": (saved["linear"] - 2 * own["singular"]).abs().max(),
-                "least_tanh": saved["tanh"].min(),
-                "losing_tanh": int((saved["tanh"] < 0).sum()),
-                "median_tanh": saved["tanh"].median(),
-                "median_linear": saved["linear"].median(),
-            }
+            {"size": size, "decoders": len(own), "least_linear": linear.min()}
+            | {f"off_{kind}": (linear - 2 * own[to]).abs().max() for kind, to in OFF.items()}
+            | {"least_tanh": tanh.min(), "losing_tanh": int((tanh < 0).sum())}
+            | {"median_tanh": tanh.median(), "median_linear": linear.median()}
         )
     return pd.DataFrame(rows)
 
@@ -172,25 +159,18 @@ def _trained(tables: Tables) -> Iterator[Order]:
 
 def plot(tables: Tables) -> Figure:
     """Saving with a tanh against that of a linear decoder, and trained decoders before and after a rotation."""
-    cases = tables["cases"]
+    cases = tables["cases"].assign(twice=2 * tables["cases"]["gap"])
     parts = list(worlds(tables["members"])) if "members" in tables else []
     titles = ["saving with a tanh", *(NAMES[world] for world, _ in parts)]
     figure, axes = panels(titles, width=3.5, height=2.6)
-    for (size, own), colour in zip(cases.groupby("size"), COLOURS, strict=False):
-        look = {"color": colour, "markersize": 2, "label": f"size {size:g}"}
-        axes[0].plot(2 * own["gap"], own["saved_tanh"], ".", **look)
-    top = 2 * float(cases["gap"].max())
-    axes[0].plot([0, top], [0, top], color="grey", linewidth=0.8)
-    axes[0].axhline(0, color="grey", linewidth=0.5)
-    label(axes[0], "twice the Hadamard gap", "−Σ log σ² saved")
-    axes[0].legend(fontsize=7, frameon=False, markerscale=3)
+    lines(axes[0], cases, "twice", "saved_tanh", by="size", style=".", label="size {:g}", markersize=3)
+    identity(axes[0], cases["twice"], [0])
+    reference(axes[0], y=0, linestyle="-")
+    finish(axes[0], "twice the Hadamard gap", "−Σ log σ² saved", legend="best")
     for panel, (_, part) in zip(axes[1:], parts, strict=True):
-        for place, ((_, own), colour) in enumerate(zip(families(part), COLOURS, strict=False)):
-            for name, offset, marker in (("gap_means", -0.15, "o"), ("gap_rotated", 0.15, "x")):
-                across = [place + offset] * len(own)
-                panel.plot(across, own[name], marker, color=colour, markersize=4, linestyle="")
-        panel.set_xticks(range(3), [family for family, _ in families(part)])
-        label(panel, y="Hadamard gap (crosses: rotated)")
+        runs = {family: [own["gap_means"], own["gap_rotated"]] for family, own in families(part)}
+        columns(panel, runs, labels=("trained", "rotated at random"), markers="ox")
+        finish(panel, y="Hadamard gap", legend="best")
     return figure
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
@@ -14,20 +14,13 @@ from unseam.papers.bhowal2024._runs import (
     by_model,
     by_row,
     families,
-    label,
     select,
     train_setups,
-    where_measured,
     worlds,
 )
 from unseam.papers.bhowal2024._setups import NAMES, PRESETS, Settings
 from unseam.papers.claims import Bound, Bounds, Cell, Order, Orders, Row, Values
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables, dots, finish, where_measured
 
 __all__ = ["TABLE1", "TABLE2", "THEOREM1C"]
 
@@ -117,34 +110,28 @@ def _unconverged(fits: pd.DataFrame, world: str) -> dict[str, str]:
 
 
 def _plot_errors(*names: str) -> Callable[[Tables], Figure]:
-    """Errors of approximations, one line per model."""
+    """Each model as a line through the errors of its approximations, models side by side."""
 
     @where_measured
     def plot(tables: Tables) -> Figure:
         parts = list(worlds(tables["members"]))
         figure, axes = panels([NAMES[world] for world, _ in parts], width=4.2, height=2.5)
         for panel, (_, part) in zip(axes, parts, strict=True):
-            _lines(panel, part, names)
-        axes[0].set_ylabel("relative error, held out", fontsize=8)
+            ticks: list[float] = []
+            for (family, own), colour in zip(families(part), COLOURS, strict=False):
+                across = [len(ticks) + len(ticks) // len(names) + offset for offset in range(len(names))]
+                look = {"color": colour, "markersize": 3, "linewidth": 0.7, "alpha": 0.7}
+                panel.plot(across, own[list(names)].T, "o-", **look)
+                place = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "top", "fontsize": 8}
+                panel.annotate(family, (sum(across) / len(across), 1), color=colour, **place)
+                ticks += across
+            words = [LABELS[name.removeprefix("loss_")] for name in names]
+            panel.set_xticks(ticks, words * (len(ticks) // len(words)), rotation=40, ha="right")
+            panel.margins(y=0.15)
+        finish(axes[0], y="relative error, held out")
         return figure
 
     return plot
-
-
-def _lines(panel: Any, part: pd.DataFrame, names: tuple[str, ...]) -> None:
-    """Each model as a line through the errors of its approximations, models side by side."""
-    ticks: list[float] = []
-    labels: list[str] = []
-    for place, ((family, own), colour) in enumerate(zip(families(part), COLOURS, strict=False)):
-        across = [place * (len(names) + 1) + offset for offset in range(len(names))]
-        for _, row in own.iterrows():
-            panel.plot(across, row[list(names)], "o-", color=colour, markersize=3, linewidth=0.7, alpha=0.7)
-        ticks += across
-        labels += [LABELS[name.removeprefix("loss_")] for name in names]
-        look = {"ha": "center", "va": "top", "fontsize": 8, "color": colour}
-        panel.annotate(family, (sum(across) / len(across), 1), xycoords=("data", "axes fraction"), **look)
-    panel.set_xticks(ticks, labels, rotation=40, ha="right")
-    panel.margins(y=0.15)
 
 
 def _slopes(*kinds: str) -> Callable[[Tables], Iterator[Bound]]:
@@ -178,13 +165,12 @@ def plot_law(tables: Tables) -> Figure:
     figure, axes = panels([NAMES[world] for world, _ in parts], width=4.0, height=3.0)
     for panel, (_, part) in zip(axes, parts, strict=True):
         for (family, own), colour in zip(families(part), COLOURS, strict=False):
-            panel.plot(own["jacobian"], own["variance"], ".", color=colour, markersize=3, label=family)
+            dots(panel, own["jacobian"], own["variance"], colour, family)
             ends = np.geomspace(own["jacobian"].min(), own["jacobian"].max(), 2)
             middle = float(np.exp(np.log(own["jacobian"] * own["variance"]).mean()))
             panel.plot(ends, middle / ends, color=colour, linewidth=0.8)
-        panel.set(xscale="log", yscale="log")
-        label(panel, "squared length of the Jacobian's column (line: slope −1)", "posterior variance")
-        panel.legend(fontsize=7, frameon=False)
+        x, y = "squared length of the Jacobian's column (line: slope −1)", "posterior variance"
+        finish(panel, x, y, xscale="log", yscale="log", legend="best")
     return figure
 
 

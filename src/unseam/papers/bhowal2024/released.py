@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unseam import geometry
 from unseam.models import Encoding
+from unseam.papers.tables import rows_of
 
 __all__ = [
     "PASSES",
@@ -83,9 +84,8 @@ def signed_fits(decoder: Decoder, code: Encoding) -> list[dict[str, Any]]:
             root = gram_root((fit.matrix.double().mT @ fit.matrix.double()).cpu())
             cosine = torch.nn.functional.cosine_similarity(fit.matrix.flatten(1), fit.start.flatten(1))
             columns = {"released": released_score(root), "started": cosine}
-            for point, values in enumerate(zip(*(part.tolist() for part in columns.values()), strict=True)):
-                named = dict(zip(columns, values, strict=True))
-                rows.append({"passes": passes, "sign": sign, "point": point} | named)
+            named = {"passes": passes, "sign": sign}
+            rows += [named | {"point": point} | row for point, row in enumerate(rows_of(columns))]
     return rows
 
 

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike
+import pandas as pd
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024 import _setups
 from unseam.papers.bhowal2024._runs import (
     PRINTED,
+    Cases,
     by_row,
-    concatenate,
     families,
-    label,
-    legend_below,
     select,
     steps_in_words,
     train_setups,
-    where_measured,
     worlds,
 )
-from unseam.papers.bhowal2024._setups import FAMILIES, NAMES, PRESETS, Settings, Setup, smoke, vary
+from unseam.papers.bhowal2024._setups import FAMILIES, NAMES, PRESETS, Settings, Setup, smoke
 from unseam.papers.claims import Cell, Correlation, Correlations, Order, Orders, Row, Values, mean_interval
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
-
-    Cases = Callable[[Tables], Iterable[Any]]
+from unseam.papers.plots import Figure, Tables, columns, dots, finish, legend_below, where_measured
+from unseam.papers.tables import concatenate
 
 __all__ = ["FIGURE4", "LOSSES", "TABLE4", "TABLE5", "TABLE6"]
 
@@ -207,7 +197,8 @@ def _plot_scores(
 ) -> Figure:
     """Models as dots beside published mean ± SD, one row of panels per score and one column per data set.
 
-    ``shown`` has the column, words and published cells of each score; ``name`` is that along training, in a last row.
+    ``shown`` has the column, words and published cells of each score; ``name`` is that along training, in a last row:
+    models as thin lines, means of families as thick ones.
     """
     parts, paths = list(worlds(tables["members"])), list(worlds(tables["path"]))
     titles = [f"{score}\n{NAMES[world]}" for _, score, _ in shown for world, _ in parts]
@@ -215,49 +206,17 @@ def _plot_scores(
     figure, axes = panels(titles, rows=len(shown) + 1, width=3.4, height=2.4)
     rest = iter(axes)
     for (column, _, published), (world, part) in itertools.product(shown, parts):
-        panel = next(rest)
-        for place, (family, own) in enumerate(families(part)):
-            _dots(panel, place + 0.15, own[column])
-            if published is not None:
-                _published_cell(panel, place - 0.2, published[PRINTED[world]][family])
-        _name_families(panel, part)
-    _dots(axes[0], 0.0, [], alpha=1.0, label="models")
-    axes[0].errorbar([], [], [], fmt="s", color=COLOURS[1], markersize=4, label="published")
-    axes[0].legend(fontsize=7, frameon=False)
+        runs = {family: [own[column]] for family, own in families(part)}
+        columns(next(rest), runs, published=published and published[PRINTED[world]], labels=["models"])
+    finish(axes[0], legend="best")
     for panel, (_, part) in zip(rest, paths, strict=True):
-        _draw_path(panel, part, name)
+        for (family, own), colour in zip(families(part), COLOURS, strict=False):
+            wide = own.pivot_table(index="step", columns="seed", values=name)
+            panel.plot(wide.index, wide, color=colour, linewidth=0.5, alpha=0.4)
+            panel.plot(wide.index, wide.mean(axis=1), "o-", color=colour, markersize=3, label=family)
+        panel.margins(y=0.25)
+        finish(panel, "steps", xticks=sorted(part["step"].unique()), legend="upper left")
     return figure
-
-
-def _name_families(panel: Any, part: pd.DataFrame) -> None:
-    names = [family for family, _ in families(part)]
-    panel.set_xticks(range(len(names)), names)
-    panel.set_xlim(-0.6, len(names) - 0.4)
-
-
-def _dots(panel: Any, across: float, values: ArrayLike, *, apart: float = 0.06, **look: Any) -> None:
-    """Models side by side, in five columns, so that equal ones do not hide each other."""
-    up = np.asarray(values, dtype=float)
-    spread = apart * (np.arange(len(up)) % 5 - 2)
-    panel.plot(across + spread, up, "o", **{"color": COLOURS[0], "markersize": 3, "alpha": 0.7} | look)
-
-
-def _published_cell(panel: Any, across: float, cell: Cell, **look: Any) -> None:
-    look = {"color": COLOURS[1], "markersize": 4, "capsize": 3} | look
-    panel.errorbar(across, cell.mean, cell.sd, fmt="s", **look)
-
-
-def _draw_path(panel: Any, part: pd.DataFrame, name: str) -> None:
-    """A score along training: models as thin lines, means of families as thick ones."""
-    for (family, own), colour in zip(families(part), COLOURS, strict=False):
-        for _, model in own.groupby("seed"):
-            panel.plot(model["step"], model[name], color=colour, linewidth=0.5, alpha=0.4)
-        means = own.groupby("step")[name].mean()
-        panel.plot(means.index, means, "o-", color=colour, markersize=3, linewidth=1.5, label=family)
-    panel.set_xticks(sorted(part["step"].unique()))
-    label(panel, "steps")
-    panel.margins(y=0.25)
-    panel.legend(fontsize=7, frameon=False, ncols=3, loc="upper left")
 
 
 @where_measured
@@ -269,25 +228,20 @@ def plot_od(tables: Tables) -> Figure:
 
 @where_measured
 def plot_figure(tables: Tables) -> Figure:
-    """MIG and MIG-sup against two forms of the OD-Score; one column per data set."""
+    """MIG and MIG-sup against two forms of the OD-Score, and means with 95 % intervals; a column per data set."""
     parts = list(worlds(tables["members"]))
     shown = list(itertools.product(list(FORMS)[:2], TABLES, parts))
     titles = [f"{words}\n{NAMES[world]}" for _, (_, words, _), (world, _) in shown]
     figure, axes = panels(titles, rows=4, width=3.4, height=2.1)
     for panel, (form, (name, _, _), (_, part)) in zip(axes, shown, strict=True):
-        _scatter(panel, part, form, name)
-    legend_below(figure, axes[-1], 3, "upper")
+        for (family, own), colour in zip(families(part), COLOURS, strict=False):
+            x, y = (own[key].to_numpy(dtype=float) for key in (form, name))
+            dots(panel, x, y, colour)
+            reach = [float(values.mean()) - mean_interval(values)[0] for values in (y, x)]
+            panel.errorbar(x.mean(), y.mean(), *reach, fmt="s", color=colour, label=family)
+        finish(panel, FORMS[form])
+    legend_below(figure, axes[-1:], 3, "upper center")
     return figure
-
-
-def _scatter(panel: Any, part: pd.DataFrame, form: str, name: str) -> None:
-    """Models as dots, and the mean of each family with its 95 % intervals."""
-    for (family, own), colour in zip(families(part), COLOURS, strict=False):
-        x, y = (own[key].to_numpy(dtype=float) for key in (form, name))
-        panel.plot(x, y, "o", color=colour, markersize=3, alpha=0.5)
-        reach = [float(values.mean()) - mean_interval(values)[0] for values in (y, x)]
-        panel.errorbar(x.mean(), y.mean(), *reach, fmt="s", color=colour, label=family)
-    label(panel, FORMS[form])
 
 
 # Artefacts
@@ -411,29 +365,24 @@ def _ends(path: pd.DataFrame) -> pd.DataFrame:
 @where_measured
 def plot_losses(tables: Tables) -> Figure:
     """Scores of models under each loss beside published cells."""
-    path = tables["path"]
-    ends = {str(loss): _ends(part) for loss, part in path.groupby("loss", sort=False)}
-    ((world, _),) = worlds(path)
-    names = [family for family, _ in families(path)]
+    ends = {str(loss): _ends(part) for loss, part in tables["path"].groupby("loss", sort=False)}
+    ((world, path),) = worlds(tables["path"])
     figure, axes = panels([f"{words}\n{NAMES[world]}" for _, words, _ in TABLES], width=3.8, height=2.8)
     for panel, (name, _, published) in zip(axes, TABLES, strict=True):
-        for place, family in enumerate(names):
-            look = {"color": "black", "label": None if place else "published"}
-            _published_cell(panel, place - 0.34, published[PRINTED[world]][family], **look)
-            for order, (loss, part) in enumerate(ends.items()):
-                own = part[part["family"] == family]
-                across, shown = place - 0.34 + 0.84 * (order + 1) / (len(ends) + 1), None if place else loss
-                _dots(panel, across, own[name], apart=0.025, color=PALETTE[order], label=shown)
-        _name_families(panel, path)
+        runs = {
+            family: [part[part["family"] == family][name] for part in ends.values()]
+            for family, _ in families(path)
+        }
+        columns(panel, runs, published=published[PRINTED[world]], labels=list(ends), colours=PALETTE)
         panel.set_ylim(bottom=0)
-    legend_below(figure, axes[0], 2)
+    legend_below(figure, axes[:1], 2)
     return figure
 
 
 def _with_tanh(setup: Setup) -> Setup:
     """With the decoder of the released scripts, three tanh layers; codes alone are scored."""
     widths = setup.base.decoder_widths
-    return vary(setup, decoder_widths=(*widths, widths[-1]), decoder_activation="tanh", decoders=False)
+    return setup.replace(decoder_widths=(*widths, widths[-1]), decoder_activation="tanh", decoders=False)
 
 
 def _with_cross_entropy(setup: Setup) -> Setup:
@@ -442,16 +391,16 @@ def _with_cross_entropy(setup: Setup) -> Setup:
     loss: dict[str, Any] = {"likelihood": "bernoulli", "likelihood_variance": 1.0}
     if weight > 1:
         loss |= {"likelihood": "binomial", "likelihood_draws": weight}
-    return vary(setup, **loss, decoders=False)
+    return setup.replace(**loss, decoders=False)
 
 
 def _briefly(setup: Setup) -> Settings:
     return Settings((setup, _with_cross_entropy(setup), _with_tanh(_with_cross_entropy(setup))))
 
 
-AFFORDED = vary(_setups.SPRITES, steps=24_000, seeds=5)
-TWELVE = vary(_setups.MANY_SPRITES, cells=_setups.CELLS)
-TRAINED_VARIANCE = vary(TWELVE, likelihood="gaussian_learned", likelihood_variance=1.0, decoders=False)
+AFFORDED = _setups.SPRITES.replace(steps=24_000, seeds=5)
+TWELVE = _setups.MANY_SPRITES.replace(cells=_setups.CELLS)
+TRAINED_VARIANCE = TWELVE.replace(likelihood="gaussian_learned", likelihood_variance=1.0, decoders=False)
 
 LOSSES = Artefact(
     key="bhowal2024.losses",
@@ -466,7 +415,7 @@ LOSSES = Artefact(
     ),
     presets={
         "smoke": _briefly(smoke(_setups.SPRITES)),
-        "laptop": _briefly(vary(_setups.LAPTOP[0], steps=2000)),
+        "laptop": _briefly(_setups.LAPTOP[0].replace(steps=2000)),
         "full": Settings(
             (
                 _setups.SPRITES,

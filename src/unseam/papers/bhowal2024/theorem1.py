@@ -6,24 +6,20 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._runs import label, legend_below
 from unseam.papers.claims import Identities, Identity
+from unseam.papers.draws import largest_cosine, normal, orthonormal, plane_rotations, uniform
+from unseam.papers.plots import Figure, Tables, finish, legend_below, lines
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
-
-__all__ = ["FORMS", "THEOREM1", "Form", "Minimum", "largest_cosine", "minimise"]
+__all__ = ["FORMS", "THEOREM1", "Form", "Minimum", "minimise"]
 
 REACHED = 1e-6
 """Length of the Newton step, in radians and log variances, below which a point of positive curvature is a minimum."""
@@ -226,8 +222,6 @@ def _tangents(base: Tensor, *, rotate: bool) -> tuple[Tensor, Tensor]:
 
 def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     """Minima of random decoders under every form, a shared budget, and two decoders worked out."""
-    import pandas as pd
-
     sizes = itertools.product(settings.data, settings.latents)
     rows = {
         "optima": (row for size in sizes for row in _optima(settings, *size, place.device)),
@@ -250,9 +244,9 @@ def _random(settings: Settings, data: int, latent: int, sizes: Sequence[float]) 
     """The same decoders at every size, sizes first; offsets are Mμ."""
     draw = torch.Generator().manual_seed(0)
     shape = (settings.matrices, data, latent)
-    left = torch.linalg.qr(torch.randn(shape, generator=draw, dtype=torch.float64)).Q
-    base = left * (0.3 + 2.7 * torch.rand(shape[0], 1, latent, generator=draw, dtype=torch.float64))
-    offset = (base @ torch.randn(shape[0], latent, 1, generator=draw, dtype=torch.float64)).squeeze(-1)
+    left = orthonormal(*shape, generator=draw)
+    base = left * (0.3 + 2.7 * uniform(shape[0], 1, latent, generator=draw))
+    offset = (base @ normal(shape[0], latent, 1, generator=draw)).squeeze(-1)
     budget = torch.cat([_budget(base, size) for size in sizes])
     return Problem(base.repeat(len(sizes), 1, 1), offset.repeat(len(sizes), 1), budget)
 
@@ -272,8 +266,8 @@ def _search(form: Form, problem: Problem, starts: int, steps: int, device: torch
     base, offset, budget = (part.repeat_interleave(starts, 0) for part in problem)
     draw = torch.Generator().manual_seed(1)
     latent = base.shape[-1]
-    right = torch.linalg.qr(torch.randn(len(base), latent, latent, generator=draw, dtype=torch.float64)).Q
-    free = torch.randn(len(base), latent, generator=draw, dtype=torch.float64)
+    right = orthonormal(len(base), latent, latent, generator=draw)
+    free = normal(len(base), latent, generator=draw)
     log_variance = free - free.mean(1, keepdim=True) - budget[:, None] / latent
     given = (part.to(device) for part in (base, offset, right, log_variance))
     found = minimise(form.energy, *given, steps=steps)
@@ -320,16 +314,6 @@ def _summary(cases: dict[str, Tensor]) -> dict[str, Any]:
     found |= {f"{name}_close": int((own[name] < CLOSE).sum()) for name in names}
     found |= {name: float(np.median(own[name])) if has.any() else math.nan for name in names}
     return found | {name: float(own[name].max(initial=0.0)) for name in ("apart", "bound_off")}
-
-
-def largest_cosine(matrix: Tensor) -> Tensor:
-    """Largest |cosine| (case,) between two columns of a matrix (case, data, latent).
-
-    >>> largest_cosine(torch.tensor([[[1.0, 1.0], [0.0, 1.0]]])).square()
-    tensor([0.5000])
-    """
-    unit = torch.nn.functional.normalize(matrix, dim=-2)
-    return (unit.mT @ unit).triu(1).abs().amax((-2, -1))
 
 
 def _off_the_law(log_variance: Tensor, matrix: Tensor) -> Tensor:
@@ -407,7 +391,7 @@ def _worked(settings: Settings, device: torch.device) -> Iterator[dict[str, Any]
 def _profiles(settings: Settings, device: torch.device) -> Iterator[dict[str, Any]]:
     """Least log loss of the worked decoders over variances alone, at every angle of V from 0 to 90 degrees."""
     angle = torch.linspace(0, 90, ANGLES, dtype=torch.float64).deg2rad()
-    right = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1).unflatten(-1, (2, 2))
+    right = plane_rotations(angle)
     ratio = torch.tensor([-2.0, 0.0, 2.0], dtype=torch.float64).repeat_interleave(ANGLES)
     for name, worked in WORKED.items():
         base, offset, budget = (part.expand(3 * ANGLES, *part.shape[1:]) for part in worked.problem)
@@ -505,31 +489,27 @@ def plot(tables: Tables) -> Figure:
         "worked decoders, best variances",
     )
     figure, axes = panels(titles, width=3.3, height=2.8)
-    optima = tables["optima"]
-    few, many = optima["data"].min(), optima["data"].max()
+    optima, profiles = tables["optima"], tables["profiles"]
     colours = dict(zip(FORMS, PALETTE, strict=True))
-    for (name, form), colour in zip(FORMS.items(), PALETTE, strict=True):
-        own = optima[optima["form"] == name]
-        mean = own.groupby("size")[["cosine", "jacobian_cosine"]].median()
-        axes[0].plot(mean.index, mean["cosine"], "o-", color=colour, markersize=3, label=form.words)
-        if form.own:
-            axes[0].plot(mean.index, mean["jacobian_cosine"], "o--", color=colour, markersize=3)
-        for data, line in ((few, "-"), (many, "--")):
-            counts = own[own["data"] == data].groupby("size")[["single", "found"]].sum()
-            share = counts["single"] / counts["found"]
-            axes[1].plot(share.index, share, f"o{line}", color=colour, markersize=3)
-    axes[0].set(xscale="log", yscale="log", ylim=(1e-7, 1.5))
-    axes[1].set(xscale="log", ylim=(0, 1.05))
-    for moved, own in tables["budget"].groupby("form", sort=False):
-        axes[2].plot(own["moved"], own["change"], "o-", color=colours[str(moved)], markersize=3)
-    for decoder, own in tables["profiles"].groupby("decoder", sort=False):
-        colour = colours[WORKED[str(decoder)].form]
-        axes[3].plot(own["degrees"], own["log_loss"] - own["log_loss"].min(), color=colour)
-    label(axes[0], "size of Mε")
-    label(axes[1], "size of Mε")
-    label(axes[2], "nats moved", "change of Σ log L")
-    label(axes[3], "angle of V in degrees", "log L less its minimum")
-    legend_below(figure, axes[0], 6)
+    look: dict[str, Any] = {"by": "form", "colours": colours, "markersize": 3}
+    mean = optima.groupby(["form", "size"], sort=False)[["cosine", "jacobian_cosine"]].median().reset_index()
+    words = {name: form.words for name, form in FORMS.items()}
+    lines(axes[0], mean, "size", "cosine", style="o-", label=words, **look)
+    own = mean[mean["form"].map(lambda name: FORMS[name].own)]
+    lines(axes[0], own, "size", "jacobian_cosine", style="o--", label="", **look)
+    counts = optima.groupby(["form", "data", "size"], sort=False)[["single", "found"]].sum().reset_index()
+    counts["share"] = counts["single"] / counts["found"]
+    for data, style in ((optima["data"].min(), "o-"), (optima["data"].max(), "o--")):
+        lines(axes[1], counts[counts["data"] == data], "size", "share", style=style, label="", **look)
+    lines(axes[2], tables["budget"], "moved", "change", style="o-", label="", **look)
+    for decoder, profile in profiles.groupby("decoder", sort=False):
+        height, colour = profile["log_loss"] - profile["log_loss"].min(), colours[WORKED[str(decoder)].form]
+        axes[3].plot(profile["degrees"], height, color=colour)
+    finish(axes[0], "size of Mε", xscale="log", yscale="log", ylim=(1e-7, 1.5))
+    finish(axes[1], "size of Mε", xscale="log", ylim=(0, 1.05))
+    finish(axes[2], "nats moved", "change of Σ log L")
+    finish(axes[3], "angle of V in degrees", "log L less its minimum")
+    legend_below(figure, axes[:1], 6)
     return figure
 
 

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
-from unseam.drawing import COLOURS, panels
+import pandas as pd
+
+from unseam.drawing import panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024._measures import NEIGHBOURS
-from unseam.papers.bhowal2024._runs import (
-    cells_of,
-    groups_of,
-    label,
-    select,
-    train_setups,
-    where_measured,
-)
-from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, MANY, SMOKE, Cell, Settings, vary
+from unseam.papers.bhowal2024._runs import cells_of, groups_of, select, train_setups
+from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, MANY, SMOKE, Cell, Settings
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.plots import Figure, Tables, finish, lines, where_measured
 
 __all__ = ["THEOREM2"]
 
@@ -83,13 +72,11 @@ def plot(tables: Tables) -> Figure:
     titles = [f"{words}\n{group.replace(', ', chr(10))}" for group, _ in parts for _, _, words in shown]
     figure, axes = panels(titles, rows=len(parts), width=2.9, height=2.4)
     for panel, ((_, part), (near, far, _)) in zip(axes, itertools.product(parts, shown), strict=True):
-        for (family, own), colour in zip(part.groupby("family", sort=False), COLOURS, strict=False):
-            panel.plot(own["kl"], own[near], "o", color=colour, markersize=3, alpha=0.8, label=str(family))
-            if far is not None:
-                panel.plot(own["kl"], own[far], "x", color=colour, markersize=3, alpha=0.4)
-        label(panel, "KL in nats (crosses: random pairs)" if far else "KL in nats")
-        panel.set_ylim(bottom=0)
-    axes[0].legend(fontsize=7, frameon=False)
+        lines(panel, part, "kl", near, by="family", style="o", markersize=3, alpha=0.8)
+        if far is not None:
+            lines(panel, part, "kl", far, by="family", style="x", label="", markersize=3, alpha=0.4)
+        finish(panel, "KL in nats (crosses: random pairs)" if far else "KL in nats", ylim=(0, None))
+    finish(axes[0], legend="best")
     return figure
 
 
@@ -116,8 +103,8 @@ THEOREM2 = Artefact(
         ),
     ),
     presets={
-        "smoke": Settings((vary(SMOKE[0], cells=(*CELLS[1:], Cell("β-VAE", 0.1))),)),
-        "laptop": Settings((vary(LAPTOP[0], cells=(*CELLS[1:], Cell("β-VAE", 0.25))),)),
+        "smoke": Settings((SMOKE[0].replace(cells=(*CELLS[1:], Cell("β-VAE", 0.1))),)),
+        "laptop": Settings((LAPTOP[0].replace(cells=(*CELLS[1:], Cell("β-VAE", 0.25))),)),
         "full": Settings(MANY),
     },
     measure=measure,

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam import geometry
-from unseam.data import ArrayWorld, MissingFileError, World, load
+from unseam.data import ArrayWorld, World, load
 from unseam.drawing import COLOURS, panels
 from unseam.metrics import mig
-from unseam.papers.artefact import TWINS, Artefact, PerDataset, Workplace, missing_table
+from unseam.papers.artefact import TWINS, Artefact, PerDataset, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.plots import (
+    Figure,
+    Tables,
+    columns,
+    dots,
+    finish,
+    identity,
+    lines,
+    reference,
+    where_measured,
+)
+from unseam.papers.trainings import measure_present
 from unseam.theory import Moments, data_moments, data_thresholds
 from unseam.training import Ensemble, train, training_index
 from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    Tables = Mapping[str, pd.DataFrame]
 
 __all__ = ["TWINS_COMPARED"]
 
@@ -93,16 +101,9 @@ class Both(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Compare every pair whose published file is installed."""
-    import pandas as pd
 
-    found: dict[str, list[pd.DataFrame]] = {}
-    missing: dict[str, MissingFileError] = {}
-    for pair in settings.pairs:
-        try:
-            published = load(pair.published)
-        except MissingFileError as error:
-            missing[NAMES[pair.published]] = error
-            continue
+    def compared(pair: Pair) -> Tables:
+        published = load(pair.published)
         twin = load(TWINS[pair.published], **dict(pair.options))
         one, other = ((w.factor_names, tuple(w.factor_sizes), tuple(w.shape)) for w in (twin, published))
         if one != other:
@@ -116,17 +117,15 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         own["distances"], summary = _distances(both, settings, random)
         own["summary"] = summary.assign(overlap=overlap)
         own["models"], own["trainings"] = _models(both, settings, place)
-        for name, table in own.items():
+        for table in own.values():
             table.insert(0, "world", pair.published)
-            found.setdefault(name, []).append(table)
-    tables = {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
-    return tables | missing_table(missing)
+        return own
+
+    return measure_present((NAMES[pair.published], partial(compared, pair)) for pair in settings.pairs)
 
 
 def _agreement(twin: World, published: World, index: Tensor, side: int) -> tuple[pd.DataFrame, Both]:
     """Differences of the same items, over all and per shape, beside those of different items; and averaged images."""
-    import pandas as pd
-
     rows: list[pd.DataFrame] = []
     averaged: tuple[list[Tensor], list[Tensor]] = ([], [])
     shapes = published.factors[:, published.factor_names.index("shape")].cpu()
@@ -151,8 +150,6 @@ def _agreement(twin: World, published: World, index: Tensor, side: int) -> tuple
 
 def _spectrum(both: Both, settings: Settings) -> tuple[pd.DataFrame, float]:
     """Variances of principal components and collapse thresholds; and the overlap of leading subspaces, 0 to 1."""
-    import pandas as pd
-
     tables, spaces = [], []
     for source, world in zip(Both._fields, both, strict=True):
         moments: Moments = data_moments([world.images(torch.arange(len(world)))])
@@ -172,8 +169,6 @@ def _spectrum(both: Both, settings: Settings) -> tuple[pd.DataFrame, float]:
 
 def _distances(both: Both, settings: Settings, random: torch.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Distances between pairs of items in both, some of them for the figure, and how they agree."""
-    import pandas as pd
-
     one, other = torch.randint(len(both.twin), (2, settings.distances), generator=random)
     found = pd.DataFrame(
         {
@@ -189,8 +184,6 @@ def _distances(both: Both, settings: Settings, random: torch.Generator) -> tuple
 
 def _models(both: Both, settings: Settings, place: Workplace) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The same trials trained on both: same initial weights, items and noise."""
-    import pandas as pd
-
     first = Trial(
         world=both.published.name,
         train_fraction=0.8,
@@ -290,44 +283,33 @@ def _model_cases(tables: Tables) -> Iterator[Bound]:
             yield Bound(quantity, f"0 (within {ALIKE:g})", relative, -ALIKE, ALIKE)
 
 
+@where_measured
 def plot(tables: Tables) -> Figure:
     """Spectra, collapse thresholds, distances and trained models, one row per pair."""
-    if "summary" not in tables:
-        return panels(["no published file is installed"], width=3.6, height=1.0)[0]
     pairs = [own for _, own in _pairs(tables)]
     names = [NAMES[own["summary"]["world"].iloc[0]] for own in pairs]
     words = ("variances", "collapse thresholds", "distances", "β-VAEs")
     titles = [f"{name}: {word}" for name, word in itertools.product(names, words)]
     figure, axes = panels(titles, rows=len(pairs), width=2.8, height=2.4)
     for row, own in enumerate(pairs):
-        _draw_pair(axes[4 * row : 4 * row + 4], own)
+        *spectra, apart, trained = axes[4 * row : 4 * row + 4]
+        for panel, name in zip(spectra, ("variance", "threshold"), strict=True):
+            positive = own["spectrum"][own["spectrum"][name] > 0]
+            lines(panel, positive[::-1], "component", name, by="source")
+            finish(panel, "principal component", xscale="log", yscale="log")
+        finish(spectra[0], legend="best")
+        distances = own["distances"]
+        dots(apart, distances["published"], distances["twin"], COLOURS[2])
+        identity(apart, [0], distances[["published", "twin"]])
+        finish(apart, "published", "twin", aspect="equal")
+        relative = {}
+        for name, short in zip(MEASURES, ("rec.", "KL", "active", "DtO", "MIG"), strict=True):
+            runs = {source: part[name] for source, part in own["models"].groupby("source")}
+            relative[short] = [runs[source] / runs["published"].mean() for source in ("published", "twin")]
+        columns(trained, relative, markers="os")
+        reference(trained, y=1)
+        finish(trained, y="over the published mean")
     return figure
-
-
-def _draw_pair(axes: list[Any], own: Tables) -> None:
-    for source, colour, style in zip(("published", "twin"), COLOURS, ("-", "--"), strict=False):
-        part = own["spectrum"][own["spectrum"]["source"] == source]
-        for panel, name in zip(axes, ("variance", "threshold"), strict=False):
-            positive = part[part[name] > 0]
-            panel.loglog(positive["component"], positive[name], style, color=colour, label=source)
-            panel.set_xlabel("principal component", fontsize=8)
-    axes[0].legend(fontsize=7, frameon=False)
-    axes[2].plot(own["distances"]["published"], own["distances"]["twin"], ".", color=COLOURS[2], markersize=3)
-    reach = [0, 1.05 * float(own["distances"][["published", "twin"]].to_numpy().max())]
-    axes[2].plot(reach, reach, color="0.6", linewidth=0.8, zorder=0)
-    axes[2].set(xlim=reach, ylim=reach, aspect="equal")
-    axes[2].set_xlabel("published", fontsize=8)
-    axes[2].set_ylabel("twin", fontsize=8)
-    models = own["models"]
-    for spot, name in enumerate(MEASURES):
-        ours, theirs = (models[models["source"] == source][name].to_numpy() for source in Both._fields)
-        mean = np.nanmean(theirs) if np.isfinite(theirs).any() else np.nan
-        jitter = 0.05 * (np.arange(len(ours)) % 3 - 1)
-        axes[3].plot(spot - 0.12 + jitter, theirs / mean, "o", color=COLOURS[0], markersize=3, alpha=0.7)
-        axes[3].plot(spot + 0.12 + jitter, ours / mean, "s", color=COLOURS[1], markersize=3, alpha=0.7)
-    axes[3].axhline(1, color="0.6", linewidth=0.8, zorder=0)
-    axes[3].set_xticks(range(len(MEASURES)), ["rec.", "KL", "active", "DtO", "MIG"])
-    axes[3].set_ylabel("over the published mean", fontsize=8)
 
 
 TWINS_COMPARED = Artefact(

@@ -8,8 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Descent", "descend"]
-
 Loss = Callable[[Tensor], Tensor]
 Move = Callable[[Tensor, Tensor], Tensor]
 

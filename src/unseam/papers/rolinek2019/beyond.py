@@ -5,41 +5,41 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
 import numpy as np
+import pandas as pd
 import torch
 
 from unseam import geometry
-from unseam.data import ArrayWorld, MissingFileError, World, place
+from unseam.data import ArrayWorld, World, place
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Workplace, missing_table
+from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations, Order, Orders, Row, Values
-from unseam.papers.measures import ACTIVE, SCORE, Unseen
+from unseam.papers.measures import ACTIVE, SCORE
+from unseam.papers.plots import (
+    Figure,
+    Tables,
+    band,
+    dots,
+    finish,
+    legend_below,
+    lines,
+    reference,
+    where_measured,
+)
 from unseam.papers.rolinek2019 import runs, setups
-from unseam.papers.rolinek2019._plots import finish, plot_missing
 from unseam.papers.rolinek2019.runs import POLARISED, Training, Trainings, gather, run_column
 from unseam.papers.rolinek2019.setups import BETA, COLUMNS, LINEAR, NAMES, NONLINEAR, Setup, quick, smoke
 from unseam.papers.rolinek2019.tables import COLLAPSED, DISENT, DTO, PERCENTAGES
-from unseam.papers.trainings import follow
+from unseam.papers.tables import columns_of, concatenate, table_of
+from unseam.papers.trainings import follow, measure_present
 from unseam.training import Ensemble
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["ALONG", "CONVENTION", "MAPS", "PARTITION"]
 
-STYLES = dict(zip(COLUMNS, COLOURS, strict=False))
-
-
-def _plot_curve(panel: Any, curve: Any, colour: str, label: str) -> None:
-    """Mean and quartiles over runs of a column grouped by epoch."""
-    low, high, mean = curve.quantile(0.25), curve.quantile(0.75), curve.mean()
-    panel.fill_between(low.index, low, high, color=colour, alpha=0.15, linewidth=0)
-    panel.plot(mean.index, mean, "o-", color=colour, markersize=2.5, label=label)
+STYLES: dict[str, str] = dict(zip(COLUMNS, COLOURS, strict=False))
+WORDS: dict[str, str] = {column: column.replace("_Σ", " Σ") for column in COLUMNS}
 
 
 # All models along training
@@ -47,15 +47,13 @@ def _plot_curve(panel: Any, curve: Any, colour: str, label: str) -> None:
 
 def measure_along(settings: Trainings, where: Workplace) -> Tables:
     """Every model at every record, on the data sets whose files are there."""
-    parts, errors = [], {}
-    for setup in settings.setups:
+
+    def members(setup: Setup) -> Tables:
         world = setup.base.world
-        try:
-            parts += [({"world": world}, run_column(setup, column, where)) for column in setup.columns]
-        except MissingFileError as error:
-            errors[NAMES[world]] = error
-    shown = ["world", "column", "seed", "epoch", "dto", SCORE]
-    return gather(parts, shown, runs.printed) | missing_table(errors)
+        parts = [({"world": world}, run_column(setup, column, where)) for column in setup.columns]
+        return gather(parts, ["world", "column", "seed", "epoch", "dto", SCORE], runs.printed)
+
+    return measure_present((NAMES[setup.base.world], partial(members, setup)) for setup in settings.setups)
 
 
 def _changes(tables: Tables) -> Iterator[Order]:
@@ -73,20 +71,19 @@ def _changes(tables: Tables) -> Iterator[Order]:
 def plot_along(tables: Tables) -> Figure:
     """One panel of DtO per data set, then one of the score per data set that has one; mean and quartiles over runs."""
     members = tables["members"]
-    worlds = list(dict.fromkeys(members["world"]))
-    scored = [world for world in worlds if members[members["world"] == world][SCORE].notna().any()]
-    shown = [(world, "dto") for world in worlds] + [(world, SCORE) for world in scored]
-    titles = [f"{'DtO' if name == 'dto' else 'score'}, {NAMES[world]}" for world, name in shown]
+    shown = [
+        (name, world, own)
+        for name in ("dto", SCORE)
+        for world, own in members.groupby("world", sort=False)
+        if own[name].notna().any()
+    ]
+    titles = [f"{'DtO' if name == 'dto' else 'score'}, {NAMES[str(world)]}" for name, world, _ in shown]
     figure, axes = panels(titles, rows=2, width=2.6, height=2.1)
-    for panel, (world, name) in zip(axes, shown, strict=True):
-        own = members[members["world"] == world]
-        for column in (column for column in COLUMNS if (own["column"] == column).any()):
-            curve = own[own["column"] == column].groupby("epoch")[name]
-            _plot_curve(panel, curve, STYLES[column], column.replace("_Σ", " Σ"))
+    for panel, (name, _, own) in zip(axes, shown, strict=True):
+        for column, part in own.groupby("column", sort=False):
+            band(panel, part, "epoch", name, STYLES[str(column)], WORDS[str(column)], quartiles=True)
         finish(panel, "epochs", xscale="log", ylim=(0, None))
-    lines = [line for panel in axes for line in panel.get_lines() if line.get_label()[0] != "_"]
-    once = {line.get_label(): line for line in lines}
-    figure.legend(once.values(), once.keys(), loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    legend_below(figure, axes, 4)
     return figure
 
 
@@ -156,9 +153,8 @@ def plot_convention(tables: Tables) -> Figure:
     figure, axes = panels([f"DtO, batches of {batch}" for batch, _ in each], width=3.2, height=2.5)
     for panel, (_, part) in zip(axes, each, strict=True):
         for (loss, own), colour in zip(part.groupby("loss", sort=False), COLOURS, strict=False):
-            _plot_curve(panel, own.groupby("epoch")["dto"], colour, str(loss))
-        finish(panel, "epochs", xscale="log", ylim=(0, None))
-    finish(axes[-1], legend="best")
+            band(panel, own, "epoch", "dto", colour, str(loss), quartiles=True)
+        finish(panel, "epochs", xscale="log", ylim=(0, None), legend="best" if panel is axes[-1] else "")
     return figure
 
 
@@ -206,17 +202,14 @@ WORLD = "nonlinear"
 
 
 @dataclass(frozen=True)
-class MapSettings:
+class MapSettings(Training):
     """The training, and how many random maps it is repeated on."""
 
-    setup: Setup
     maps: int
 
 
 def measure_maps(settings: MapSettings, where: Workplace) -> Tables:
     """Train every column on every map, and measure the map itself as one measures a decoder."""
-    import pandas as pd
-
     parts, maps = [], []
     options = settings.setup.base.world_options
     for seed in range(settings.maps):
@@ -281,25 +274,24 @@ def _own_axes(tables: Tables) -> Iterator[Correlation]:
 
 def plot_maps(tables: Tables) -> Figure:
     """Score and DtO against the map's own DtO, mean and range over runs, published dashed; Δ_KL against variance."""
-    members, maps = tables["members"], tables["maps"].set_index("map")
+    maps = tables["maps"]
+    members = tables["members"].merge(maps[["map", "dto"]], on="map", suffixes=("", " of the map"))
     titles = ["disentanglement score", "DtO of trained decoders", "Δ_KL of β-VAEs at the end"]
-    figure, (score, distance, regime) = panels(titles, width=2.9, height=2.6)
-    columns = [column for column in COLUMNS if (members["column"] == column).any()]
-    for axes, name, published in ((score, SCORE, DISENT), (distance, "dto", DTO)):
-        for position, column in enumerate(columns):
-            own = members[members["column"] == column].groupby("map")[name]
-            mean, colour = own.mean(), STYLES[column]
+    figure, axes = panels(titles, width=2.9, height=2.6)
+    for panel, name, published in ((axes[0], SCORE, DISENT), (axes[1], "dto", DTO)):
+        for column in dict.fromkeys(members["column"]):
+            own = members[members["column"] == column]
+            runs = own.groupby("dto of the map")[name]
             # side by side, so that none hides another's range
-            at = maps["dto"].reindex(mean.index) + 0.014 * (position - (len(columns) - 1) / 2)
-            axes.vlines(at, own.min(), own.max(), color=colour, linewidth=0.9, alpha=0.6)
-            axes.plot(at, mean, "o", color=colour, markersize=4, label=column.replace("_Σ", " Σ"))
-            axes.axhline(published[WORLD][column].mean, color=colour, linestyle="--", linewidth=0.8)
-        finish(axes, "DtO of the map itself", ylim=(0, None))
-    regime.plot(maps["variance"], maps["delta_kl"], "o", color=STYLES["β-VAE"], markersize=4)
-    regime.axhline(POLARISED, color="grey", linestyle="--", linewidth=0.8)
-    finish(regime, "variance of the data", yscale="log", xlim=(0, None))
-    handles = score.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+            at = runs.mean().index + 0.014 * (list(STYLES).index(column) - 1)
+            panel.vlines(at, runs.min(), runs.max(), color=STYLES[column], linewidth=0.9, alpha=0.6)
+            dots(panel, at, runs.mean(), STYLES[column], WORDS[column])
+            reference(panel, y=published[WORLD][column].mean, color=STYLES[column])
+        finish(panel, "DtO of the map itself", ylim=(0, None))
+    dots(axes[2], maps["variance"], maps["delta_kl"], STYLES["β-VAE"])
+    reference(axes[2], y=POLARISED)
+    finish(axes[2], "variance of the data", yscale="log", xlim=(0, None))
+    legend_below(figure, axes[:1], 3)
     return figure
 
 
@@ -342,47 +334,37 @@ def measure_partition(settings: Training, where: Workplace) -> Tables:
     """Train, and measure Δ_KL under both partitions along the way."""
     setup = settings.setup
     unseen = functools.cache(lambda: runs.held_out(setup, place(setup.load(), where.device)))
-    try:
+
+    def observe(ensemble: Ensemble, step: int) -> Tables:
+        """Δ_KL of every run under both partitions: by the mean KL, and by the error with and without a latent."""
+        kl, half = runs.latent_terms(ensemble, unseen())
+        who = columns_of(ensemble.trials, "seed") | {"epoch": runs.epochs(ensemble, unseen(), step)}
+        partitions = {"nats": kl > ACTIVE, "least": runs.least_error(kl, half)}
+        return concatenate(
+            {"curves": table_of({"partition": name} | who | {"delta_kl": runs.missing(kl, half, active)})}
+            for name, active in partitions.items()
+        )
+
+    def finish(ensemble: Ensemble) -> Tables:
+        """The curves, and all latents at the end."""
+        kl, half = runs.latent_terms(ensemble, unseen())
+        seed = torch.arange(len(kl)).repeat_interleave(kl.shape[1])
+        columns = {"kl": kl, "variance": 2 * half, "least": runs.least_error(kl, half)}
+        latents = {"seed": seed} | {name: value.flatten() for name, value in columns.items()}
+        return {"curves": ensemble.observed["curves"].drop(columns="step"), "latents": table_of(latents)}
+
+    def trained() -> Tables:
         return follow(
             setup.trials("VAE"),
             where,
             world=lambda: unseen().world,
             measured={"partitions": list(PARTITIONS), "points": setup.points, "checked": setup.checked},
-            observe=lambda ensemble, step: _observe(ensemble, step, unseen()),
-            finish=lambda ensemble: _finish(ensemble, unseen()),
+            observe=observe,
+            finish=finish,
             every=setup.checked,
         )
-    except MissingFileError as error:
-        return missing_table({NAMES[setup.base.world]: error})
 
-
-def _observe(ensemble: Ensemble, step: int, unseen: Unseen) -> Tables:
-    """Δ_KL of every run under both partitions."""
-    import pandas as pd
-
-    kl, half = runs.latent_terms(ensemble, unseen)
-    who = {"seed": [trial.seed for trial in ensemble.trials], "epoch": runs.epochs(ensemble, unseen, step)}
-    # by the mean KL, and by the error with and without a latent
-    partitions = {"nats": kl > ACTIVE, "least": runs.least_error(kl, half)}
-    parts = [
-        pd.DataFrame({"partition": name} | who | {"delta_kl": runs.missing(kl, half, active).tolist()})
-        for name, active in partitions.items()
-    ]
-    return {"curves": pd.concat(parts, ignore_index=True)}
-
-
-def _finish(ensemble: Ensemble, unseen: Unseen) -> Tables:
-    """The curves, and all latents at the end."""
-    import pandas as pd
-
-    kl, half = runs.latent_terms(ensemble, unseen)
-    columns = {
-        "seed": torch.arange(len(kl)).repeat_interleave(kl.shape[1]),
-        "kl": kl.flatten(),
-        "variance": 2 * half.flatten(),
-        "least": runs.least_error(kl, half).flatten(),
-    }
-    return {"curves": ensemble.observed["curves"].drop(columns="step"), "latents": pd.DataFrame(columns)}
+    return measure_present([(NAMES[setup.base.world], trained)])
 
 
 def _partition_bounds(tables: Tables) -> Iterator[Bound]:
@@ -399,25 +381,20 @@ def _partition_bounds(tables: Tables) -> Iterator[Bound]:
         yield Bound(f"{words}: Δ_KL at the end", "< 0.03", errors.iloc[-1], most=POLARISED, wrong=wrong)
 
 
+@where_measured
 def plot_partition(tables: Tables) -> Figure:
     """Δ_KL along training under both partitions, and all latents at the end."""
-    if "missing" in tables:
-        return plot_missing()
-    curves, latents = tables["curves"], tables["latents"]
-    figure, (along, at_end) = panels(
-        ["Δ_KL along training", "latents at the end: mean σ²"], width=3.4, height=2.5
-    )
-    for (name, words), colour in zip(PARTITIONS.items(), COLOURS, strict=False):
-        for seed, run in curves[curves["partition"] == name].groupby("seed"):
-            label = words if seed == 0 else None
+    titles = ["Δ_KL along training", "latents at the end: mean σ²"]
+    figure, (along, at_end) = panels(titles, width=3.4, height=2.5)
+    for colour, (name, own) in zip(COLOURS, tables["curves"].groupby("partition", sort=False), strict=False):
+        for seed, run in own.groupby("seed"):
+            label = None if seed else PARTITIONS[str(name)]
             along.plot(run["epoch"], run["delta_kl"], color=colour, linewidth=1.0, alpha=0.8, label=label)
-    along.axhline(POLARISED, color="grey", linestyle="--", linewidth=0.8)
+    reference(along, y=POLARISED)
     finish(along, "epochs", xscale="log", yscale="log", legend="lower left")
-    for active, colour, words in ((True, COLOURS[2], "active"), (False, COLOURS[3], "passive")):
-        part = latents[latents["least"] == active]
-        label = f"{words} by the least error"
-        at_end.plot(part["kl"], part["variance"], "o", color=colour, markersize=4, label=label)
-    at_end.axvline(ACTIVE, color="grey", linestyle="--", linewidth=0.8)
+    words = {True: "active by the least error", False: "passive by the least error"}
+    lines(at_end, tables["latents"], "kl", "variance", by="least", style="o", label=words, markersize=4)
+    reference(at_end, x=ACTIVE)
     finish(at_end, "mean KL, nats", xscale="log", legend="best")
     return figure
 

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam import geometry
-from unseam.data import MissingFileError, World
+from unseam.data import World
 from unseam.data import place as place_world
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
-from unseam.papers.artefact import Artefact, Workplace, missing_table
+from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
-from unseam.papers.rolinek2019._plots import finish, plot_missing
+from unseam.papers.draws import normal
+from unseam.papers.plots import Figure, Tables, dots, finish, reference, where_measured
+from unseam.papers.rolinek2019.runs import Trainings
 from unseam.papers.rolinek2019.setups import LINEAR, NAMES, NONLINEAR, SPRITES, Setup, smoke
-from unseam.papers.trainings import follow
+from unseam.papers.tables import table_of
+from unseam.papers.trainings import follow, measure_present
 from unseam.training import Ensemble, split_items
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    Tables = Mapping[str, pd.DataFrame]
 
 __all__ = ["DEFINITION1"]
 
@@ -44,50 +42,36 @@ passive."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Trainings):
     """Trainings with more latents than the data need."""
 
-    setups: tuple[Setup, ...]
     seed: int = 0
     """Of posterior samples."""
 
 
 def measure(settings: Settings, where: Workplace) -> Tables:
     """Train every setup and look at all latents on unseen items."""
-    import pandas as pd
 
-    found: dict[str, list[pd.DataFrame]] = {"latents": [], "models": [], "trainings": []}
-    missing: dict[str, MissingFileError] = {}
-    for setup in settings.setups:
-        try:
-            world = place_world(setup.load(), where.device)
-        except MissingFileError as error:
-            missing[NAMES[setup.base.world]] = error
-            continue
-        trained = follow(
+    def trained(setup: Setup) -> Tables:
+        world = place_world(setup.load(), where.device)
+        return follow(
             setup.trials("β-VAE"),
             where,
             world=world,
             measured={"definition": 1, "points": setup.points, "seed": settings.seed},
             finish=partial(_latents, world=world, setup=setup, seed=settings.seed),
         )
-        for name, table in trained.items():
-            found[name].append(table)
-    tables = {name: pd.concat(parts, ignore_index=True) for name, parts in found.items() if parts}
-    return tables | missing_table(missing)
+
+    return measure_present((NAMES[setup.base.world], partial(trained, setup)) for setup in settings.setups)
 
 
-def _latents(ensemble: Ensemble, *, world: World, setup: Setup, seed: int) -> dict[str, pd.DataFrame]:
+def _latents(ensemble: Ensemble, *, world: World, setup: Setup, seed: int) -> Tables:
     """What Definition 1 asks of every latent of every model, on test items."""
-    import pandas as pd
-
     test = split_items(ensemble.trials[0], len(world)).test
     x = world.images(test[: setup.points].to(world.device))
     mean, variance = (part.double() for part in ensemble.encode(x))
     random = torch.Generator().manual_seed(seed)
-    noise, fresh = (
-        torch.randn(mean.shape[1:], generator=random, dtype=torch.float64).to(mean.device) for _ in range(2)
-    )
+    noise, fresh = (normal(*mean.shape[1:], generator=random).to(mean.device) for _ in range(2))
     # the data set, with its map where there are several
     chosen = dict(setup.base.world_options).get("seed")
     label = NAMES[setup.base.world] + ("" if chosen is None else f", map {chosen}")
@@ -95,15 +79,15 @@ def _latents(ensemble: Ensemble, *, world: World, setup: Setup, seed: int) -> di
     for member, trial in enumerate(ensemble.trials):
         who = {"data": label, "beta": trial.beta, "seed": trial.seed}
         own, changed = _of_latents(ensemble[member].double(), mean[member], variance[member], noise, fresh)
-        latents += [who | {"latent": latent} | row for latent, row in enumerate(own)]
+        latents.append(table_of(who | {"latent": range(mean.shape[-1])} | own))
         models.append(who | {"changed": changed})
-    return {"latents": pd.DataFrame(latents), "models": pd.DataFrame(models)}
+    return {"latents": pd.concat(latents, ignore_index=True), "models": pd.DataFrame(models)}
 
 
 @torch.no_grad()
 def _of_latents(
     model: VAE, mean: Tensor, variance: Tensor, noise: Tensor, fresh: Tensor
-) -> tuple[list[dict[str, Any]], float]:
+) -> tuple[dict[str, Tensor], float]:
     """What Definition 1 asks of each latent, decoders at posterior samples; and the change of outputs by passive ones.
 
     The latter is the root mean square change of the likelihood's mean when all passive latents are drawn afresh from
@@ -114,7 +98,9 @@ def _of_latents(
     found = geometry.polarisation(mean, variance, small=SMALL, share=POINTS, pullback=metric)
     active = geometry.delta_kl(mean, variance).active
     assert found.influence is not None
-    columns = {
+    before, after = (model.likelihood.mean(model.decode(code)) for code in (z, torch.where(active, z, fresh)))
+    change = (after - before).square().mean().sqrt() / before.var(0).mean().sqrt()
+    return {
         "active": active,
         "kl": found.kl,
         "variance": variance.mean(0),
@@ -122,11 +108,7 @@ def _of_latents(
         "part_a": found.passive_share,
         "part_b": found.active_share,
         "column": found.influence,
-    }
-    before, after = (model.likelihood.mean(model.decode(code)) for code in (z, torch.where(active, z, fresh)))
-    change = (after - before).square().mean().sqrt() / before.var(0).mean().sqrt()
-    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in rows], float(change)
+    }, float(change)
 
 
 def _worlds(tables: Tables, *, control: bool = False) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
@@ -199,10 +181,9 @@ def _either(latents: pd.DataFrame) -> pd.Series[bool]:
     return (latents["part_a"] >= POINTS) | (latents["part_b"] >= POINTS)
 
 
+@where_measured
 def plot(tables: Tables) -> Figure:
     """Mean σ² against the relative size of the decoder's column: one dot per latent, one panel per data set."""
-    if "latents" not in tables:
-        return plot_missing()
     latents = tables["latents"]
     groups = list(latents.groupby(["data", "beta"], sort=False))
     figure, axes = panels([f"{data}, β = {beta:g}" for (data, beta), _ in groups], width=3.0, height=2.6)
@@ -210,12 +191,9 @@ def plot(tables: Tables) -> Figure:
     for panel, (_, own) in zip(axes, groups, strict=True):
         for active, colour, words in ((True, COLOURS[0], "active"), (False, COLOURS[1], "passive")):
             part = own[own["active"] == active]
-            look = {"color": colour, "markersize": 3, "alpha": 0.6, "label": words}
-            panel.loglog(part["variance"], part["column"], "o", **look)
-        panel.axhline(IGNORED, color="0.6", linewidth=0.8, linestyle=":")
-        for limit in (SMALL, 1 - SMALL):
-            panel.axvline(limit, color="0.6", linewidth=0.8, linestyle=":")
-        finish(panel, "mean σ²", xlim=(left, 2), ylim=(bottom, 2))
+            dots(panel, part["variance"], part["column"], colour, words)
+        reference(panel, x=(SMALL, 1 - SMALL), y=IGNORED, linestyle=":")
+        finish(panel, "mean σ²", xscale="log", yscale="log", xlim=(left, 2), ylim=(bottom, 2))
     finish(axes[0], y="column of the Jacobian over the largest", legend="lower left")
     return figure
 

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Scale, Workplace
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations, Curve, Trends
 from unseam.papers.measures import SCORE
+from unseam.papers.plots import Figure, Tables, band, finish, intervals, lines, reference
 from unseam.papers.rolinek2019 import setups
-from unseam.papers.rolinek2019._plots import finish
 from unseam.papers.rolinek2019.runs import Trainings, gather, last, printed, run_column
 from unseam.papers.rolinek2019.setups import BETA, LINEAR, NAMES, NONLINEAR, SPRITES, Setup, quick, smoke
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["FIGURE3", "FIGURE_S4", "PREDICTED"]
 
@@ -41,10 +37,9 @@ MEASURES = {
 
 
 @dataclass(frozen=True)
-class Restarts:
+class Restarts(Trainings):
     """Restarts of β-VAEs, and after which epochs."""
 
-    setups: tuple[Setup, ...]
     epochs: tuple[int, ...] = ()
 
 
@@ -109,11 +104,9 @@ def _distinct(ends: pd.DataFrame) -> dict[str, list[str]]:
 
 def plot_restarts(tables: Tables) -> Figure:
     """Score against DtO, one colour per number of epochs."""
-    figure, (axes,) = panels(["disentanglement score"], width=4.0, height=2.9)
-    for (epoch, part), colour in zip(tables["members"].groupby("epoch"), COLOURS, strict=False):
-        label = f"{epoch:.0f} epochs"
-        axes.plot(part["dto"], part[SCORE], "o", color=colour, markersize=4, alpha=0.8, label=label)
-    finish(axes, "distance to orthogonality", legend="best")
+    figure, (panel,) = panels(["disentanglement score"], width=4.0, height=2.9)
+    lines(panel, tables["members"], "dto", SCORE, by="epoch", style="o", label="{:.0f} epochs", markersize=4)
+    finish(panel, "distance to orthogonality", legend="best")
     return figure
 
 
@@ -125,12 +118,9 @@ def plot_predicted(tables: Tables) -> Figure:
     for panel, world in zip(axes, worlds, strict=True):
         found = [finding for finding in findings if finding.quantity.startswith(f"{world}:")]
         names = [finding.quantity.split(": ")[1].removesuffix(" and score") for finding in found]
-        for position, one in enumerate(found):
-            panel.plot([one.lower, one.upper], [position, position], color=COLOURS[0], linewidth=1.5)
-            panel.plot(one.measured, position, "o", color=COLOURS[0], markersize=5)
-        panel.set_yticks(range(len(found)), names)
-        panel.invert_yaxis()
-        panel.axvline(0, color="grey", linewidth=0.7)
+        estimates = zip(*((one.measured, one.lower, one.upper) for one in found), strict=True)
+        intervals(panel, names, {"": tuple(estimates)})
+        reference(panel, x=0, linestyle="-")
         finish(panel, "rank correlation with the score", xlim=(-1.05, 1.05))
     return figure
 
@@ -216,20 +206,15 @@ def _pruned(tables: Tables) -> Iterator[Bound]:
 
 def plot_betas(tables: Tables) -> Figure:
     """Score above, DtO below, each against β; mean and range over runs, dashed at the chosen value."""
-    figure, (score, distance) = panels(
-        ["disentanglement score", "distance to orthogonality"], rows=2, width=4.4, height=2.1
-    )
-    for (world, curves), colour in zip(_curves(tables), COLOURS, strict=False):
-        for axes, name in ((score, SCORE), (distance, "dto")):
-            runs = curves[name]
-            axes.fill_between(
-                runs.index, runs.min(axis=1), runs.max(axis=1), color=colour, alpha=0.2, linewidth=0
-            )
-            axes.plot(runs.index, runs.mean(axis=1), "o-", color=colour, markersize=3.5, label=NAMES[world])
-            axes.axvline(BETA[world], color=colour, linestyle="--", linewidth=0.8)
-            axes.set_xscale("log")
-    finish(distance, "β")
-    finish(score, legend="best")
+    titles = ["disentanglement score", "distance to orthogonality"]
+    figure, axes = panels(titles, rows=2, width=4.4, height=2.1)
+    for (world, own), colour in zip(tables["members"].groupby("world"), COLOURS, strict=False):
+        for panel, name in zip(axes, (SCORE, "dto"), strict=True):
+            band(panel, own, "beta", name, colour, NAMES[str(world)])
+            reference(panel, x=BETA[str(world)], color=colour)
+            panel.set_xscale("log")
+    finish(axes[1], "β")
+    finish(axes[0], legend="best")
     return figure
 
 

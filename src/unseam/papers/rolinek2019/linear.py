@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -18,19 +19,15 @@ from unseam.data import place as place_world
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Scale, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
+from unseam.papers.draws import cayley, largest_cosine, orthogonal, plane_rotations, uniform
+from unseam.papers.measures import affine_parts
+from unseam.papers.plots import Figure, Tables, arrow, blank, columns, finish, reference
 from unseam.papers.rolinek2019._descent import Descent, descend
-from unseam.papers.rolinek2019._draws import cayley, largest_cosine, orthogonal, plane_rotations
-from unseam.papers.rolinek2019._plots import finish
 from unseam.papers.rolinek2019.runs import Training
 from unseam.papers.rolinek2019.setups import LINEAR, Column, Setup, smoke
+from unseam.papers.tables import columns_of, concatenate, table_of
 from unseam.papers.trainings import follow
 from unseam.training import Ensemble, training_index
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    Tables = Mapping[str, pd.DataFrame]
 
 __all__ = ["ALIGNED", "CONVERGED", "FIGURE1", "FIGURE2", "axis_angle", "decoders", "linear_models"]
 
@@ -91,14 +88,12 @@ def _matrices(models: pd.DataFrame, letter: str, rows: int, columns: int) -> Flo
 
 
 def _matrices_of(ensemble: Ensemble, column: Column, world: World) -> pd.DataFrame:
-    import pandas as pd
-
     trials = ensemble.trials
     seen = training_index(trials[0], len(world))
     assert seen is not None
     parts = {
-        "e": _linear_part(lambda x: ensemble.encode(x).mean, 3, ensemble.device),
-        "d": _linear_part(ensemble.decode, 2, ensemble.device),
+        "e": affine_parts(lambda x: ensemble.encode(x.to(ensemble.device)).mean, 3)[0],
+        "d": affine_parts(lambda z: ensemble.decode(z.to(ensemble.device)), 2)[0],
     }
     columns = {
         f"{letter}{row + 1}{col + 1}": matrix[:, row, col]
@@ -112,16 +107,8 @@ def _matrices_of(ensemble: Ensemble, column: Column, world: World) -> pd.DataFra
     for latent in (0, 1):
         columns |= {f"m{latent + 1}": code.mean.mean(1)[:, latent], f"s{latent + 1}": total[:, latent]}
     ratio = dict(trials[0].world_options).get("ratio", 2.0)
-    return pd.DataFrame(
-        {"column": column, "ratio": ratio, "seed": [trial.seed for trial in trials]}
-        | {name: values.cpu().double().numpy() for name, values in columns.items()}
-    )
-
-
-def _linear_part(apply: Callable[[Tensor], Tensor], size: int, device: torch.device) -> Tensor:
-    """Matrices (model, output, input) of affine maps, from the images of the origin and of the unit vectors."""
-    images = apply(torch.cat([torch.zeros(1, size), torch.eye(size)]).to(device))
-    return (images[:, 1:] - images[:, :1]).mT
+    who = {"column": column, "ratio": ratio} | columns_of(trials, "seed")
+    return table_of(who | {name: values.double() for name, values in columns.items()})
 
 
 # Figure 1: what each step of an encoder's singular value decomposition does to principal directions
@@ -136,13 +123,10 @@ WORDS = {"β-VAE": "β-VAE", "β-VAE_Σ": "full covariance", "AE": "autoencoder"
 
 def trained(settings: Training, place: Workplace) -> dict[str, pd.DataFrame]:
     """The matrices of all models, how they were trained, and the covariance of their data."""
-    import pandas as pd
-
-    parts = [linear_models(settings.setup, column, place) for column in settings.setup.columns]
     world = settings.setup.load()
     covariance = np.cov(world.images(torch.arange(len(world))).double().numpy().T)
-    stacked = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in parts[0]}
-    return stacked | {"data": pd.DataFrame(covariance, columns=["x1", "x2", "x3"])}
+    parts = concatenate(linear_models(settings.setup, column, place) for column in settings.setup.columns)
+    return parts | {"data": pd.DataFrame(covariance, columns=["x1", "x2", "x3"])}
 
 
 def principal_directions(data: pd.DataFrame) -> Floats:
@@ -215,32 +199,28 @@ def plot_steps(tables: Tables) -> Figure:
     """Data and principal directions through the steps of one encoder per row: the median model of each kind."""
     models, principal = tables["models"], principal_directions(tables["data"])
     covariance = principal.T @ tables["data"].to_numpy(dtype=float) @ principal
-    titles = [
-        f"{words}: {step}"
-        for words in WORDS.values()
-        for step in ("data", "(i) rotated, Uᵀ", "(ii) scaled, Σ†", "(iii) rotated, V")
-    ]
+    stages = ("data", "(i) rotated, Uᵀ", "(ii) scaled, Σ†", "(iii) rotated, V")
+    titles = [f"{words}: {stage}" for words in WORDS.values() for stage in stages]
     figure, axes = panels(titles, rows=3, width=2.2, height=2.1)
     half = np.sqrt(3 * np.diag(covariance))  # of a uniform distribution
     square = half * (np.stack(np.meshgrid(*[np.linspace(-1, 1, 15)] * 2), -1).reshape(-1, 2))
-    for row, column in enumerate(WORDS):
-        own = models[models["column"] == column]
-        steps = encoder_steps(own, principal)
+    shown = []
+    for column in WORDS:
+        steps = encoder_steps(models[models["column"] == column], principal)
         largest = np.max([axis_angle(images) for images in steps.values()], axis=0)
         median = int(np.argsort(largest)[len(largest) // 2])
-        images = [np.eye(2), *(steps[step][median] for step in STEPS)]
-        for panel, image in zip(axes[4 * row : 4 * row + 4], images, strict=True):
-            points, arrows = square @ image.T, half[:, None] * image.T
-            reach = 1.15 * np.abs(points).max()
-            panel.scatter(*points.T, s=3, color="0.7", linewidths=0)
-            for arrow, colour in zip(arrows, COLOURS, strict=False):
-                look = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0}
-                panel.annotate("", arrow, (0, 0), arrowprops=look)
-            panel.spines[["left", "bottom"]].set_visible(False)
-            panel.axhline(0, color="0.5", linewidth=0.5, zorder=0)
-            panel.axvline(0, color="0.5", linewidth=0.5, zorder=0)
-            panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
-            panel.set_xlabel(f"{float(axis_angle(image[None])[0]):.1f}° from the axes", fontsize=7)
+        shown += [np.eye(2), *(steps[step][median] for step in STEPS)]
+    for panel, image in zip(axes, shown, strict=True):
+        points = square @ image.T
+        reach = 1.15 * np.abs(points).max()
+        panel.scatter(*points.T, s=3, color="0.7", linewidths=0)
+        for end, colour in zip(half[:, None] * image.T, COLOURS, strict=False):
+            arrow(panel, (0, 0), end, color=colour)
+        panel.spines[["left", "bottom"]].set_visible(False)
+        reference(panel, x=0, y=0, color="0.5", linewidth=0.5, linestyle="-")
+        blank(panel)
+        finish(panel, xlim=(-reach, reach), ylim=(-reach, reach))
+        panel.set_xlabel(f"{float(axis_angle(image[None])[0]):.1f}° from the axes", fontsize=7)
     return figure
 
 
@@ -304,8 +284,6 @@ class MatrixSettings:
 
 def measure(settings: MatrixSettings, place: Workplace) -> Tables:
     """Volume and product of norms of rotated matrices, the least product over rotations, and trained decoders."""
-    import pandas as pd
-
     random = torch.Generator().manual_seed(settings.seed)
     sizes = [(latent, kind) for latent in settings.latents for kind in (DISTINCT, EQUAL)]
     rows = [_rotated(latent, kind, settings, random, place) for latent, kind in sizes]
@@ -318,7 +296,7 @@ def _rotated(
     """Extremes over all matrices M of one size and all rotations V of M Vᵀ; least products by descent over V."""
     count, many = settings.matrices, settings.rotations
     frame = orthogonal(count, latent + 2, latent, generator=random)
-    steps = 1.1 + torch.rand(count, latent, generator=random, dtype=torch.float64)
+    steps = 1.1 + uniform(count, latent, generator=random)
     distinct = steps.cumprod(1) / steps.prod(1, keepdim=True).sqrt()
     scale = distinct if kind == DISTINCT else torch.ones_like(steps)
     own = (frame * scale[:, None]).repeat_interleave(many, 0).to(place.device)
@@ -423,40 +401,29 @@ def _order_cases(tables: Tables) -> Iterator[Order]:
 
 def plot_columns(tables: Tables) -> Figure:
     """Columns of one decoder under rotations, product and volume against the angle, and all trained decoders."""
-    models = tables["models"]
     titles = ["columns w₁, w₂ of one decoder, rotated", "against the rotation", "trained decoders"]
     figure, axes = panels(titles, width=3.0, height=2.7)
-    own = decoders(models[models["column"] == "β-VAE_Σ"])[0]
-    _, scale, _ = np.linalg.svd(own)
+    own = decoders(tables["models"][tables["models"]["column"] == "β-VAE_Σ"])[0]
     degrees = np.linspace(0, 90, 91)
-    rotated = np.diag(scale) @ plane_rotations(torch.tensor(np.radians(degrees))).numpy()
-    product = np.linalg.norm(rotated, axis=1).prod(1)
-    _draw_columns(axes[0], rotated, degrees)
-    axes[1].plot(degrees, product, color=COLOURS[0], label="‖w₁‖‖w₂‖")
+    rotated = np.diag(np.linalg.svd(own)[1]) @ plane_rotations(torch.tensor(np.radians(degrees))).numpy()
+    for angle, colour in zip((0, 15, 30, 45), COLOURS, strict=False):
+        first, second = rotated[angle].T
+        corners = np.stack([0 * first, first, first + second, second, 0 * first])
+        axes[0].plot(*corners.T, color=colour, linewidth=1.0, label=f"{angle}°")
+        axes[0].fill(*corners.T, color=colour, alpha=0.12, linewidth=0)
+    blank(axes[0])
+    axes[0].spines[["left", "bottom"]].set_visible(False)
+    below = {"ncols": 4, "loc": "upper center", "bbox_to_anchor": (0.5, -0.02), "handlelength": 1}
+    axes[0].legend(fontsize=7, frameon=False, **below)
+    axes[1].plot(degrees, np.linalg.norm(rotated, axis=1).prod(1), color=COLOURS[0], label="‖w₁‖‖w₂‖")
     axes[1].plot(degrees, _volume(rotated), color=COLOURS[1], label="volume")
     x, ticks = "rotation from orthogonal columns, degrees", range(0, 91, 45)
     finish(axes[1], x, xticks=ticks, ylim=(0, None), legend="lower center")
-    words, ratios = {"β-VAE": "β-VAE", "β-VAE_Σ": "full\ncovariance", "AE": "autoencoder"}, _ratios(tables)[1]
-    for spot, (column, colour) in enumerate(zip(words, COLOURS, strict=False)):
-        ratio = ratios[column]
-        jitter = 0.06 * (np.arange(len(ratio)) % 5 - 2)
-        axes[2].plot(spot + jitter, ratio, "o", color=colour, markersize=3.5, alpha=0.7)
-    axes[2].axhline(1, color="0.6", linewidth=0.8, zorder=0)
-    axes[2].set_xticks(range(len(words)), list(words.values()))
-    finish(axes[2], y="‖w₁‖‖w₂‖ over volume", xlim=(-0.5, len(words) - 0.5))
+    ratios = _ratios(tables)[1]
+    columns(axes[2], {words.replace(" ", "\n"): [ratios[column]] for column, words in WORDS.items()})
+    reference(axes[2], y=1)
+    finish(axes[2], y="‖w₁‖‖w₂‖ over volume")
     return figure
-
-
-def _draw_columns(panel: Any, rotated: Floats, degrees: Floats) -> None:
-    for angle, colour in zip((0, 15, 30, 45), COLOURS, strict=False):
-        matrix = rotated[int(np.flatnonzero(degrees == angle)[0])]
-        corners = np.stack([np.zeros(2), matrix[:, 0], matrix.sum(1), matrix[:, 1], np.zeros(2)])
-        panel.plot(*corners.T, color=colour, linewidth=1.0, label=f"{angle}°")
-        panel.fill(*corners.T, color=colour, alpha=0.12, linewidth=0)
-    panel.set(aspect="equal", xticks=[], yticks=[])
-    panel.spines[["left", "bottom"]].set_visible(False)
-    below = {"ncols": 4, "loc": "upper center", "bbox_to_anchor": (0.5, -0.02), "handlelength": 1}
-    panel.legend(fontsize=7, frameon=False, **below)
 
 
 FIGURE2 = Artefact(

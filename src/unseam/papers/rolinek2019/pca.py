@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -18,17 +19,11 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import hadamard_gap
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
-from unseam.papers.rolinek2019._draws import orthogonal, plane_rotations
-from unseam.papers.rolinek2019._plots import finish
+from unseam.papers.draws import normal, orthogonal, plane_rotations, uniform
+from unseam.papers.plots import Figure, Tables, columns, finish, lines, reference
 from unseam.papers.rolinek2019.linear import ALIGNED, CONVERGED, axis_angle, decoders, linear_models
 from unseam.papers.rolinek2019.setups import Column, Setup, smoke
 from unseam.theory import linear_vae, ppca_em
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    Tables = Mapping[str, pd.DataFrame]
 
 __all__ = ["PCA"]
 
@@ -83,8 +78,6 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Variances of projections, PCA of many samples by several implementations, closed forms, trained models."""
-    import pandas as pd
-
     random = torch.Generator().manual_seed(settings.seed)
     worlds = {ratio: settings.at(ratio).load() for ratio in settings.ratios}
     parts = {
@@ -128,8 +121,6 @@ def _projections(ratio: float, world: World, settings: Settings) -> pd.DataFrame
     The cost is that of rotating the latents of a linear VAE at its optimum: the ELBO, in nats, that its best diagonal
     posterior loses.
     """
-    import pandas as pd
-
     angle = torch.linspace(0, 90, settings.angles, dtype=torch.float64)
     rotations = plane_rotations(torch.deg2rad(angle))
     line = rotations[..., 0] @ _axes(ratio).mT
@@ -169,7 +160,7 @@ def _principal(
     """Angles (case,) to the square's axes of the two leading directions, by every implementation."""
     if source == SAMPLES:
         frame = torch.eye(3, dtype=torch.float64)
-        factors = torch.rand(count, settings.size, 2, generator=random, dtype=torch.float64)
+        factors = uniform(count, settings.size, 2, generator=random)
         centred = (factors - factors.mean(1, keepdim=True)) @ _mixing(ratio).mT
     else:
         frame = orthogonal(count, 3, 3, generator=random)
@@ -177,7 +168,7 @@ def _principal(
         points = torch.cat([_mixing(ratio), -_mixing(ratio)], 1).mT / math.sqrt(6)
         centred = points @ frame.mT
     covariance = centred.mT @ centred / centred.shape[1]
-    start = torch.randn(count, 3, 1, generator=random, dtype=torch.float64)
+    start = normal(count, 3, 1, generator=random)
     found = {
         "eigenvectors": torch.linalg.eigh(covariance).eigenvectors[..., 1:],
         "eigenvectors, float32": torch.linalg.eigh(covariance.float()).eigenvectors[..., 1:].double(),
@@ -329,53 +320,32 @@ def _order_cases(tables: Tables) -> Iterator[Order]:
 
 def plot(tables: Tables) -> Figure:
     """Variance against the line, alignments that PCA and linear VAEs find, and what a rotation costs the latter."""
-    titles = [
-        "variance along a line",
-        "PCA at ratio 1: samples per angle",
-        "angle to the square, degrees",
-        "cost of a rotation, nats",
-    ]
+    angle = "angle to the square, degrees"
+    titles = ["variance along a line", "PCA at ratio 1: samples per angle", angle, "cost of a rotation, nats"]
     figure, axes = panels(titles, width=2.7, height=2.5)
-    for (ratio, own), colour in zip(tables["projections"].groupby("ratio"), COLOURS, strict=False):
-        axes[0].plot(own["angle"], own["variance"], color=colour, label=f"ratio {ratio:g}")
-        axes[0].plot(own["angle"], own["of the data"], ".", color=colour, markersize=3)
-        axes[3].plot(own["angle"], own["cost"], color=colour, label=f"ratio {ratio:g}")
-    for panel in (axes[0], axes[3]):
-        finish(panel, "angle to the square, degrees", ylim=(0, None), xticks=range(0, 91, 45))
-    finish(axes[0], legend="best")
-    _draw_histogram(axes[1], _samples(tables, SAMPLES).loc["eigenvectors"].loc[1.0])
-    _draw_angles(axes[2], tables)
-    return figure
-
-
-def _draw_histogram(panel: Any, own: Any) -> None:
-    edges = np.arange(0, 45, BIN)
-    panel.bar(edges, [own[f"{edge}°"] for edge in edges], BIN, align="edge", color=COLOURS[0], alpha=0.6)
-    panel.axhline(own["cases"] / len(edges), color="0.4", linewidth=0.8, linestyle=":", label="no preference")
+    shown, label = tables["projections"], "ratio {:g}"
+    lines(axes[0], shown, "angle", "variance", by="ratio", label=label)
+    lines(axes[0], shown, "angle", "of the data", by="ratio", label="", style=".", markersize=3)
+    lines(axes[3], shown, "angle", "cost", by="ratio", label=label)
+    for panel, legend in ((axes[0], "best"), (axes[3], "")):
+        finish(panel, angle, ylim=(0, None), xticks=range(0, 91, 45), legend=legend)
+    own, edges = _samples(tables, SAMPLES).loc["eigenvectors"].loc[1.0], np.arange(0, 45, BIN)
+    counts = [own[f"{edge}°"] for edge in edges]
+    axes[1].bar(edges, counts, BIN, align="edge", color=COLOURS[0], alpha=0.6)
+    reference(axes[1], y=own["cases"] / len(edges), linestyle=":", label="no preference", zorder=3)
     # density of θ where tan 2θ is a ratio of normal numbers with variances 1 : 0.4
-    angle = np.linspace(0, 45, 91)
-    double = 2 * np.radians(angle)
+    degrees = np.linspace(0, 45, 91)
+    double = 2 * np.radians(degrees)
     density = np.sqrt(0.4) / (np.cos(double) ** 2 + 0.4 * np.sin(double) ** 2) * 4 / np.pi
-    panel.plot(angle, own["cases"] * np.radians(BIN) * density, color=COLOURS[1], label="fourth moments")
-    finish(panel, "angle to the square, degrees", xticks=range(0, 46, 15), legend="upper left")
-
-
-def _draw_angles(panel: Any, tables: Tables) -> None:
-    kinds = {
-        "linear VAE by EM": _em_ends(tables),
-        "β-VAE": _trained(tables),
-        "autoencoder": _trained(tables, "AE"),
-    }
+    axes[1].plot(degrees, own["cases"] * np.radians(BIN) * density, color=COLOURS[1], label="fourth moments")
+    finish(axes[1], angle, xticks=range(0, 46, 15), legend="upper left")
+    kinds = [_em_ends(tables), _trained(tables), _trained(tables, "AE")]
     ratios = sorted(tables["models"]["ratio"].unique())
-    for place, (words, table) in enumerate(kinds.items()):
-        look = {"color": COLOURS[place], "markersize": 2.5, "alpha": 0.7}
-        for spot, ratio in enumerate(ratios):
-            own = table[table["ratio"] == ratio]["angle"]
-            at = spot + 0.27 * (place - 1) + 0.04 * (np.arange(len(own)) % 5 - 2)
-            panel.plot(at, own, "o", **look, label=None if spot else words)
-    panel.set_xticks(range(len(ratios)), [f"ratio {ratio:g}" for ratio in ratios])
+    runs = {f"ratio {at:g}": [own[own["ratio"] == at]["angle"] for own in kinds] for at in ratios}
+    columns(axes[2], runs, labels=("linear VAE by EM", "β-VAE", "autoencoder"))
     below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.1), "ncols": 3, "handlelength": 0.5}
-    panel.legend(fontsize=7, frameon=False, **below)
+    axes[2].legend(fontsize=7, frameon=False, **below)
+    return figure
 
 
 ALIGNING = CONVERGED.replace(betas=(5e-2,), steps=20_000)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -15,15 +16,10 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import distance_to_orthogonality, hadamard_gap
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.draws import largest_cosine, normal, orthogonal, plane_rotations, uniform
+from unseam.papers.plots import Figure, Tables, band, finish, lines
 from unseam.papers.rolinek2019._descent import Descent, descend
-from unseam.papers.rolinek2019._draws import largest_cosine, normal, orthogonal, plane_rotations, table_of
-from unseam.papers.rolinek2019._plots import finish
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.papers.tables import table_of
 
 __all__ = ["PROPOSITIONS"]
 
@@ -90,16 +86,13 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 def summary(cases: Mapping[str, Tensor]) -> pd.DataFrame:
     """One row per quantity: its number of cases, and extremes, median, mean and standard deviation over them."""
-    import numpy as np
-    import pandas as pd
-
-    statistics: dict[str, Callable[..., Any]] = {"least": np.min, "median": np.median, "mean": np.mean}
-    statistics |= {"std": partial(np.std, ddof=1), "largest": np.max}
     rows = []
     for name, values in cases.items():
-        given = values.cpu().numpy()
-        found = {key: statistic(given) for key, statistic in statistics.items()}
-        rows.append({"quantity": name, "cases": len(given)} | found)
+        own = pd.Series(values.cpu().numpy())
+        found = own.agg(["min", "median", "mean", "std", "max"]).set_axis(
+            ["least", "median", "mean", "std", "largest"]
+        )
+        rows.append({"quantity": name, "cases": len(own)} | found.to_dict())
     return pd.DataFrame(rows)
 
 
@@ -133,9 +126,19 @@ def plot(tables: Tables) -> Figure:
         "Prop. 4: the bias it leaves out",
     ]
     figure, axes = panels(titles, width=3.1, height=2.6)
-    _draw_lengths(axes[0], tables["lengths"])
+    lengths, biases = tables["lengths"], tables["biases"]
+    lines(axes[0], lengths, "gap", "closed form", by="cosine", label="cosine {:g}", linewidth=1.2)
+    lines(axes[0], lengths[::2], "gap", "dto", by="cosine", label="", style=".", markersize=4)
+    x = "ratio of the columns' lengths − 1"
+    finish(axes[0], x, "DtO of V", xscale="log", yscale="log", legend="lower left")
     _draw_rotations(axes[1], tables["angles"])
-    _draw_biases(axes[2], tables["biases"])
+    for colour, (miss, own) in zip(COLOURS, biases.groupby("miss", sort=False), strict=False):
+        band(axes[2], own, "spread", ("lower", "median", "upper"), colour, style="-")
+        look = {"textcoords": "offset points", "fontsize": 7, "color": colour}
+        start = own[["spread", "median"]].iloc[0]
+        axes[2].annotate(f"x missed by {miss:g} of its spread", start, (2, 3), **look)
+    y = "|L_rec − L̄_rec − L̂_rec| over L̂_rec"
+    finish(axes[2], "σ of the posterior", y, xscale="log", yscale="log")
     return figure
 
 
@@ -149,7 +152,7 @@ def axis_checks(latent: int, matrices: int, generator: torch.Generator) -> dict[
     columns = frame * scales[:, None]
     permutation = _signed_permutations(matrices, latent, generator)
     # angles over four decades
-    size = 10 ** (-4 * torch.rand(matrices, 1, 1, generator=generator, dtype=torch.float64))
+    size = 10 ** (-4 * uniform(matrices, 1, 1, generator=generator))
     skew = normal(matrices, latent, latent, generator=generator)
     rotated = columns @ torch.linalg.matrix_exp(size * (skew - skew.mT) / latent)
     cosine = largest_cosine(rotated)
@@ -182,7 +185,7 @@ def right_vectors(columns: Tensor) -> Tensor:
 
 def _distinct(matrices: int, latent: int, generator: torch.Generator) -> Tensor:
     """Singular values (matrix, latent) apart by a tenth at least, in random order."""
-    steps = DISTINCT + torch.rand(matrices, latent, generator=generator, dtype=torch.float64)
+    steps = DISTINCT + uniform(matrices, latent, generator=generator)
     order = torch.rand(matrices, latent, generator=generator).argsort(1)
     return (steps.cumprod(1) / steps.prod(1, keepdim=True).sqrt()).gather(1, order)
 
@@ -198,8 +201,6 @@ def lengths_and_distance(cosines: tuple[float, ...], gaps: int, generator: torch
 
     V is rotated by θ with tan 2θ = 2 cos α ‖c_1‖‖c_2‖ / (‖c_1‖² − ‖c_2‖²) and lies 2√2 sin(θ/2) from the identity.
     """
-    import pandas as pd
-
     gap = torch.logspace(-4, 1, gaps, dtype=torch.float64)
     tables = []
     for cosine in cosines:
@@ -212,14 +213,6 @@ def lengths_and_distance(cosines: tuple[float, ...], gaps: int, generator: torch
         exact = 2 * 2**0.5 * torch.sin(angle / 2)
         tables.append(table_of({"gap": gap, "dto": distance, "closed form": exact}).assign(cosine=cosine))
     return pd.concat(tables, ignore_index=True)
-
-
-def _draw_lengths(panel: Any, lengths: pd.DataFrame) -> None:
-    for colour, (cosine, own) in zip(COLOURS, lengths.groupby("cosine", sort=False), strict=False):
-        panel.plot(own["gap"], own["closed form"], color=colour, linewidth=1.2, label=f"cosine {cosine:g}")
-        panel.plot(own["gap"][::2], own["dto"][::2], ".", color=colour, markersize=4)
-    x = "ratio of the columns' lengths − 1"
-    finish(panel, x, "DtO of V", xscale="log", yscale="log", legend="lower left")
 
 
 # Models small enough for exact evidence and ELBO: linear ones in closed form, tanh decoders by quadrature
@@ -351,7 +344,7 @@ def linear_rotations(
     data = latent + 3
     weights = normal(count, data, latent, generator=generator).to(device)
     x, mean = (normal(count, size, generator=generator).to(device) for size in (data, latent))
-    covariance = torch.rand(count, latent, generator=generator, dtype=torch.float64).to(device).diag_embed()
+    covariance = uniform(count, latent, generator=generator).to(device).diag_embed()
     rotation = orthogonal(count, latent, latent, generator=generator).to(device)
     rotated = weights @ rotation.mT
     unequal = torch.diag(2.0 ** torch.linspace(-2, 2, latent, dtype=torch.float64)).to(device)
@@ -371,10 +364,10 @@ def linear_rotations(
 def curved_rotations(model: Curved, *, generator: torch.Generator) -> dict[str, Tensor]:
     """The same for tanh decoders: each at one rotation, with a random posterior."""
     count, device = len(model.x), model.x.device
-    angle = 2 * math.pi * torch.rand(count, generator=generator, dtype=torch.float64)
+    angle = 2 * math.pi * uniform(count, generator=generator)
     rotation = plane_rotations(angle).to(device)
     mean = normal(count, 2, generator=generator).to(device)
-    spread = (0.1 + 0.9 * torch.rand(count, 2, generator=generator, dtype=torch.float64)).to(device)
+    spread = (0.1 + 0.9 * uniform(count, 2, generator=generator)).to(device)
     # Cholesky's factor is not the rotated square root, so that the two expectations have no node in common
     factor = torch.linalg.cholesky(rotation @ spread.square().diag_embed() @ rotation.mT)
     rotated = model.rotated(rotation)
@@ -479,7 +472,7 @@ def linear_splits(decoders: int, generator: torch.Generator, device: torch.devic
     """The split for linear decoders of two latents, at random codes, data and variances."""
     weights = normal(decoders, 7, 2, generator=generator).to(device)
     x, mean = (normal(decoders, size, generator=generator).to(device) for size in (7, 2))
-    spread = torch.rand(decoders, 2, generator=generator, dtype=torch.float64).to(device)
+    spread = uniform(decoders, 2, generator=generator).to(device)
     return split_of(lambda z: z @ weights.mT, x, mean, spread, step=0.5)
 
 
@@ -524,25 +517,12 @@ def split_checks(linear: Split, curved: Mapping[tuple[float, float], Split]) -> 
 
 def _quartiles(curved: Mapping[tuple[float, float], Split]) -> pd.DataFrame:
     """What the bias adds in units of the stochastic loss, over decoders."""
-    import pandas as pd
-
     rows = []
     for (miss, spread), split in sorted(curved.items()):
         ratio = pd.Series((split.bias.abs() / split.stochastic).cpu().numpy())
         lower, median, upper = ratio.quantile([0.25, 0.5, 0.75])
         rows.append((miss, spread, ratio.mean(), lower, median, upper))
     return pd.DataFrame(rows, columns=["miss", "spread", "mean", "lower", "median", "upper"])
-
-
-def _draw_biases(panel: Any, biases: pd.DataFrame) -> None:
-    for colour, (miss, own) in zip(COLOURS, biases.groupby("miss", sort=False), strict=False):
-        panel.plot(own["spread"], own["median"], color=colour)
-        panel.fill_between(own["spread"], own["lower"], own["upper"], color=colour, alpha=0.2, linewidth=0)
-        look = {"textcoords": "offset points", "fontsize": 7, "color": colour}
-        start = own[["spread", "median"]].iloc[0]
-        panel.annotate(f"x missed by {miss:g} of its spread", start, (2, 3), **look)
-    y = "|L_rec − L̄_rec − L̂_rec| over L̂_rec"
-    finish(panel, "σ of the posterior", y, xscale="log", yscale="log")
 
 
 # Quantities by their row of the table, with the tolerance of an identity or the row in which a condition is met.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -17,11 +18,9 @@ from unseam.geometry import gaussian_kl
 from unseam.papers.artefact import Workplace
 from unseam.papers.measures import Unseen, measures
 from unseam.papers.rolinek2019.setups import BETA, Column, Setup
+from unseam.papers.tables import columns_of
 from unseam.papers.trainings import follow
-from unseam.training import Ensemble, split_items, training_index
-
-if TYPE_CHECKING:
-    import pandas as pd
+from unseam.training import Ensemble, training_index
 
 __all__ = [
     "POLARISED",
@@ -115,8 +114,6 @@ def gather(
         columns: of ``members`` that are shown.
         choose: the rows of a part's members that are; those at the printed β and the end of training if not given.
     """
-    import pandas as pd
-
     labelled = list(parts)
     members = [(choose or final)(part).assign(**labels) for labels, part in labelled]
     trainings = [part.trainings.assign(**labels) for labels, part in labelled]
@@ -149,8 +146,7 @@ def final(part: Runs) -> pd.DataFrame:
 
 def held_out(setup: Setup, world: World) -> Unseen:
     """Where members of a setup are measured."""
-    _, validation, test = (part.to(world.device) for part in split_items(setup.base, len(world)))
-    return Unseen(world, validation, test, setup.points, setup.base.world not in UNSCORED)
+    return Unseen.of(setup.base, world, setup.points, scored=setup.base.world not in UNSCORED)
 
 
 def epochs(ensemble: Ensemble, unseen: Unseen, step: int) -> float:
@@ -162,8 +158,6 @@ def epochs(ensemble: Ensemble, unseen: Unseen, step: int) -> float:
 
 def _observe(setup: Setup, ensemble: Ensemble, step: int, unseen: Unseen) -> dict[str, pd.DataFrame]:
     """Δ_KL of every member with a diagonal posterior; at some steps all that is measured."""
-    import pandas as pd
-
     found, trial = {}, ensemble.trials[0]
     if trial.posterior == "diagonal":
         errors = _regime_errors(ensemble, unseen)
@@ -174,20 +168,13 @@ def _observe(setup: Setup, ensemble: Ensemble, step: int, unseen: Unseen) -> dic
 
 
 def _finish(column: Column, ensemble: Ensemble, unseen: Unseen) -> dict[str, pd.DataFrame]:
-    import pandas as pd
-
     sound = [member for member in range(len(ensemble)) if member not in ensemble.stopped]
     if not sound:
         raise RuntimeError(
             f"all {len(ensemble)} runs of {column} on {unseen.world.name} diverged: lower the learning rate or, for "
             "adagrad, raise the accumulator"
         )
-    trials = [ensemble.trials[member] for member in sound]
-    grid = {
-        "column": column,
-        "beta": [trial.beta for trial in trials],
-        "seed": [trial.seed for trial in trials],
-    }
+    grid = {"column": column} | columns_of([ensemble.trials[member] for member in sound], "beta", "seed")
     who = pd.DataFrame(grid, index=pd.Index(sound, name="member"))
     members = who.join(ensemble.observed["members"].set_index("member"), how="inner")
     members.insert(3, "epoch", members["step"] * epochs(ensemble, unseen, 1))

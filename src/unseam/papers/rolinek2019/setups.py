@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from unseam.data import World, load
+from unseam.papers.trainings import TrialGrid, combinations
 from unseam.trial import Trial
 
 __all__ = [
@@ -56,7 +56,7 @@ BETA = {
 
 
 @dataclass(frozen=True)
-class Setup:
+class Setup(TrialGrid):
     """A grid of trials: one line of Table S3, the models trained on it, and how they are measured.
 
     Attributes:
@@ -70,7 +70,6 @@ class Setup:
         checked: steps between two checks of the polarised regime.
     """
 
-    base: Trial
     betas: tuple[float, ...] = (1.0,)
     seeds: int = 10
     columns: tuple[Column, ...] = ("β-VAE", "AE", "β-VAE_Σ")
@@ -79,36 +78,18 @@ class Setup:
     points: int = 2000
     checked: int = 500
 
-    def load(self) -> World:
-        """The data set."""
-        options: dict[str, Any] = dict(self.base.world_options)
-        return load(self.base.world, **options)
-
     def trials(self, column: Column) -> list[Trial]:
         """The runs of a column."""
         posterior = {"AE": "point", "β-VAE_Σ": "full"}.get(column, "diagonal")
         objective = "autoencoder" if column == "AE" else "beta_elbo"
         betas = (1.0,) if column in ("VAE", "AE") else self.betas
-        return [
-            dataclasses.replace(self.base, posterior=posterior, objective=objective, beta=beta, seed=seed)
-            for beta in betas
-            for seed in range(self.seeds)
-        ]
+        first = dataclasses.replace(self.base, posterior=posterior, objective=objective)
+        return combinations(first, beta=betas, seed=range(self.seeds))
 
     def measured(self, column: Column) -> dict[str, Any]:
         """What the measurements of a column depend on beside its trials."""
         options = ("records", "epochs", "points", "checked")
         return {"column": column} | {name: getattr(self, name) for name in options}
-
-    def replace(self, **changes: Any) -> Setup:
-        """A copy with other values of its own fields or of its base's.
-
-        >>> LINEAR.replace(seeds=3, latent=10).base.latent
-        10
-        """
-        own = {field.name for field in dataclasses.fields(self)}
-        base = {name: changes.pop(name) for name in set(changes) - own}
-        return dataclasses.replace(self, base=dataclasses.replace(self.base, **base), **changes)
 
 
 LINEAR = Setup(

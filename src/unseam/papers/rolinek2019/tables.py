@@ -5,30 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from unseam.data import MissingFileError
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import distance_to_orthogonality, local_basis, right_basis
-from unseam.papers.artefact import Artefact, Scale, Workplace, missing_table
+from unseam.papers.artefact import Artefact, Scale, Workplace
 from unseam.papers.claims import Bound, Bounds, Cell, Order, Orders, Row, Values
+from unseam.papers.draws import orthogonal, uniform
 from unseam.papers.measures import SCORE
+from unseam.papers.plots import Figure, Tables, band, blank, columns, finish, reference, where_measured
 from unseam.papers.rolinek2019 import setups
-from unseam.papers.rolinek2019._draws import orthogonal
-from unseam.papers.rolinek2019._plots import finish, plot_missing
-from unseam.papers.rolinek2019.runs import POLARISED, Training, at_beta, gather, run_column
+from unseam.papers.rolinek2019.runs import POLARISED, Training, Trainings, at_beta, gather, run_column
 from unseam.papers.rolinek2019.setups import BETA, LINEAR, NAMES, NONLINEAR, Setup, quick, smoke
+from unseam.papers.trainings import measure_present
 from unseam.training import learner
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["COLLAPSED", "DISENT", "DTO", "FIGURE_S5", "PERCENTAGES", "TABLE1", "TABLE2", "TABLE_S4"]
 
@@ -58,22 +52,19 @@ class RegimeSettings:
 
 def measure_regime(settings: RegimeSettings, place: Workplace) -> Tables:
     """Percentage of each run's training from which on Δ_KL stays below 3 %, and Δ_KL along training."""
-    import pandas as pd
+    world = settings.low.base.world
 
-    world, parts = settings.low.base.world, []
-    try:
+    def measured() -> Tables:
+        parts = []
         for setup in (settings.low, settings.high):
             column: setups.Column = "VAE" if setup.betas == (1.0,) else "β-VAE"
             parts.append(({"latents": setup.base.latent}, run_column(setup, column, place)))
-    except MissingFileError as error:
-        return missing_table({NAMES[world]: error})
-    regime = [at_beta(part.regime, BETA[world]).assign(**labels) for labels, part in parts]
-    found = gather(parts, ["seed", "polarised", "latents"])
-    return {
-        "runs": found["members"],
-        "regime": pd.concat(regime, ignore_index=True),
-        "trainings": found["trainings"],
-    }
+        regime = [at_beta(part.regime, BETA[world]).assign(**labels) for labels, part in parts]
+        found = gather(parts, ["seed", "polarised", "latents"])
+        runs, trainings = found["members"], found["trainings"]
+        return {"runs": runs, "regime": pd.concat(regime, ignore_index=True), "trainings": trainings}
+
+    return measure_present([(NAMES[world], measured)])
 
 
 def _percentages(tables: Tables) -> Iterator[Row]:
@@ -86,16 +77,14 @@ def _percentages(tables: Tables) -> Iterator[Row]:
     )
 
 
+@where_measured
 def plot_regime(tables: Tables) -> Figure:
     """Δ_KL along training, mean and range over runs, and the threshold."""
-    if "missing" in tables:
-        return plot_missing()
-    figure, (axes,) = panels(["relative error of the polarised KL term, Δ_KL"], width=4.6, height=2.7)
+    figure, (panel,) = panels(["relative error of the polarised KL term, Δ_KL"], width=4.6, height=2.7)
     for (latents, part), colour in zip(tables["regime"].groupby("latents"), COLOURS, strict=False):
-        axes.fill_between(part["step"], part["min"], part["max"], color=colour, alpha=0.2, linewidth=0)
-        axes.plot(part["step"], part["mean"], color=colour, linewidth=1.2, label=f"{latents:.0f} latents")
-    axes.axhline(POLARISED, color="grey", linestyle="--", linewidth=0.8)
-    finish(axes, "batches", xscale="log", yscale="log", legend="best")
+        band(panel, part, "step", ("min", "mean", "max"), colour, f"{latents:.0f} latents", style="-")
+    reference(panel, y=POLARISED)
+    finish(panel, "batches", xscale="log", yscale="log", legend="best")
     return figure
 
 
@@ -160,37 +149,33 @@ RANDOM = {
 
 
 @dataclass(frozen=True)
-class ModelSettings:
+class ModelSettings(Trainings):
     """The trainings of a data set, and the draws of each kind of random decoder."""
 
-    setups: tuple[Setup, ...]
     draws: int = 50
 
 
 def measure_models(settings: ModelSettings, place: Workplace) -> Tables:
     """Every model at the end of its training, and random decoders."""
     world = settings.setups[0].base.world
-    try:
+
+    def measured() -> Tables:
         parts = [
             ({"world": world}, run_column(setup, column, place))
             for setup in settings.setups
             for column in setup.columns
         ]
-        random = _random(settings)
-    except MissingFileError as error:
-        return missing_table({NAMES[world]: error})
-    found = gather(parts, ["column", "seed", "dto", SCORE, "world"])
-    return {"members": found["members"], "random": random, "trainings": found["trainings"]}
+        return gather(parts, ["column", "seed", "dto", SCORE, "world"]) | {"random": _random(settings)}
+
+    return measure_present([(NAMES[world], measured)])
 
 
 def _random(settings: ModelSettings) -> pd.DataFrame:
     """DtO of matrices with independent entries, of random rotations, and of networks before their training."""
-    import pandas as pd
-
     setup, count = settings.setups[0], settings.draws
     shape, latent = setup.load().shape, setup.base.latent
     draw = torch.Generator().manual_seed(0)
-    entries = torch.rand(count, math.prod(shape), latent, generator=draw, dtype=torch.float64)
+    entries = uniform(count, math.prod(shape), latent, generator=draw)
     z = torch.randn(10, latent, generator=draw)
     trials = setup.replace(seeds=count, encoder_widths=()).trials("AE")
     decoders = [learner(trial, shape, size=2).model.decoder for trial in trials]
@@ -226,39 +211,28 @@ def _model_orders(tables: Tables) -> Iterator[Order]:
                 yield Order(f"Disent. of {control} less that of {model}", theirs[SCORE], ours[SCORE])
 
 
+@where_measured
 def plot_models(tables: Tables) -> Figure:
     """DtO, and the score where there are factors: runs as dots beside the published mean ± SD."""
-    if "missing" in tables:
-        return plot_missing()
-    members, random = tables["members"], tables["random"]
+    members = tables["members"]
     world = members["world"].iloc[0]
     shown = [("dto", "distance to orthogonality", DTO[world])]
     if world in DISENT:
         shown.append((SCORE, "disentanglement score", DISENT[world]))
     figure, axes = panels([title for _, title, _ in shown], width=3.6, height=2.7)
     for panel, (name, _, published) in zip(axes, shown, strict=True):
-        columns = [column for column in setups.COLUMNS if column in published]
-        for position, column in enumerate(columns):
-            _plot_cell(panel, position, members[members["column"] == column][name], published[column])
-        panel.set_xticks(range(len(columns)), [column.replace("_Σ", " Σ") for column in columns])
-        panel.set_xlim(-0.6, len(columns) - 0.4)
+        names = {column: column.replace("_Σ", " Σ") for column in setups.COLUMNS if column in published}
+        runs = {words: [members[members["column"] == column][name]] for column, words in names.items()}
+        columns(panel, runs, published={words: published[column] for column, words in names.items()})
         lowest = panel.get_ylim()[0]
         panel.set_ylim(bottom=min(0.0, lowest) if lowest < 1 else None)
-    means = random.mean()[["random", "random rotations"]]
+    means = tables["random"].mean()[["random", "random rotations"]]
     axes[0].set_ylim(top=max(axes[0].get_ylim()[1], 1.02 * means.max()))
     for (kind, mean), style in zip(means.items(), ("--", ":"), strict=True):
-        axes[0].axhline(mean, color="grey", linewidth=0.8, linestyle=style)
+        reference(axes[0], y=mean, linestyle=style)
         where = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 7}
         axes[0].annotate(RANDOM[str(kind)], (1.01, mean), **where)
     return figure
-
-
-def _plot_cell(panel: Any, position: float, runs: Any, published: Cell) -> None:
-    """Runs as dots, the published mean ± SD left of them."""
-    spread = [0.12 * (run % 5 - 2) / 2 for run in range(len(runs))]
-    panel.plot([position + 0.15 + s for s in spread], runs, "o", color=COLOURS[0], markersize=3, alpha=0.7)
-    style = {"fmt": "s", "color": COLOURS[1], "markersize": 4, "capsize": 3}
-    panel.errorbar(position - 0.2, published.mean, published.sd, **style)
 
 
 def _table2(given: Mapping[Scale, tuple[Setup, ...]], note: str = "") -> Artefact:
@@ -391,12 +365,10 @@ def plot_ratios(tables: Tables) -> Figure:
     """Runs as dots at every ratio, the published cells beside them."""
     figure, axes = panels(["distance to orthogonality", "disentanglement score"], width=3.0, height=2.5)
     for panel, name, published in zip(axes, ("dto", SCORE), (RATIO_DTO, RATIO_DISENT), strict=True):
-        for position, (ratio, runs) in enumerate(_runs(tables).items()):
-            _plot_cell(panel, position, runs[name], published[ratio])
-        panel.set_xticks(range(len(RATIOS)), [f"{ratio:g}" for ratio in RATIOS])
+        runs = {f"{ratio:g}": [own[name]] for ratio, own in _runs(tables).items()}
+        cells = {f"{ratio:g}": cell for ratio, cell in published.items()}
+        columns(panel, runs, published=cells, labels=["runs"])
         finish(panel, "ratio of the factors' scales")
-    axes[0].plot([], [], "o", color=COLOURS[0], markersize=3, label="runs")
-    axes[0].errorbar([], [], [], fmt="s", color=COLOURS[1], markersize=4, label="published")
     finish(axes[0], legend="best")
     return figure
 
@@ -404,14 +376,14 @@ def plot_ratios(tables: Tables) -> Figure:
 def plot_squares(tables: Tables) -> Figure:
     """The square, and its representation by four restarts at equal scales."""
     runs = _runs(tables)[1.0].sort_values("seed")[:4]
-    grid = np.stack(np.meshgrid(np.linspace(-0.5, 0.5, 18), np.linspace(-0.5, 0.5, 18)), -1).reshape(-1, 2)
+    grid = np.stack(np.meshgrid(*[np.linspace(-0.5, 0.5, 18)] * 2), -1).reshape(-1, 2)
     titles = ["generating factors", *(f"restart {restart + 1}" for restart in range(len(runs)))]
     figure, axes = panels(titles, width=1.9, height=2.0)
     maps = [np.eye(2), *runs[MAP].to_numpy().reshape(-1, 2, 2)]
     for panel, matrix in zip(axes, maps, strict=True):
-        z = grid @ matrix.T
-        panel.scatter(z[:, 0], z[:, 1], c=grid[:, 0] - 0.3 * grid[:, 1], cmap="viridis", s=4, linewidths=0)
-        panel.set(aspect="equal", xticks=[], yticks=[])
+        look = {"c": grid[:, 0] - 0.3 * grid[:, 1], "cmap": "viridis", "s": 4, "linewidths": 0}
+        panel.scatter(*(grid @ matrix.T).T, **look)
+        blank(panel)
     return figure
 
 

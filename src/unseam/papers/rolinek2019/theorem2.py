@@ -6,24 +6,20 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
+from unseam.papers.draws import cayley, largest_cosine, normal, orthogonal
+from unseam.papers.plots import Figure, Tables, finish, lines, reference
 from unseam.papers.rolinek2019._descent import descend
-from unseam.papers.rolinek2019._draws import cayley, largest_cosine, normal, orthogonal, table_of
-from unseam.papers.rolinek2019._plots import finish
+from unseam.papers.tables import table_of
 from unseam.theory import precision_optimum
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["THEOREM2"]
 
@@ -70,8 +66,6 @@ SADDLE_LATENTS = (2, 4)
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Descend from random starts, and from points where the gradient vanishes without a minimum."""
-    import pandas as pd
-
     random = torch.Generator().manual_seed(settings.seed)
     found = [
         _random_starts(form, latent, settings, random, place) for form in FORMS for latent in settings.latents
@@ -273,20 +267,19 @@ def _saddle_cases(tables: Tables) -> Iterator[Identity]:
 def plot(tables: Tables) -> Figure:
     """Excess over the closed-form minimum along the descents: median and worst of all runs."""
     paths = tables["paths"]
+    paths = paths.assign(step=paths["step"] + 1, **paths[["largest", "median"]].clip(lower=1e-15))
+    colours = dict(zip(sorted(paths["latent"].unique()), COLOURS, strict=False))
     titles = {
         FORMS[0].name: "(18, 19): all points under one budget",
         FORMS[1].name: "(20, 21): one point, no logarithm",
         SADDLE.name: "beside columns of equal length",
     }
     figure, axes = panels(list(titles.values()), width=3.0, height=2.5)
-    sizes = sorted(paths["latent"].unique())
     for panel, name in zip(axes, titles, strict=True):
-        for latent, own in paths[paths["problem"] == name].groupby("latent"):
-            colour = COLOURS[sizes.index(latent) % len(COLOURS)]
-            step, worst = own["step"] + 1, own["largest"].clip(lower=1e-15)
-            panel.plot(step, worst, color=colour, label=f"{latent} latents")
-            panel.plot(step, own["median"].clip(lower=1e-15), ":", color=colour)
-        panel.axhline(EXCESS, color="0.6", linewidth=0.8)
+        own = paths[paths["problem"] == name]
+        lines(panel, own, "step", "largest", by="latent", label="{} latents", colours=colours)
+        lines(panel, own, "step", "median", by="latent", label="", colours=colours, style=":")
+        reference(panel, y=EXCESS, linestyle="-")
         finish(panel, "step of the descent", xscale="log", yscale="log", ylim=(5e-16, 100))
     finish(axes[0], y="above the closed form, nats")
     look = {"fontsize": 7, "title_fontsize": 7, "frameon": False, "loc": "upper right"}

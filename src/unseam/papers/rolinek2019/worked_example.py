@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -16,16 +17,11 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import stochastic_minimum
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
+from unseam.papers.draws import largest_cosine, normal, plane_rotations, uniform
+from unseam.papers.plots import Figure, Tables, finish, lines
 from unseam.papers.rolinek2019._descent import Descent, descend
-from unseam.papers.rolinek2019._draws import largest_cosine, normal, plane_rotations, table_of
-from unseam.papers.rolinek2019._plots import finish
+from unseam.papers.tables import table_of
 from unseam.theory import precision_optimum
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["WORKED_EXAMPLE"]
 
@@ -57,8 +53,6 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Minimise over σ for both matrices, both readings and every C; at every angle; and over the angle too."""
-    import pandas as pd
-
     random = torch.Generator().manual_seed(settings.seed)
     cases = [
         {"matrix": name, "reading": reading, "budget": budget, "angle": angle, "spent": share * budget}
@@ -117,7 +111,7 @@ def _over_rotations(
 ) -> pd.DataFrame:
     """Problem (22) over the angle as well (Eq. 27), with −Σ log σ = budget."""
     budget = torch.tensor(cases["budget"].to_numpy(), device=place.device).repeat_interleave(settings.starts)
-    angle = 2 * math.pi * torch.rand(len(budget), 1, generator=random, dtype=torch.float64)
+    angle = 2 * math.pi * uniform(len(budget), 1, generator=random)
     free = settings.spread * normal(len(budget), 2, generator=random)
 
     def matrix(at: Tensor) -> Tensor:
@@ -148,9 +142,6 @@ def _ends(done: Descent, exact: list[float]) -> dict[str, Tensor]:
 
 def _exponents(minima: pd.DataFrame) -> pd.DataFrame:
     """Slope in C of the logarithm of each matrix's minimum, under both readings."""
-    import numpy as np
-    import pandas as pd
-
     rows = [
         (*kind, slope, abs(slope + 1))
         for kind, own in minima.groupby(["matrix", "reading"], sort=False)
@@ -203,7 +194,11 @@ def plot(tables: Tables) -> Figure:
     figure, axes = panels(titles, width=3.1, height=2.6)
     _draw_angles(axes[0], angles, rotated)
     _draw_shares(axes[1], minima)
-    _draw_budgets(axes[2], minima)
+    for reading, style in {MEANT: "-", PRINTED: "--"}.items():
+        own, form = minima[minima["reading"] == reading], dict[str, Any](by="matrix", colours=COLOURS[1:])
+        lines(axes[2], own, "budget", "closed form", style=style, label=f"{{}}, {reading}", **form)
+        lines(axes[2], own, "budget", "most", style=".", label="", markersize=5, **form)
+    finish(axes[2], "C", "least E‖Mε‖²", yscale="log", legend="best")
     return figure
 
 
@@ -243,16 +238,6 @@ def _draw_shares(panel: Any, minima: pd.DataFrame) -> None:
     panel.set_yticks([25, 50, 100, 200], ["25", "50", "100", "200"])
     panel.minorticks_off()
     finish(panel, "σx²/σy²", "E‖Mε‖², times e^C", legend="lower right")
-
-
-def _draw_budgets(panel: Any, minima: pd.DataFrame) -> None:
-    for (name, colour), (reading, style) in itertools.product(
-        zip(ANGLES, COLOURS[1:], strict=False), {MEANT: "-", PRINTED: "--"}.items()
-    ):
-        own = minima[(minima["matrix"] == name) & (minima["reading"] == reading)]
-        panel.plot(own["budget"], own["closed form"], style, color=colour, label=f"{name}, {reading}")
-        panel.plot(own["budget"], own["most"], ".", color=colour, markersize=5)
-    finish(panel, "C", "least E‖Mε‖²", yscale="log", legend="best")
 
 
 WORKED_EXAMPLE = Artefact(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -22,15 +21,12 @@ from unseam.geometry import gaussian_kl
 from unseam.models import VAE
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Claim, Curve, Order, Orders, Trends, bootstrap_indices
+from unseam.papers.plots import Figure, Tables, band, finish, logarithmic, pictures, reference
+from unseam.papers.tables import columns_of, from_text, table_of, to_text
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.theory import inference_error
-from unseam.training import Ensemble, train
+from unseam.training import Ensemble
 from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
 
 __all__ = ["FIGURE2_TEN", "FIGURE2_TWO", "FIGURE3"]
 
@@ -77,23 +73,21 @@ class Networks:
 
     def trials(self, world: ArrayWorld) -> list[Trial]:
         """One trial per β and seed; neighbouring ones share the seed."""
-        first = Trial(
-            world=world.name,
-            world_options=tuple(world.options.items()),  # type: ignore[arg-type]
-            encoder_widths=self.widths,
+        first = vae_trial(
+            world.name,
+            self,
+            self.widths,
+            world_options=tuple(world.options.items()),
             decoder_widths=self.widths[::-1],
             encoder_activation="tanh",
             decoder_activation="tanh",
             # the default of TensorFlow's layers, with which the paper's networks were built
             initialisation="glorot",
             latent=len(world.factor_names),
-            likelihood="gaussian",
             steps=max(1, self.epochs * len(world) // self.batch_size),
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
+            precision=Trial().precision,
         )
-        pairs = itertools.product(range(self.seeds), self.betas)
-        return [dataclasses.replace(first, beta=beta, seed=seed) for seed, beta in pairs]
+        return combinations(first, seed=range(self.seeds), beta=self.betas)
 
 
 class Terms(NamedTuple):
@@ -121,21 +115,11 @@ def measure_networks(
     One row per network: ``beta``, ``seed``, the fields of :class:`Terms`, some of them prefixed with ``fresh_``, and
     what else ``look`` measures of an ensemble, as columns (member,). The ELBO is reconstruction − kl.
     """
-    import pandas as pd
-
     rows, every = [], networks.trials(seen)
     for start in range(0, len(every), networks.together):
         trials = every[start : start + networks.together]
-        ensemble = train(
-            trials,
-            world=seen,
-            device=place.device,
-            out=None if place.folder is None else place.folder / f"networks-{start}",
-            resume=place.folder is not None,
-            every=max(1, trials[0].steps // 20),
-            checkpoint_seconds=60.0,
-            progress=place.progress,
-        )
+        often = {"every": max(1, trials[0].steps // 20), "checkpoint_seconds": 60.0}
+        ensemble = train_or_resume(trials, place, f"networks-{start}", world=seen, **often)
         random = torch.Generator().manual_seed(1)
         here, there = (
             measure_terms(ensemble, world, draws=networks.draws, generator=random)._asdict()
@@ -143,8 +127,7 @@ def measure_networks(
         )
         columns = here | {f"fresh_{key}": there[key] for key in FRESH}
         columns |= {} if look is None else look(ensemble, seen)
-        who = {"beta": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
-        rows.append(pd.DataFrame(who | {key: value.cpu().numpy() for key, value in columns.items()}))
+        rows.append(table_of(columns_of(trials, "beta", "seed") | columns))
     return pd.concat(rows, ignore_index=True)
 
 
@@ -310,41 +293,36 @@ def _doubt(values: pd.DataFrame) -> str:
 
 
 def plot_bands(axes: Sequence[Any], tables: Tables, *, over: Over) -> None:
-    """Panels A to D: mean solid, minimum and maximum dashed, a vertical line at the extremum of A and B."""
+    """Panels A to D: mean and range, fresh examples dash-dotted, a vertical line at the extremum of A and B."""
     from matplotlib.ticker import LogFormatter
 
     colour = COLOURS[0]
     for panel, name in zip(axes, SHOWN, strict=False):
-        values, fresh = by_seed(tables, name), by_seed(tables, f"fresh_{name}").mean(axis=1)
-        lower, upper = values.min(axis=1), values.max(axis=1)
-        panel.plot(values.index, values.mean(axis=1), color=colour, linewidth=1.6, label="mean")
-        for edge in (lower, upper):
-            panel.plot(values.index, edge, "--", color=colour, linewidth=0.8)
-        panel.fill_between(values.index, lower, upper, color=colour, alpha=0.12, linewidth=0)
-        panel.plot(fresh.index, fresh, "-.", color=colour, linewidth=0.8, label="mean, fresh examples")
+        values, fresh = (by_seed(tables, f"{prefix}{name}") for prefix in ("", "fresh_"))
+        own = values.agg(["min", "mean", "max"], axis=1).reset_index()
+        band(panel, own, "beta", ("min", "mean", "max"), colour, "mean", style="-")
+        panel.plot(
+            fresh.index, fresh.mean(axis=1), "-.", color=colour, linewidth=0.8, label="mean, fresh examples"
+        )
     raw = by_seed(tables, "tie").mean(axis=1)
     axes[1].plot(raw.index, raw, ":", color=colour, linewidth=1.2, label="mean, raw")
     elbo, tie = by_seed(tables, "elbo").mean(axis=1), getattr(by_seed(tables, "tie_aligned"), over)(axis=1)
     for panel, beta in zip(axes, (elbo.idxmax(), tie.idxmin()), strict=False):
-        panel.axvline(beta, color=colour, linewidth=0.8, linestyle="--", alpha=0.6)
+        reference(panel, x=beta, color=colour)
     label_beta(axes)
     axes[1].set_yscale("log")
     axes[1].yaxis.set_major_formatter(LogFormatter())
     axes[1].yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
     axes[1].tick_params(which="minor", labelsize=7)
-    axes[1].legend(fontsize=6.5, frameon=False)
+    finish(axes[1], legend="best")
 
 
 def label_beta(axes: Sequence[Any]) -> None:
     """Label panels of terms in nats against β, which has a logarithmic axis."""
-    from matplotlib.ticker import NullFormatter
-
     for panel in axes:
-        panel.set_xscale("log")
+        logarithmic(panel.xaxis)
         panel.xaxis.set_major_formatter("{x:g}")
-        panel.xaxis.set_minor_formatter(NullFormatter())
-        panel.set_xlabel("β", fontsize=8)
-        panel.set_ylabel("nats", fontsize=8)
+        finish(panel, "β", "nats")
 
 
 # Figure 2: mixed digits, the ten of §V and the two of App. C
@@ -465,16 +443,13 @@ def motion_angle(ensemble: Ensemble, mover: DigitMover) -> Tensor:
 
 def _traversals(models: Mapping[float, VAE], frames: int) -> pd.DataFrame:
     """One row per picture: β, latent, frame, and the pixels row by row, a letter of ``GREYS`` each."""
-    import pandas as pd
-
     rows = []
     for beta, model in sorted(models.items()):
         z = torch.zeros(2, frames, 2)
         z[[0, 1], :, [0, 1]] = torch.linspace(-REACH, REACH, frames)
         with torch.no_grad():
-            pictures = model.decode(z.flatten(0, 1).to(next(model.parameters()))).flatten(1).cpu()
-        levels = (pictures * (len(GREYS) - 1)).round().clamp(0, len(GREYS) - 1).int().tolist()
-        texts = ["".join(GREYS[level] for level in picture) for picture in levels]
+            images = model.decode(z.flatten(0, 1).to(next(model.parameters())))
+        texts = to_text(images.cpu(), GREYS)
         rows += [(beta, place // frames, place % frames, text) for place, text in enumerate(texts)]
     return pd.DataFrame(rows, columns=["beta", "latent", "frame", "pixels"])
 
@@ -507,34 +482,15 @@ def _growing_angle(tables: Tables) -> list[Order]:
 
 def plot_moving(tables: Tables) -> Figure:
     """Panels A to E as published: curves against β, and traversals at a small and a large β."""
-    walks = tables["traversals"]
-    betas = sorted(set(walks["beta"]))
-    titles = [*TITLES, *(f"E  traversals, β = {beta:g}" for beta in betas)]
+    walks = list(tables["traversals"].sort_values(["beta", "latent", "frame"]).groupby("beta"))
+    titles = [*TITLES, *(f"E  traversals, β = {beta:g}" for beta, _ in walks)]
     figure, axes = panels(titles, rows=3, width=3.4, height=1.9)
     axes[0].get_gridspec().set_height_ratios([1, 1, 0.5])
     plot_bands(axes[:4], tables, over="min")
-    for panel, beta in zip(axes[4:], betas, strict=False):
-        _show(panel, walks[walks["beta"] == beta])
+    for panel, (_, walk) in zip(axes[4:], walks, strict=True):
+        images = from_text(walk["pixels"], GREYS)
+        pictures(panel, images.reshape(2, -1, *images.shape[1:]), ["z₁", "z₂"], cmap="gray_r")
     return figure
-
-
-def _show(panel: Any, walk: pd.DataFrame) -> None:
-    """A row of pictures per latent, a column per frame."""
-    side = math.isqrt(len(walk["pixels"].iloc[0]))
-    shown = walk.sort_values(["latent", "frame"])["pixels"]
-    pictures = np.stack([_picture(pixels, side) for pixels in shown]).reshape(2, -1, side, side)
-    panel.imshow(
-        pictures.transpose(0, 2, 1, 3).reshape(2 * side, -1), cmap="gray_r", vmin=0, vmax=len(GREYS) - 1
-    )
-    for place in range(1, pictures.shape[1]):
-        panel.axvline(place * side - 0.5, color="grey", linewidth=0.4)
-    panel.axhline(side - 0.5, color="grey", linewidth=0.4)
-    panel.set_xticks([])
-    panel.set_yticks([0.5 * side, 1.5 * side], ["z₁", "z₂"])
-
-
-def _picture(pixels: str, side: int) -> NDArray[np.int64]:
-    return np.array([GREYS.index(letter) for letter in pixels]).reshape(side, side)
 
 
 FIGURE3 = Artefact(

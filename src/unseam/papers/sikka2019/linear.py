@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -17,16 +16,14 @@ from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.draws import normal, uniform
+from unseam.papers.measures import affine_parts
+from unseam.papers.plots import Figure, Tables, categories, dots, finish, reference
 from unseam.papers.sikka2019.deep import TITLES, label_beta
+from unseam.papers.tables import columns_of, table_of
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.theory import inference_error, linear_beta_vae
-from unseam.training import Ensemble, train
-from unseam.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from unseam.papers.artefact import Tables
+from unseam.training import Ensemble
 
 __all__ = ["FIGURE1", "PROPOSITIONS"]
 
@@ -145,39 +142,21 @@ def measure_curves(settings: Figure1Settings, place: Workplace) -> Tables:
 
 
 def _closed_form(settings: Figure1Settings, mixing: Tensor) -> pd.DataFrame:
-    import pandas as pd
-
     grid = torch.logspace(math.log10(0.2), 2, settings.grid, dtype=torch.float64)
     beta = torch.cat([grid, torch.tensor(settings.betas, dtype=torch.float64)]).unique()
     exact, at_one = linear_beta_vae(mixing, beta), linear_beta_vae(mixing, 1.0)
     columns = {"beta": beta} | {name: getattr(exact, name) for name in (*CURVES, "tie")}
-    columns |= {f"{name}_gain": getattr(exact, name) - getattr(at_one, name) for name in GAINS}
-    return pd.DataFrame({name: value.numpy() for name, value in columns.items()})
+    return table_of(
+        columns | {f"{name}_gain": getattr(exact, name) - getattr(at_one, name) for name in GAINS}
+    )
 
 
 def _trained(settings: Figure1Settings, mixing: Tensor, place: Workplace) -> pd.DataFrame:
-    import pandas as pd
-
     world = load("mixture", mixing=mixing.tolist(), size=settings.items)
-    first = Trial(
-        world="mixture",
-        likelihood="gaussian",
-        latent=settings.sources,
-        encoder_widths=(),
-        decoder_widths=(),
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        precision="float32",
-    )
-    pairs = list(itertools.product(settings.betas, range(settings.seeds)))
-    trials = [dataclasses.replace(first, beta=beta, seed=seed) for beta, seed in pairs]
-    out, resume = place.folder, place.folder is not None
-    ensemble = train(
-        trials, world=world, device=place.device, out=out, resume=resume, progress=place.progress
-    )
-    found = pd.DataFrame(pairs, columns=["beta", "seed"])
-    return found.assign(**{name: value.tolist() for name, value in network_terms(ensemble, mixing).items()})
+    first = vae_trial("mixture", settings, latent=settings.sources)
+    trials = combinations(first, beta=settings.betas, seed=range(settings.seeds))
+    ensemble = train_or_resume(trials, place, "networks", world=world)
+    return table_of(columns_of(trials, "beta", "seed") | network_terms(ensemble, mixing))
 
 
 def network_terms(ensemble: Ensemble, mixing: Tensor) -> dict[str, Tensor]:
@@ -187,11 +166,11 @@ def network_terms(ensemble: Ensemble, mixing: Tensor) -> dict[str, Tensor]:
     that depends on them is exact; posterior variances, nearly the same for all x, are averaged over items.
     """
     data, latent = mixing.shape
-    encoder, shift = _affine(lambda x: ensemble.encode(x).mean, data)
-    decoder, offset = _affine(ensemble.decode, latent)
+    encoder, shift = affine_parts(lambda x: ensemble.encode(x).mean.double().cpu(), data)
+    decoder, offset = affine_parts(lambda z: ensemble.decode(z).double().cpu(), latent)
     draw = torch.Generator().manual_seed(1)
-    sources = torch.randn(ITEMS, latent, generator=draw, dtype=torch.float64)
-    noise = torch.randn(ITEMS, data, generator=draw, dtype=torch.float64)
+    sources = normal(ITEMS, latent, generator=draw)
+    noise = normal(ITEMS, data, generator=draw)
     variances = ensemble.encode((sources @ mixing.mT + noise).float()).variance.double().cpu()
     variance, log_variance = variances.mean(1), variances.log().mean(1)
     found = linear_terms(
@@ -208,12 +187,6 @@ def network_terms(ensemble: Ensemble, mixing: Tensor) -> dict[str, Tensor]:
     spread = (variance.log() - log_variance).sum(-1) / 2
     terms = (found.reconstruction - found.kl, found.mie, tie.aligned + spread, found.reconstruction, found.kl)
     return dict(zip(CURVES, terms, strict=True))
-
-
-def _affine(function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, Tensor]:
-    """Matrix (member, output, input) and offset (member, output), from the values at 0 and at unit vectors."""
-    values = function(torch.cat([torch.zeros(1, width), torch.eye(width)])).double().cpu()
-    return (values[:, 1:] - values[:, :1]).mT, values[:, 0]
 
 
 def _largest(tables: Tables, name: str, words: str) -> Identity:
@@ -285,18 +258,17 @@ def plot_curves(tables: Tables) -> Figure:
     curves, points = tables["curves"], tables["points"]
     titles = [TITLES[0], "B  inference errors", *TITLES[2:], "E  data log-likelihood, minus that at β = 1"]
     figure, axes = panels(titles, rows=2, width=3.2, height=2.3)
-    places, colours = (0, 1, 1, 2, 3), (0, 1, 2, 0, 0)
-    for (name, words), place, number in zip(CURVES.items(), places, colours, strict=True):
+    for (name, words), place, number in zip(CURVES.items(), (0, 1, 1, 2, 3), (0, 1, 2, 0, 0), strict=True):
         panel, colour = axes[place], COLOURS[number]
         panel.plot(curves["beta"], curves[name], color=colour, linewidth=1.4, label=words)
-        panel.plot(points["beta"], points[name], ".", color=colour, markersize=4, alpha=0.5)
-    axes[1].plot(curves["beta"], curves["tie"], color=COLOURS[2], linewidth=1, linestyle=":", label="raw TIE")
-    axes[1].legend(fontsize=7, frameon=False)
+        dots(panel, points["beta"], points[name], colour)
+    axes[1].plot(curves["beta"], curves["tie"], ":", color=COLOURS[2], linewidth=1, label="raw TIE")
     near = curves[curves["beta"] <= 2]
     axes[4].plot(near["beta"], near[LIKELIHOOD], color=COLOURS[0], linewidth=1.4)
     for panel in axes:
-        panel.axvline(1.0, color="grey", linewidth=0.7, linestyle="--")
+        reference(panel, x=1.0)
     label_beta(axes)
+    finish(axes[1], legend="best")
     return figure
 
 
@@ -367,8 +339,6 @@ class PropositionSettings:
 
 def measure_violations(settings: PropositionSettings, place: Workplace) -> Tables:
     """Largest violation of each proposition on the paper's mixing matrix and on random ones."""
-    import pandas as pd
-
     draw = torch.Generator().manual_seed(settings.seed)
     ends = math.log10(settings.lowest), math.log10(settings.highest)
     beta = torch.logspace(*ends, settings.betas, dtype=torch.float64)
@@ -376,8 +346,8 @@ def measure_violations(settings: PropositionSettings, place: Workplace) -> Table
     for matrix in range(settings.matrices + 1):
         if matrix:
             sources = int(torch.randint(1, settings.most_sources + 1, (), generator=draw))
-            mixing = torch.randn(settings.data, sources, generator=draw, dtype=torch.float64)
-            mixing = mixing * 3 * torch.rand((), generator=draw, dtype=torch.float64)
+            mixing = normal(settings.data, sources, generator=draw)
+            mixing = mixing * 3 * uniform(generator=draw)
         checks = _optima(mixing, beta) | _fixed_decoder(mixing, beta)
         checks |= _candidates(mixing, beta, settings.candidates, draw)
         rows.append({name: max(0.0, worst) for name, worst in checks.items()})
@@ -426,9 +396,9 @@ def _candidates(mixing: Tensor, beta: Tensor, count: int, draw: torch.Generator)
     """
 
     def noise(*shape: int) -> Tensor:
-        return (SCATTER * torch.randn(*shape, generator=draw, dtype=torch.float64)).exp()
+        return (SCATTER * normal(*shape, generator=draw)).exp()
 
-    position = torch.rand(count, generator=draw, dtype=torch.float64)
+    position = uniform(count, generator=draw)
     near = linear_beta_vae(mixing, beta[0] * (beta[-1] / beta[0]) ** position)
     around = (part * noise(*part.shape) for part in (near.decoder, near.encoder, near.variance))
     found = linear_terms(mixing, *around)
@@ -469,16 +439,10 @@ def _violation(column: str) -> Callable[[Tables], list[Identity]]:
 
 def plot_violations(tables: Tables) -> Figure:
     """Worst violation of each proposition over mixing matrices, on a logarithmic scale of nats."""
-    table = tables["matrices"]
-    figure, (axes,) = panels(["Largest violation over β of each proposition"], width=6.4, height=2.6)
-    for place, column in enumerate(VIOLATIONS):
-        exponents = np.log10(np.maximum(table[column].to_numpy(dtype=float), 1e-16))
-        values = 10 ** np.unique(exponents.round(2))
-        axes.plot(values, [place] * len(values), "|", color=COLOURS[0], markersize=9, alpha=0.6)
-    axes.set_yticks(range(len(VIOLATIONS)), list(VIOLATIONS.values()), fontsize=7.5)
-    axes.set(xscale="log", xlim=(5e-17, 1.0))
-    axes.invert_yaxis()
-    axes.set_xlabel("nats (1e-16: none)", fontsize=8)
+    figure, (panel,) = panels(["Largest violation over β of each proposition"], width=7.6, height=2.6)
+    shown = {words: [tables["matrices"][column].clip(lower=1e-16)] for column, words in VIOLATIONS.items()}
+    categories(panel, shown)
+    finish(panel, "nats (1e-16: none)", xscale="log", xlim=(5e-17, 1.0))
     return figure
 
 

@@ -1,26 +1,30 @@
-"""Random matrices and rotations of the numerical checks, cosines, and tables of tensors."""
+"""Random numbers, matrices and rotations of numerical checks, in double precision on the host; and cosines."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["cayley", "largest_cosine", "normal", "orthogonal", "plane_rotations", "table_of"]
+__all__ = ["cayley", "largest_cosine", "normal", "orthogonal", "orthonormal", "plane_rotations", "uniform"]
 
 
 def normal(*shape: int, generator: torch.Generator) -> Tensor:
-    """Standard normal numbers, float64."""
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+    """Standard normal numbers."""
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def uniform(*shape: int, generator: torch.Generator) -> Tensor:
+    """Uniform numbers from 0 to 1."""
+    return torch.rand(shape, generator=generator, dtype=torch.float64)
+
+
+def orthonormal(*shape: int, generator: torch.Generator) -> Tensor:
+    """Random orthonormal columns (..., rows, columns), with the signs that the library's QR decomposition has."""
+    return torch.linalg.qr(normal(*shape, generator=generator)).Q
 
 
 def orthogonal(*shape: int, generator: torch.Generator) -> Tensor:
-    """Haar-random orthonormal columns (..., rows, columns), float64."""
+    """Haar-random orthonormal columns (..., rows, columns)."""
     basis, triangle = torch.linalg.qr(normal(*shape, generator=generator))
     return basis * triangle.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
 
@@ -44,10 +48,3 @@ def largest_cosine(columns: Tensor) -> Tensor:
     """Largest absolute cosine (...) between two columns of matrices (..., data, latent)."""
     unit = torch.nn.functional.normalize(columns, dim=-2)
     return (unit.mT @ unit).abs().tril(-1).amax((-2, -1))
-
-
-def table_of(columns: Mapping[str, Tensor]) -> pd.DataFrame:
-    """Tensors (row,) of any device as columns."""
-    import pandas as pd
-
-    return pd.DataFrame({name: column.cpu().numpy() for name, column in columns.items()})
