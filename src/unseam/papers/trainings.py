@@ -85,6 +85,7 @@ def train_or_resume(
     """Train all trials together, resuming what a folder of that name holds; ``options`` are :func:`unseam.train`'s.
 
     >>> trials = [Trial(world="linear", world_options=(("size", 20),), likelihood="gaussian", steps=2, batch_size=4)]
+    >>> import torch
     >>> len(train_or_resume(trials, Workplace(torch.device("cpu")), "models"))
     1
     """
