@@ -6,7 +6,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo explore screenshots test test-browser chromium lint types format docs pages check-pages record check-record bench validation calibration clean
+.PHONY: help venv demo explore screenshots test test-browser chromium lint types format docs pages check-pages record check-record fuzz bench validation calibration clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -67,6 +67,9 @@ record: .venv/.dev ## write down what every command prints as JSON on a few fixe
 
 check-record: .venv/.dev ## fail where the commands print something else than that
 	$(BIN)/python tools/record.py --check
+
+fuzz: .venv/.dev ## call every public numeric function with what users may pass; FUZZ="--seconds 600" for longer
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py $(FUZZ)
 
 bench: .venv/.core ## measure speed (minutes to hours, by hardware)
 	$(BIN)/python -m benchmarks

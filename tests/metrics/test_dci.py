@@ -211,7 +211,7 @@ def test_scores_of_single_precision_are_double(codes, factors, settings):
         ({"splits": "fuzzy"}, "splits must be 'exact' or 'binned', got 'fuzzy'"),
         ({"bins": 1}, "bins must be at least 2, got 1"),
         ({"candidates": -1}, "candidates must not be negative, got -1"),
-        ({"depth": 8}, "depth must lie between 1 and 7, got 8"),
+        ({"depth": 8}, "depth must be from 1 to 7, got 8"),
         ({"rounds": 0}, "rounds must be at least 1, got 0"),
         ({"rate": 0.0}, "rate must be positive, got 0.0"),
         ({"train": 0}, "train must be at least 1, got 0"),

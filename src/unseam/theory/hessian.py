@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.theory._inputs import floating, positive, square
+from unseam.inputs import check_number
+from unseam.theory._inputs import floating, positive
 
 __all__ = ["Inequality", "diagonal_hessian", "diagonal_hessian_optimal", "plateau_term"]
 
@@ -45,7 +46,7 @@ def diagonal_hessian(hessian: Tensor | NDArray[Any], variance: Tensor | NDArray[
     >>> found.value, found.bound
     (tensor(-10.1000), tensor(-2.))
     """
-    curvature, spread = _symmetric(hessian), positive("variance", variance)
+    curvature, spread = _symmetric(hessian), positive("variance", variance, "(..., latent)")
     eigenvalues = torch.linalg.eigvalsh(curvature)
     value = (curvature.diagonal(dim1=-2, dim2=-1) * spread).sum(-1)
     bound = (eigenvalues * spread.sort(-1).values).sum(-1)
@@ -73,7 +74,7 @@ def diagonal_hessian_optimal(hessian: Tensor | NDArray[Any], *, beta: float = 1.
     >>> found.value, found.bound
     (tensor(-1.0986), tensor(-1.0397))
     """
-    curvature, weight = _symmetric(hessian), float(positive("beta", beta))
+    curvature, weight = _symmetric(hessian), check_number("beta", beta, above=0)
     matrix = (
         torch.eye(curvature.shape[-1], dtype=curvature.dtype, device=curvature.device) - curvature / weight
     )
@@ -105,13 +106,13 @@ def plateau_term(singular_values: Tensor | NDArray[Any], *, beta: float = 1.0, n
     >>> plateau_term(torch.tensor([0.0, 1.0]))
     tensor(-0.3466)
     """
-    scales = floating("singular_values", singular_values)
-    weight, variance = float(positive("beta", beta)), float(positive("noise", noise))
+    scales = floating("singular_values", singular_values, "(..., latent)")
+    weight, variance = check_number("beta", beta, above=0), check_number("noise", noise, above=0)
     return -weight / 2 * torch.log1p(scales.square() / (weight * variance)).sum(-1)
 
 
 def _symmetric(hessian: Tensor | NDArray[Any]) -> Tensor:
-    given = square("hessian", hessian)
+    given = floating("hessian", hessian, "(..., latent, latent)")
     if float((given - given.mT).abs().max()) > torch.finfo(given.dtype).eps ** 0.5 * float(given.abs().max()):
         raise ValueError("hessian must be symmetric, got matrices that differ from their transposes")
     return given
