@@ -268,7 +268,7 @@ SAME: dict[str, Callable[[Tensor], Any]] = {
 
 
 def _with(value: Tensor, entry: float) -> Tensor:
-    found = value.clone()
+    found = value.clone(memory_format=torch.contiguous_format)
     if not found.is_floating_point():
         found = found.double()
     found.view(-1)[0] = entry
@@ -366,7 +366,7 @@ REFUSED = "refused clearly"
 def numbers_in(name: str, value: Any) -> typing.Iterator[tuple[str, Any]]:
     """Tensors and floats of a result, with the name of their field."""
     if isinstance(value, Tensor | float):
-        yield name, value
+        yield name, value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
     elif isinstance(value, pd.DataFrame):
         yield from ((str(column), torch.tensor(value[column].to_numpy("float64"))) for column in ("score",))
     elif isinstance(value, tuple) and not isinstance(value, torch.Size):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry._jacobi import one_sided, two_sided
-from unseam.geometry.checks import Decoder, check_points, check_square
+from unseam.geometry.checks import Decoder, check_chunk_size, check_points, check_square
 from unseam.geometry.jacobian import FisherWeighted, jacobian, pullback
 from unseam.inputs import as_floating, as_mask, check_number
 
@@ -198,6 +198,7 @@ def restricted_basis(
     tensor([[3., 2.]])
     """
     given, points = check_square("pullback", pullback), check_points(z).detach()
+    check_chunk_size(chunk_size)
     metric = restrict(given, active)
     if metric.ndim != 3 or len(metric) != len(points):
         raise ValueError(

@@ -125,7 +125,7 @@ def check_decoder(decoder: Decoder, z: Tensor, *, at_once: int = GLANCE) -> Glan
             output: Any = decoder(points)
     except _Refused as refused:
         raise ValueError(f"decoder must {refused} first") from None
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except Exception as error:
         raise ValueError(
             f"decoder does not accept (batch, {z.shape[1]}) of {z.dtype} on {z.device}: {error}"
         ) from error

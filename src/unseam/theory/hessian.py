@@ -40,7 +40,7 @@ def diagonal_hessian(hessian: Tensor | NDArray[Any], variance: Tensor | NDArray[
         variance: diagonal of Σ (..., latent), positive.
 
     Returns:
-        ⟨H, Σ⟩, the rearrangement bound, and what Cauchy–Schwarz gives, ‖T‖‖Σ‖.
+        ⟨H, Σ⟩, the rearrangement bound, and what Cauchy–Schwarz gives, ‖T‖‖Σ‖; infinite beyond the range of the type.
 
     >>> found = diagonal_hessian(torch.diag(torch.tensor([-1.0, -10.0])), torch.tensor([0.1, 1.0]))
     >>> found.value, found.bound
