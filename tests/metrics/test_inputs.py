@@ -130,7 +130,7 @@ def test_finite_codes_whose_sum_overflows_pass(factors):
         ({"codes": torch.full((50, 2), torch.nan)}, "codes must be finite, got 100 entries"),
         ({"factors": torch.zeros(50)}, r"factors must have shape \(batch, factor\), got shape \(50,\)"),
         ({"factors": torch.full((50, 2), torch.inf)}, "factors must be finite"),
-        ({"factors": torch.zeros(50, 2) * 1j}, "factors must be finite"),
+        ({"factors": torch.zeros(50, 2) * 1j}, "factors must be real, got torch.complex64"),
         ({"discrete": [True]}, "discrete must have one entry per factor \\(2\\), got 1"),
         (
             {"variance": torch.ones(50, 2)},

@@ -47,6 +47,10 @@ def diagonal_hessian(hessian: Tensor | NDArray[Any], variance: Tensor | NDArray[
     (tensor(-10.1000), tensor(-2.))
     """
     curvature, spread = _symmetric(hessian), positive("variance", variance, "(..., latent)")
+    if spread.shape[-1] != curvature.shape[-1] or 0 in spread.shape:
+        raise ValueError(
+            f"variance must have one entry per latent ({curvature.shape[-1]}), got {tuple(spread.shape)}"
+        )
     eigenvalues = torch.linalg.eigvalsh(curvature)
     value = (curvature.diagonal(dim1=-2, dim2=-1) * spread).sum(-1)
     bound = (eigenvalues * spread.sort(-1).values).sum(-1)
@@ -113,6 +117,8 @@ def plateau_term(singular_values: Tensor | NDArray[Any], *, beta: float = 1.0, n
 
 def _symmetric(hessian: Tensor | NDArray[Any]) -> Tensor:
     given = floating("hessian", hessian, "(..., latent, latent)")
+    if given.numel() == 0:
+        raise ValueError(f"hessian must hold at least one matrix, got shape {tuple(given.shape)}")
     if float((given - given.mT).abs().max()) > torch.finfo(given.dtype).eps ** 0.5 * float(given.abs().max()):
         raise ValueError("hessian must be symmetric, got matrices that differ from their transposes")
     return given
