@@ -6,7 +6,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo explore screenshots test test-browser test-kernels chromium lint types format docs pages check-pages record check-record mutants bench validation calibration clean
+.PHONY: help venv demo explore screenshots test test-browser test-kernels chromium lint types format docs pages check-pages record check-record fuzz mutants bench validation calibration clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -73,6 +73,9 @@ check-record: .venv/.dev ## fail where the commands print something else than th
 
 mutants: .venv/.mutants ## change the code in 300 places, one at a time, and count how many changes the tests notice (an hour)
 	$(BIN)/python tools/mutants.py $(MUTANTS)
+
+fuzz: .venv/.dev ## call every public numeric function with what users may pass; FUZZ="--seconds 600" for longer
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py $(FUZZ)
 
 bench: .venv/.core ## measure speed (minutes to hours, by hardware)
 	$(BIN)/python -m benchmarks

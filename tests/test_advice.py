@@ -113,7 +113,7 @@ def test_figure_shows_the_staircase():
 @pytest.mark.parametrize(
     ("target", "options", "message"),
     [
-        (torch.zeros(3), {}, r"data must hold rows \(batch, ...\), got shape \(3,\)"),
+        (torch.zeros(3), {}, r"target must hold rows \(batch, ...\), got shape \(3,\)"),
         (torch.zeros(3, 2), {"points": 1}, "points must be at least 2, got 1"),
         (
             torch.full((3, 2), 2.0),
@@ -124,14 +124,14 @@ def test_figure_shows_the_staircase():
         (
             torch.full((3, 2), float("nan")),
             {},
-            "data must be finite, got NaN or infinite values in 3 of 3 rows",
+            "target must be finite, got NaN or infinite values in 3 of 3 rows",
         ),
         (
             torch.arange(9.0)[:, None].where(torch.arange(9)[:, None] != 3, torch.inf),
             {"points": 2},
-            "data must be finite, got NaN or infinite values in 1 of 9 rows, first in row 3",
+            "target must be finite, got NaN or infinite values in 1 of 9 rows, first in row 3",
         ),
-        ("no such world", {}, "neither a file .* nor a world; worlds: circles"),
+        ("no such world", {}, "target must be a file .* or a world .circles"),
     ],
 )
 def test_bad_input(target, options, message):

@@ -15,7 +15,15 @@ from torch import Tensor
 from unseam.data import World, load, names
 from unseam.drawing import COLOURS, panels
 from unseam.files import check_rows, read_array, spread
-from unseam.theory import BetaRange, Moments, active_count, beta_range, data_moments, data_thresholds
+from unseam.inputs import as_tensor, check_count
+from unseam.theory import (
+    BetaRange,
+    active_count,
+    beta_range,
+    data_moments,
+    data_thresholds,
+    sample_thresholds,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +32,8 @@ __all__ = ["Advice", "advise", "advice_figure"]
 
 # Values that are read at once: 64 MB in single precision.
 _AT_ONCE = 2**24
+# Side of the largest matrix that is decomposed: points are as many where they have more values than this.
+_MOST_SIDE = 2**13
 
 
 @dataclass(frozen=True)
@@ -119,7 +129,8 @@ def advise(
         target: a file (``.npy``, ``.npz``, ``.safetensors``), the name of a world, a world, or an array.
         likelihood: ``"gaussian"`` or ``"bernoulli"``; by default Bernoulli for values within [0, 1].
         noise: variance of a Gaussian likelihood, by default 1.
-        points: how many points are read at most, at random from a world, evenly from a file.
+        points: how many points are read at most, at random from a world, evenly from a file; 8 192 where each has more
+            values than that, for then the matrix of their products with each other is decomposed.
         seed: of the choice of points.
 
     Returns:
@@ -128,19 +139,19 @@ def advise(
     >>> advise(torch.tensor([[2.0, 0.0], [-2.0, 0.0]])).active_count(1.0)
     1
     """
-    if points < 2:
-        raise ValueError(f"points must be at least 2, got {points}")
-    name, batches = _batches(target, points, seed)
-    lowest, highest, sizes = np.inf, -np.inf, []
+    check_count("points", points, 2)
+    check_count("seed", seed, 0)
+    name, count, values, batches = _batches(target, points, seed)
+    lowest, highest = np.inf, -np.inf
 
     def seen() -> Iterator[Tensor]:
         nonlocal lowest, highest
         for batch in batches:
             lowest, highest = min(lowest, float(batch.min())), max(highest, float(batch.max()))
-            sizes.append(len(batch))
             yield batch
 
-    moments: Moments = data_moments(seen())
+    few = torch.cat([batch.flatten(1) for batch in seen()]) if count < values else None
+    moments = data_moments(seen()) if few is None else None
     chosen = likelihood or ("bernoulli" if lowest >= 0 and highest <= 1 else "gaussian")
     if chosen == "bernoulli" and not (lowest >= 0 and highest <= 1):
         raise ValueError(
@@ -152,9 +163,16 @@ def advise(
             f"for likelihood gaussian"
         )
     noise = 1.0 if noise is None else noise
-    thresholds = data_thresholds(moments, chosen, noise=noise)  # type: ignore[arg-type]
-    constant = int((moments.covariance.diagonal() <= 1e-14).sum())
-    return Advice(name, chosen, noise, sum(sizes), constant, thresholds)
+    if few is not None:
+        thresholds = sample_thresholds(few, chosen, noise=noise)  # type: ignore[arg-type]
+        variance = torch.cat(
+            [part.double().var(0, correction=0) for part in few.split(_AT_ONCE // len(few) + 1, 1)]
+        )
+    else:
+        assert moments is not None
+        thresholds = data_thresholds(moments, chosen, noise=noise)  # type: ignore[arg-type]
+        variance = moments.covariance.diagonal()
+    return Advice(name, chosen, noise, count, int((variance <= 1e-14).sum()), thresholds)
 
 
 def advice_figure(found: Advice, *, most: int = 100) -> Figure:
@@ -190,33 +208,39 @@ def advice_figure(found: Advice, *, most: int = 100) -> Figure:
 
 def _batches(
     target: str | Path | Tensor | NDArray[Any] | World, points: int, seed: int
-) -> tuple[str, Iterator[Tensor]]:
-    """A name, and the data a bounded part at a time."""
-    if isinstance(target, Tensor | np.ndarray):
-        rows = torch.as_tensor(target)
-        check_rows(rows, "data")
-        return "data", iter(_parts(spread(rows, points)))
+) -> tuple[str, int, int, Iterator[Tensor]]:
+    """A name, how many points, values of each, and the data a bounded part at a time."""
+    if isinstance(target, str | Path):
+        path = Path(target)
+        if path.suffix in (".npy", ".npz", ".safetensors") or path.exists():
+            return str(path), *_parts(read_array(path, points), points)
+        if str(target) not in names():
+            raise ValueError(
+                f"target must be a file (.npy, .npz, .safetensors) or a world ({', '.join(names())}), got {target}"
+            )
+        target = load(str(target))
     if isinstance(target, World):
-        return target.name, _images(target, points, seed)
-    path = Path(target)
-    if path.suffix in (".npy", ".npz", ".safetensors") or path.exists():
-        return str(path), iter(_parts(read_array(path, points)))
-    if str(target) not in names():
-        raise ValueError(
-            f"{target} is neither a file (.npy, .npz, .safetensors) nor a world; worlds: {', '.join(names())}"
-        )
-    world = load(str(target))
-    return world.name, _images(world, points, seed)
+        return target.name, *_images(target, points, seed)
+    rows = as_tensor("target", target)
+    check_rows(rows, "target")
+    return "data", *_parts(rows, points)
 
 
-def _parts(rows: Tensor) -> tuple[Tensor, ...]:
-    return rows.split(max(1, _AT_ONCE // rows[0].numel()))
+def _parts(rows: Tensor, points: int) -> tuple[int, int, Iterator[Tensor]]:
+    values = rows[0].numel()
+    rows = spread(rows, _bounded(points, values))
+    return len(rows), values, iter(rows.split(max(1, _AT_ONCE // values)))
 
 
-def _images(world: World, points: int, seed: int) -> Iterator[Tensor]:
-    index = torch.randperm(len(world), generator=torch.Generator().manual_seed(seed))[:points]
-    for part in index.split(max(1, _AT_ONCE // int(np.prod(world.shape)))):
-        yield world.images(part)
+def _images(world: World, points: int, seed: int) -> tuple[int, int, Iterator[Tensor]]:
+    values = int(np.prod(world.shape))
+    order = torch.randperm(len(world), generator=torch.Generator().manual_seed(seed))
+    index = order[: _bounded(points, values)]
+    return len(index), values, (world.images(part) for part in index.split(max(1, _AT_ONCE // values)))
+
+
+def _bounded(points: int, values: int) -> int:
+    return points if values <= _MOST_SIDE else min(points, _MOST_SIDE)
 
 
 def _latents(count: int) -> str:

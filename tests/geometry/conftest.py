@@ -11,7 +11,7 @@ SHAPE = r"pullback must have shape \(..., latent, latent\), got shape"
         (torch.zeros(3), rf"{SHAPE} \(3,\)"),
         (torch.zeros(5, 3, 2), rf"{SHAPE} \(5, 3, 2\)"),
         (torch.zeros(5, 0, 0), rf"{SHAPE} \(5, 0, 0\)"),
-        (torch.eye(3, dtype=torch.int64), "pullback must be floating, got torch.int64"),
+        (torch.eye(3, dtype=torch.complex64), "pullback must be real, got torch.complex64"),
     ],
     ids=["vector", "oblong", "empty", "integers"],
 )

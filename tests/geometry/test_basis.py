@@ -348,7 +348,7 @@ def test_restriction_drops_columns(generator, active):
             [True, False],
             r"active must be a mask of shape \(3,\) or a list of indices, got torch.bool of shape \(2,\)",
         ),
-        (torch.ones(3), r"active must be a mask of shape \(3,\) or a list of indices, got torch.float32"),
+        (torch.ones(3), r"active must be a mask or indices, got torch.float32"),
     ],
 )
 def test_restriction_refuses(active, message):
@@ -405,8 +405,16 @@ def test_degenerate_points_by_hand():
     ("values", "tolerance", "message"),
     [
         (torch.tensor(1.0), 0.05, r"singular_values must have shape \(..., latent\), got shape \(\)"),
-        (torch.tensor([1.0, -1.0]), 0.05, "singular_values must be neither negative nor NaN"),
-        (torch.tensor([1.0, math.nan]), 0.05, "singular_values must be neither negative nor NaN"),
+        (
+            torch.tensor([1.0, -1.0]),
+            0.05,
+            "singular_values must not be negative|singular_values must be finite",
+        ),
+        (
+            torch.tensor([1.0, math.nan]),
+            0.05,
+            "singular_values must not be negative|singular_values must be finite",
+        ),
         (torch.tensor([1.0]), -0.1, "tolerance must not be negative, got -0.1"),
     ],
 )

@@ -10,8 +10,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from unseam.geometry import jacobian, pullback
 from unseam.geometry.checks import (
     check_decoder,
-    check_finite,
     check_points,
+    check_points_finite,
     directional,
     measuring,
 )
@@ -42,8 +42,8 @@ def spoilt(points, **values):
         (torch.zeros(3), r"z must have shape \(batch, latent\), got shape \(3,\)"),
         (torch.zeros(2, 3, 1), r"z must have shape \(batch, latent\), got shape \(2, 3, 1\)"),
         (torch.zeros(2, 3, dtype=torch.int64), "z must be floating, got torch.int64"),
-        (torch.zeros(0, 3), r"z must hold at least one point and one latent, got shape \(0, 3\)"),
-        (torch.zeros(2, 0), r"z must hold at least one point and one latent, got shape \(2, 0\)"),
+        (torch.zeros(0, 3), r"z must have shape \(batch, latent\), got shape \(0, 3\)"),
+        (torch.zeros(2, 0), r"z must have shape \(batch, latent\), got shape \(2, 0\)"),
         (spoilt(torch.zeros(6, 3), r2=NAN), "z must be finite, got NaN or infinite values at 1 of 6 points"),
         (spoilt(torch.zeros(6, 3), r0=INF, r5=-INF), "z must be finite, .* at 2 of 6 points"),
     ],
@@ -308,7 +308,7 @@ def test_a_look_at_a_decoder(points):
 def test_points_from_elsewhere(points):
     assert check_points(points) is points
     assert check_points(points.numpy()).shape == (6, 3)
-    check_finite("z must be finite", points, points)
+    check_points_finite("z must be finite", points, points)
 
 
 def test_directional_derivative_needs_no_rule_for_vmap(points):

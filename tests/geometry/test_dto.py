@@ -261,7 +261,7 @@ def test_attention_is_initialised_by_its_own_rule(generator):
         (lambda **g: haar_dto(0, **g), "latent must be at least 1, got 0"),
         (
             lambda **g: haar_dto(2, samples=1, **g),
-            "samples must be at least 2 for a standard deviation, got 1",
+            "samples must be at least 2, got 1",
         ),
         (lambda **g: uniform_dto(0, 2, **g), "data must be at least 1, got 0"),
         (lambda **g: uniform_dto(2, 2, samples=0, **g), "samples must be at least 2"),
@@ -271,7 +271,7 @@ def test_attention_is_initialised_by_its_own_rule(generator):
         ),
         (
             lambda **g: random_decoder_dto(nn.Linear(2, 2), torch.zeros(1, 2), seeds=1, **g),
-            "seeds must be at least 2 for a standard deviation, got 1",
+            "seeds must be at least 2, got 1",
         ),
         (
             lambda **g: random_decoder_dto(nn.Sequential(Scaled()), torch.zeros(1, 4), **g),

@@ -161,8 +161,8 @@ def test_as_many_noises_as_unknowns_are_met_exactly(weights, mean, variance):
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ((), "steps must be at least 1, got none"),
-        ((0, 3), "steps must be at least 1, got 0, 3"),
+        ((), "steps must hold a number of steps, got none"),
+        ((0, 3), "steps must be at least 1, got 0"),
         ((5, 5), "steps must ascend, got 5, 5"),
     ],
 )
@@ -259,7 +259,7 @@ def test_default_chunks_bound_what_is_held(mean, variance, monkeypatch):
             "learning_rate must be small enough for the fit to converge",
         ),
         ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
-        ({"chunk_size": 0}, "chunk_size must be at least 1 or None, got 0"),
+        ({"chunk_size": 0}, "chunk_size must be at least 1, got 0"),
         ({"variance": torch.zeros(2, 3)}, "variance must be positive, got 0"),
         ({"mean": torch.full((2, 3), math.nan)}, "mean must be finite"),
         ({"decoder": lambda z: z.sum()}, r"decoder must map \(batch, latent\) to \(batch, \*data\)"),

@@ -179,7 +179,7 @@ def test_numpy_and_types(models, form):
         (
             torch.zeros(3, 2),
             "paper",
-            r"matrices must have shape \(model, point, data, latent\) for form='paper', got",
+            r"matrices must have shape \(model, point, data, latent\), got",
         ),
         (torch.zeros(1, 2, 3, 2), "paper", "matrices must hold at least two models for form='paper'"),
         (torch.zeros(2, 2, 3, 2), "both", "form must be 'paper' or 'invariant', got 'both'"),

@@ -116,7 +116,9 @@ def test_a_sine_below_rounding_counts_as_the_floor(dtype):
 def test_nan_is_not_hidden(columns, measure):
     metric = gram(columns)
     metric[2, 1, 0] = metric[2, 0, 1] = math.nan
-    assert measure(metric).isnan().tolist() == [False, False, True, False, False, False]
+    with pytest.raises(ValueError, match="pullback must be finite, got 2 entries"):
+        measure(metric)
+    assert measure(metric.requires_grad_()).isnan().tolist() == [False, False, True, False, False, False]
 
 
 @MEASURES

@@ -184,7 +184,7 @@ def test_leading_axes_types_and_parts(generator, latent, monkeypatch):
         (torch.zeros(3), r"matrix must have shape \(..., latent, latent\), got shape \(3,\)"),
         (torch.zeros(4, 3, 2), r"matrix must have shape \(..., latent, latent\), got shape \(4, 3, 2\)"),
         (torch.zeros(0, 0), r"matrix must have shape \(..., latent, latent\), got shape \(0, 0\)"),
-        (torch.eye(2, dtype=torch.int64), "matrix must be floating, got torch.int64"),
+        (torch.eye(2, dtype=torch.complex64), "matrix must be real, got torch.complex64"),
         (torch.tensor([[math.nan]]), "matrix must be finite, got 1 entries that are NaN or infinite"),
     ],
 )

@@ -169,7 +169,7 @@ def test_numpy(metric, variance):
             r"pullback must have shape \(batch, latent, latent\), got shape \(2, 3\)",
         ),
         (torch.ones(2, 3), torch.ones(2, 3, 2), r"pullback must have shape \(batch, latent, latent\), got"),
-        (torch.ones(2, 3), torch.ones(2, 3, 3).int(), "pullback must be floating, got torch.int32"),
+        (torch.ones(2, 3), torch.ones(2, 3, 3).cfloat(), "pullback must be real, got torch.complex64"),
         (
             torch.ones(2, 3),
             torch.full((2, 3, 3), math.nan),
@@ -187,5 +187,5 @@ def test_bad_input_is_refused(measure, variance, metric, message):
 def test_bad_options_are_refused(metric, variance):
     with pytest.raises(ValueError, match="beta must be positive, got 0"):
         precision_error(variance, metric, beta=0)
-    with pytest.raises(ValueError, match="active must be a mask of 4 booleans"):
+    with pytest.raises(ValueError, match="active must be a mask or indices, got torch.float32"):
         variance_norm_law(variance, metric, active=torch.ones(4))

@@ -219,5 +219,5 @@ def test_bad_input_is_refused(measure, change, message):
 def test_mismatched_data_and_bad_beta_are_refused(linear, x, mean, variance, noise):
     with pytest.raises(ValueError, match=r"x must have the decoder's shape \(5, 8\), got \(5, 7\)"):
         reconstruction_split(linear, x[:, :7], mean, variance, noise)
-    with pytest.raises(ValueError, match="beta must be zero or more, got -1"):
+    with pytest.raises(ValueError, match="beta must not be negative, got -1"):
         elbo_gap(linear, Bernoulli(), x, mean, variance, noise=noise, beta=-1)

@@ -215,7 +215,7 @@ def test_layers_that_torch_nests_in_reverse_only_have_a_case_too(generator):
     ("options", "message"),
     [
         ({"reference": ReferenceCurves(base=torch.zeros(3))}, "base must have shape (2,), got shape (3,)"),
-        ({"level": 1.0}, "level must lie between 0 and 1, got 1.0"),
+        ({"level": 1.0}, "level must lie in (0, 1), got 1.0"),
         ({"reference": ReferenceCurves(length=-1.0)}, "length must be positive, got -1.0"),
         ({"step": 0.0}, "step must be positive, got 0.0"),
         ({"active": [1]}, "z must have at least two latents, active where given"),

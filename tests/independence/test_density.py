@@ -184,7 +184,7 @@ def test_chunks_numpy_and_types(network, points):
         ({"basis": 2 * torch.eye(3)}, "basis must have orthonormal columns, got products off by 3"),
         (
             {"basis": torch.full((3, 3), math.nan)},
-            "basis must have orthonormal columns, got products off by nan",
+            "basis must be finite, got",
         ),
         (
             {"basis": torch.eye(3), "prior": torch.exp},
@@ -195,7 +195,7 @@ def test_chunks_numpy_and_types(network, points):
             r"prior must give log p\(z_i\) in the shape of z \(40, 3\), got \(40,\)",
         ),
         ({"prior": lambda z: 0.0}, r"prior must give log p\(z_i\) in the shape of z \(40, 3\), got float"),
-        ({"chunk_size": 0}, "chunk_size must be at least 1 or None, got 0"),
+        ({"chunk_size": 0}, "chunk_size must be at least 1, got 0"),
     ],
 )
 def test_bad_options(points, options, message):
@@ -315,10 +315,10 @@ def test_curves_of_a_coupled_decoder_differ_and_those_of_a_separable_one_do_not(
     [
         ({"latent": 3}, "latent must be from 0 to 2, got 3"),
         ({"latent": -1}, "latent must be from 0 to 2, got -1"),
-        ({"nodes": 400}, r"nodes must be 4 k \+ 1 and at least 5, got 400"),
-        ({"nodes": 1}, r"nodes must be 4 k \+ 1 and at least 5, got 1"),
-        ({"reach": 0.0}, "reach must be positive and finite, got 0.0"),
-        ({"reach": math.inf}, "reach must be positive and finite, got inf"),
+        ({"nodes": 400}, r"nodes must be 4 k \+ 1, got 400"),
+        ({"nodes": 1}, r"nodes must be at least 5, got 1"),
+        ({"reach": 0.0}, "reach must be positive, got 0.0"),
+        ({"reach": math.inf}, "reach must be finite, got inf"),
     ],
 )
 def test_bad_options_of_curves(points, options, message):

@@ -140,7 +140,7 @@ def test_float32_comes_back(draw):
 
 
 def test_parameters_are_checked():
-    with pytest.raises(ValueError, match="directions must be positive, got 0"):
+    with pytest.raises(ValueError, match="directions must be at least 1, got 0"):
         Dcor(directions=0)
 
 

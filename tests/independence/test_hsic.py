@@ -118,13 +118,13 @@ def test_float32_comes_back(draw):
     assert median_distance(draw("normal").numpy()).dtype == torch.float64
 
 
-@pytest.mark.parametrize("options, message", [({"rank": 0}, "rank must be positive, got 0"),
-                                              ({"frequencies": 0}, "frequencies must be positive, got 0")])  # fmt: skip
+@pytest.mark.parametrize("options, message", [({"rank": 0}, "rank must be at least 1, got 0"),
+                                              ({"frequencies": 0}, "frequencies must be at least 1, got")])  # fmt: skip
 def test_parameters_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
         Hsic(**options)
 
 
 def test_rank_is_checked(draw):
-    with pytest.raises(ValueError, match="rank must be positive, got -1"):
+    with pytest.raises(ValueError, match="rank must be at least 1, got -1"):
         hsic(draw("normal"), rank=-1)

@@ -249,7 +249,7 @@ def test_pictures_come_back_in_their_shape():
         ),
         (torch.zeros(2), 2, {}, "component must be from 0 to 1, got [2]"),
         (torch.zeros(2), -1, {}, "component must be from 0 to 1, got [-1]"),
-        (torch.zeros(2), 0.5, {}, "component must be an integer or one for each curve"),
+        (torch.zeros(2), 0.5, {}, "component must be a mask or indices, got torch.float64"),
         (torch.zeros(3, 2), [0, 1], {}, "component must be one for each of 3 starts, got 2 components"),
         (torch.zeros(2), 0, {"length": 0.0}, "length must be positive, got 0.0"),
         (torch.zeros(2), 0, {"rtol": 0.0}, "rtol must be positive, got 0.0"),

@@ -337,7 +337,7 @@ def test_bad_samples(samples, message):
     "options, message",
     [
         ({"method": "mic"}, "method must be one of hsic, dcor, tc or a statistic, got 'mic'"),
-        ({"permutations": 0}, "permutations must be positive, got 0"),
+        ({"permutations": 0}, "permutations must be at least 1, got 0"),
         ({"points": 3}, "points must be at least 4, got 3"),
         (
             {"method": NeighbourTc(20)},

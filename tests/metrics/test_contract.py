@@ -220,7 +220,7 @@ def test_presets(metric, codes, factors, variance):
         ({"codes": torch.full((BATCH, 2), torch.nan)}, "codes must be finite"),
         ({"codes": torch.zeros(BATCH)}, "codes must have shape"),
         ({"factors": np.zeros((BATCH + 1, 2))}, f"got {BATCH} codes and {BATCH + 1} factors"),
-        ({"factors": torch.full((BATCH, 2), torch.nan)}, "factors must be real and finite"),
+        ({"factors": torch.full((BATCH, 2), torch.nan)}, "factors must be finite"),
         ({"discrete": [True]}, "discrete must have one entry per factor \\(2\\)"),
     ],
 )

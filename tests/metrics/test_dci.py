@@ -8,7 +8,8 @@ import torch
 from scipy.stats import entropy
 from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
 
-from unseam.metrics.dci import DCI_PRESETS, DciSettings, _purity, _weighted, dci
+from unseam.metrics._inputs import ratio
+from unseam.metrics.dci import DCI_PRESETS, DciSettings, _purity, dci
 from unseam.metrics.validation import encoders, worlds
 
 F64 = {"dtype": torch.float64}
@@ -43,13 +44,15 @@ def test_scores_of_an_importance_matrix_against_scipy(shape, generator):
     for row in matrix.numpy():
         purity = 1 - (entropy(row, base=shape[1]) if shape[1] > 1 else 0.0)
         expected += row.sum() / matrix.sum().item() * purity
-    assert _weighted(_purity(matrix), matrix.sum(-1)).item() == pytest.approx(expected)
+    assert ratio((_purity(matrix) * matrix.sum(-1)).sum(-1), matrix.sum()).item() == pytest.approx(expected)
 
 
 def test_closed_forms_of_importance_matrices():
     eye = torch.eye(3, **F64)
     for matrix, expected in ((eye, 1.0), (torch.ones(3, 3, **F64), 0.0), (0 * eye, 0.0)):
-        assert _weighted(_purity(matrix), matrix.sum(-1)).item() == pytest.approx(expected, abs=1e-12)
+        assert ratio((_purity(matrix) * matrix.sum(-1)).sum(-1), matrix.sum()).item() == pytest.approx(
+            expected, abs=1e-12
+        )
 
 
 def test_exact_splits_are_scikit_learn_s(codes, factors):
@@ -211,7 +214,7 @@ def test_scores_of_single_precision_are_double(codes, factors, settings):
         ({"splits": "fuzzy"}, "splits must be 'exact' or 'binned', got 'fuzzy'"),
         ({"bins": 1}, "bins must be at least 2, got 1"),
         ({"candidates": -1}, "candidates must not be negative, got -1"),
-        ({"depth": 8}, "depth must lie between 1 and 7, got 8"),
+        ({"depth": 8}, "depth must be from 1 to 7, got 8"),
         ({"rounds": 0}, "rounds must be at least 1, got 0"),
         ({"rate": 0.0}, "rate must be positive, got 0.0"),
         ({"train": 0}, "train must be at least 1, got 0"),

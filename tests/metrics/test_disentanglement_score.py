@@ -214,7 +214,7 @@ def test_scores_of_single_precision_are_double(codes, factors):
     "change, message",
     [
         ({"points": 1}, "points must be at least 2, got 1"),
-        ({"train_share": 1.0}, "train_share must lie between 0 and 1, got 1.0"),
+        ({"train_share": 1.0}, r"train_share must lie in \(0, 1\), got 1.0"),
         ({"neighbours": 0}, "neighbours must be at least 1, got 0"),
         ({"form": "both"}, "form must be 'normalised' or 'printed', got 'both'"),
     ],

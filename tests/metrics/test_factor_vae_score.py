@@ -182,7 +182,7 @@ def test_scores_of_single_precision_are_double(codes, factors):
     [
         ({"train": 0}, "train must be at least 1, got 0"),
         ({"prune": -1.0}, "prune must not be negative, got -1.0"),
-        ({"batch": 1}, "batch and points must be at least 2 for a variance, got 1 and 1000"),
+        ({"batch": 1}, "batch must be at least 2, got 1"),
         ({"bins": 0}, "bins must be at least 1, got 0"),
     ],
 )

@@ -165,7 +165,7 @@ def test_sources_that_coincide_leave_a_latent_for_the_noise():
         ),
         ((torch.ones(3, 2), 0.0), "beta must be positive, got 0"),
         ((torch.full((3, 2), math.nan), 1.0), "mixing must be finite"),
-        ((torch.ones(3, 2, dtype=torch.bool), 1.0), "mixing must be real numbers, got torch.bool"),
+        ((torch.ones(3, 2, dtype=torch.cfloat), 1.0), "mixing must be real, got torch.complex64"),
     ],
 )
 def test_bad_input(arguments, message):

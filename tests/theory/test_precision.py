@@ -87,7 +87,7 @@ def test_one_point_is_the_minimum_of_the_stochastic_loss():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (torch.zeros(2, 3), r"jacobians must have shape \(batch, data, latent\), data at least latent"),
+        (torch.zeros(2, 3), r"jacobians must have shape \(batch, data, latent\), got shape \(2, 3\)"),
         (torch.zeros(1, 2, 3), r"jacobians must have shape \(batch, data, latent\), data at least latent"),
         (torch.ones(1, 3, 2), "jacobians must have full column rank"),
     ],

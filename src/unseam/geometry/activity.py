@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry.gaussians import Gaussians, gaussian_kl, gaussians, kl, marginal
+from unseam.inputs import as_floating, as_mask, check_choice, check_number
 
 __all__ = [
     "Activity",
@@ -106,11 +107,10 @@ def active_latents(
     (1,)
     """
     posterior = gaussians(mean, variance)
-    if criterion not in get_args(Criterion):
-        raise ValueError(f"criterion must be 'kl', 'variance' or 'posterior', got {criterion!r}")
+    check_choice("criterion", criterion, get_args(Criterion))
     if criterion == "variance" and len(posterior.mean) < 2:
         raise ValueError("mean must hold at least 2 points for the criterion 'variance', got 1")
-    limit = _THRESHOLDS[criterion] if threshold is None else threshold
+    limit = _THRESHOLDS[criterion] if threshold is None else check_number("threshold", threshold)
     if criterion == "kl":
         value = gaussian_kl(posterior.mean, marginal(posterior.variance)).mean(0)
     elif criterion == "variance":
@@ -118,7 +118,7 @@ def active_latents(
     else:
         value = marginal(posterior.variance).mean(0)
     active = value < limit if criterion == "posterior" else value > limit
-    return Activity(active, value, float(limit), tuple((~active).nonzero().flatten().tolist()))
+    return Activity(active, value, limit, tuple((~active).nonzero().flatten().tolist()))
 
 
 @torch.no_grad()
@@ -149,9 +149,8 @@ def polarisation(
     ([True, False, False], [False, True, False], [False, False, True])
     """
     posterior = gaussians(mean, variance)
-    for name, value, low, high in (("small", small, 0.0, 0.5), ("share", share, 0.5, 1.0)):
-        if not low < value <= high:
-            raise ValueError(f"{name} must lie in ({low}, {high}], got {value}")
+    check_number("small", small, above=0, most=0.5)
+    check_number("share", share, above=0.5, most=1)
     spread = marginal(posterior.variance)
     dtype = spread.dtype
     active_share = (spread < small).to(dtype).mean(0)
@@ -159,7 +158,7 @@ def polarisation(
     passive_share = at_prior.to(dtype).mean(0)
     active, passive = active_share >= share, passive_share >= share
     mixed = ~(active | passive)
-    influence = None if pullback is None else _influence(torch.as_tensor(pullback), posterior)
+    influence = None if pullback is None else _influence(pullback, posterior)
     return Polarisation(
         active=active,
         passive=passive,
@@ -184,7 +183,8 @@ def delta_kl(
         L_{\approx KL} = \tfrac12 \sum_{j \in V_a} (\mu_j^2 - \log \sigma_j^2 - 1)
 
     with L_≈KL of Eq. 10. Of a full covariance, L_KL is Eq. S77's and the sum of logarithms is that of the
-    determinant of the active latents' block. Where both terms are zero the error is zero.
+    determinant of the active latents' block. Where both terms are zero the error is zero;
+    where the KL alone is, infinite.
 
     Args:
         mean: posterior means μ (batch, latent).
@@ -213,7 +213,7 @@ def delta_kl(
 
 def active_mask(active: Tensor | NDArray[Any], mean: Tensor) -> Tensor:
     """A mask over latents as a bool tensor (latent,), refused where it does not fit ``mean`` (batch, latent)."""
-    mask = torch.as_tensor(active, device=mean.device)
+    mask = as_mask("active", active).to(mean.device)
     if mask.shape != mean.shape[1:] or mask.dtype != torch.bool:
         raise ValueError(
             f"active must be a mask of {mean.shape[1]} booleans, got {mask.dtype} of shape {tuple(mask.shape)}"
@@ -234,7 +234,8 @@ def _relative(exact: Tensor, approximate: Tensor) -> Tensor:
     return torch.where(error == 0, 0.0, error / exact)
 
 
-def _influence(pullback: Tensor, posterior: Gaussians) -> Tensor:
+def _influence(pullback: Tensor | NDArray[Any], posterior: Gaussians) -> Tensor:
+    pullback = as_floating("pullback", pullback, "(batch, latent, latent)")
     batch, latent = posterior.mean.shape
     if pullback.shape != (batch, latent, latent):
         raise ValueError(

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry._jacobi import one_sided, two_sided
-from unseam.geometry.checks import Decoder, check_matrices, check_square
+from unseam.geometry.checks import Decoder, check_chunk_size, check_points, check_square
 from unseam.geometry.jacobian import FisherWeighted, jacobian, pullback
+from unseam.inputs import as_floating, as_mask, check_number
 
 __all__ = [
     "LocalGeometry",
@@ -103,7 +104,7 @@ def jacobian_basis(jacobian: Tensor | NDArray[Any]) -> RightBasis:
     >>> jacobian_basis(torch.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 4.0]])).singular_values
     tensor([5., 2.])
     """
-    given = check_matrices("jacobian", jacobian, "(..., data, latent)")
+    given = as_floating("jacobian", jacobian, "(..., data, latent)").detach()
     columns = given.reshape(-1, *given.shape[-2:]).double()
     exponent = _even_exponent(columns.abs().amax((-2, -1)))
     triangle = torch.linalg.qr(torch.ldexp(columns, -exponent[:, None, None]), mode="r").R
@@ -160,7 +161,7 @@ def local_geometry(
     >>> local_geometry(lambda z: 3 * z, torch.zeros(1, 1)).basis.singular_values
     tensor([[3.]])
     """
-    points = torch.as_tensor(z).detach()
+    points = check_points(z).detach()
     with torch.no_grad():
         metric = pullback(decoder, points, likelihood=likelihood, chunk_size=chunk_size)
         used = torch.arange(metric.shape[-1], device=metric.device)
@@ -196,12 +197,14 @@ def restricted_basis(
     >>> restricted_basis(torch.diag(scale**2)[None], [0, 2], lambda z: z * scale, z).singular_values
     tensor([[3., 2.]])
     """
-    metric, points = restrict(pullback, active), torch.as_tensor(z).detach()
+    given, points = check_square("pullback", pullback), check_points(z).detach()
+    check_chunk_size(chunk_size)
+    metric = restrict(given, active)
     if metric.ndim != 3 or len(metric) != len(points):
         raise ValueError(
-            f"pullback must hold a matrix for each of {len(points)} points, got shape {tuple(pullback.shape)}"
+            f"pullback must hold a matrix for each of {len(points)} points, got shape {tuple(given.shape)}"
         )
-    used = torch.as_tensor(active, device=metric.device)
+    used = as_mask("active", active).to(metric.device)
     return _recover_basis(metric, decoder, points, used, likelihood, chunk_size)
 
 
@@ -226,7 +229,7 @@ def restrict(pullback: Tensor | NDArray[Any], active: Tensor | NDArray[Any] | li
     """
     given = check_square("pullback", pullback)
     latent = given.shape[-1]
-    used = torch.as_tensor(active, device=given.device)
+    used = as_mask("active", active).to(given.device)
     if used.dtype == torch.bool and used.shape == (latent,):
         used = used.nonzero().squeeze(1)
     if used.numel() == 0:
@@ -261,13 +264,10 @@ def degenerate_points(singular_values: Tensor | NDArray[Any], *, tolerance: floa
     >>> degenerate_points(torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.9, 1.0]]))
     tensor([False,  True])
     """
-    values = torch.as_tensor(singular_values)
-    if values.ndim == 0 or values.shape[-1] == 0:
-        raise ValueError(f"singular_values must have shape (..., latent), got shape {tuple(values.shape)}")
-    if not tolerance >= 0:
-        raise ValueError(f"tolerance must not be negative, got {tolerance}")
+    values = as_floating("singular_values", singular_values, "(..., latent)")
+    check_number("tolerance", tolerance, least=0)
     if not (values >= 0).all():
-        raise ValueError("singular_values must be neither negative nor NaN")
+        raise ValueError(f"singular_values must not be negative, got {float(values.min()):g}")
     ordered = values.sort(-1, descending=True).values
     larger, smaller = ordered[..., :-1], ordered[..., 1:]
     return ((larger - smaller < tolerance * larger) | (larger == 0)).any(-1)

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from unseam.inputs import as_floating, as_tensor, check_count, check_finite
+
 __all__ = [
     "Glance",
     "check_pointwise",
@@ -49,29 +51,28 @@ def measuring(z: Tensor) -> bool:
     return not recording and not (z.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-def check_points(z: Tensor | NDArray[Any]) -> Tensor:
-    """Latent points as a tensor (batch, latent), floating, with at least one point and one latent.
+def check_points(z: Tensor | NDArray[Any], name: str = "z", shape: str = "(batch, latent)") -> Tensor:
+    """Latent points as a tensor (batch, latent), in the precision that the decoder will see; lists in torch's default.
 
     While measuring (see :func:`measuring`) they must also be finite.
     """
-    points = torch.as_tensor(z)
-    if points.ndim != 2:
-        raise ValueError(f"z must have shape (batch, latent), got shape {tuple(points.shape)}")
-    if points.numel() == 0:
-        raise ValueError(f"z must hold at least one point and one latent, got shape {tuple(points.shape)}")
+    points = as_tensor(name, z, shape)
+    if isinstance(z, list | tuple):
+        points = points.to(torch.get_default_dtype())  # the precision of a decoder, unless told otherwise
     if not points.is_floating_point():
-        raise ValueError(f"z must be floating, got {points.dtype}")
+        raise ValueError(f"{name} must be floating, got {points.dtype}")
     if measuring(points):
-        check_finite("z must be finite", points)
+        check_points_finite(f"{name} must be finite", points if points.ndim > 1 else points[None])
     return points
 
 
 def check_chunk_size(chunk_size: int | None) -> None:
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"chunk_size must be at least 1 or None, got {chunk_size}")
+    """Refuse what is no number of points; ``None`` stands for what memory allows."""
+    if chunk_size is not None:
+        check_count("chunk_size", chunk_size)
 
 
-def check_finite(expected: str, *values: Tensor) -> None:
+def check_points_finite(expected: str, *values: Tensor) -> None:
     """Refuse values (point, ...) that are NaN or infinite, and say at how many points."""
     sound = torch.stack([value.isfinite().flatten(1).all(1) for value in values]).all(0)
     bad = len(sound) - int(sound.sum())
@@ -79,30 +80,22 @@ def check_finite(expected: str, *values: Tensor) -> None:
         raise ValueError(f"{expected}, got NaN or infinite values at {bad} of {len(sound)} points")
 
 
-def check_values(name: str, value: Tensor, *, finite: bool = True) -> None:
-    """Refuse a tensor that is not floating or, unless ``finite`` is false, holds NaN or infinite entries."""
-    if not value.is_floating_point():
-        raise ValueError(f"{name} must be floating, got {value.dtype}")
-    if finite and (count := int((~value.isfinite()).sum())):
-        raise ValueError(f"{name} must be finite, got {count} entries that are NaN or infinite")
+def check_square(name: str, value: Tensor | NDArray[Any], *, differentiable: bool = False) -> Tensor:
+    """Finite square matrices (..., latent, latent), detached.
+
+    Gradients flow through ``differentiable`` ones, whose values are looked at only while measuring.
+    """
+    given = as_floating(name, value, "(..., latent, latent)", finite=False)
+    if not differentiable or measuring(given):
+        check_finite(name, given)
+    return given if differentiable else given.detach()
 
 
-def check_matrices(name: str, value: Tensor | NDArray[Any], shape: str) -> Tensor:
-    """A finite floating tensor with at least two axes, detached; ``shape`` says what was expected."""
-    given = torch.as_tensor(value).detach()
-    if given.ndim < 2 or 0 in given.shape[-2:]:
-        raise ValueError(f"{name} must have shape {shape}, got shape {tuple(given.shape)}")
-    check_values(name, given)
-    return given
-
-
-def check_square(name: str, value: Tensor | NDArray[Any], *, finite: bool = True) -> Tensor:
-    """Floating square matrices (..., latent, latent); gradients flow and nothing waits without ``finite``."""
-    given = torch.as_tensor(value)
-    if given.ndim < 2 or given.shape[-1] != given.shape[-2] or given.shape[-1] == 0:
-        raise ValueError(f"{name} must have shape (..., latent, latent), got shape {tuple(given.shape)}")
-    check_values(name, given, finite=finite)
-    return given.detach() if finite else given
+def check_likelihood(likelihood: object, *methods: str) -> None:
+    """Refuse what lacks a method that a likelihood is asked for."""
+    for method in methods:
+        if not callable(getattr(likelihood, method, None)):
+            raise ValueError(f"likelihood must have a method {method}, got {type(likelihood).__name__}")
 
 
 @torch.no_grad()
@@ -132,7 +125,7 @@ def check_decoder(decoder: Decoder, z: Tensor, *, at_once: int = GLANCE) -> Glan
             output: Any = decoder(points)
     except _Refused as refused:
         raise ValueError(f"decoder must {refused} first") from None
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except Exception as error:
         raise ValueError(
             f"decoder does not accept (batch, {z.shape[1]}) of {z.dtype} on {z.device}: {error}"
         ) from error
@@ -188,7 +181,7 @@ def decode_samples(decoder: Decoder, z: Tensor) -> Tensor:
     r"""Outputs of a decoder (batch, \*data) at samples z (batch, latent) of the posterior, refused unless finite."""
     output = decoder(z)
     check_output(output, z)
-    check_finite("decoder must give finite outputs at the posterior's samples", output)
+    check_points_finite("decoder must give finite outputs at the posterior's samples", output)
     return output
 
 

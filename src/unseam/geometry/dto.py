@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from unseam.geometry.basis import local_basis, right_basis
-from unseam.geometry.checks import check_square
+from unseam.geometry.checks import check_points, check_square
 from unseam.geometry.jacobian import FisherWeighted
 from unseam.geometry.permutation import signed_permutation
+from unseam.inputs import check_count, check_generator
 
 __all__ = ["RandomDto", "distance_to_orthogonality", "haar_dto", "random_decoder_dto", "uniform_dto"]
 
@@ -72,7 +73,7 @@ def haar_dto(latent: int, *, samples: int = 10_000, generator: torch.Generator) 
     >>> haar_dto(1, samples=10, generator=torch.Generator().manual_seed(0))
     RandomDto(mean=0.0, std=0.0)
     """
-    _check_counts(latent=latent, samples=samples)
+    _check(generator, latent=latent, samples=samples)
 
     def draw(count: int) -> Tensor:
         shape = (count, latent, latent)
@@ -104,7 +105,7 @@ def uniform_dto(data: int, latent: int, *, samples: int = 1_000, generator: torc
     >>> round(found.mean, 1)
     2.1
     """
-    _check_counts(data=data, latent=latent, samples=samples)
+    _check(generator, data=data, latent=latent, samples=samples)
 
     def measure(count: int) -> Tensor:
         shape = (count, data, latent)
@@ -148,9 +149,9 @@ def random_decoder_dto(
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"module must be a torch.nn.Module, got {type(module).__name__}")
-    if seeds < 2:
-        raise ValueError(f"seeds must be at least 2 for a standard deviation, got {seeds}")
-    points = torch.as_tensor(z)
+    check_count("seeds", seeds, 2)
+    check_generator(generator)
+    points = check_points(z)
     drawn = torch.randint(2**62, (seeds,), generator=generator, device=generator.device)
     means = []
     for seed in drawn.tolist():
@@ -178,12 +179,11 @@ def _fresh(module: nn.Module, seed: int) -> nn.Module:
     return copy
 
 
-def _check_counts(*, samples: int, **sizes: int) -> None:
+def _check(generator: torch.Generator, *, samples: int, **sizes: int) -> None:
+    check_generator(generator)
+    check_count("samples", samples, 2)
     for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
-    if samples < 2:
-        raise ValueError(f"samples must be at least 2 for a standard deviation, got {samples}")
+        check_count(name, size)
 
 
 def _map_samples(samples: int, numbers: int, measure: Callable[[int], Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry.checks import check_values
+from unseam.inputs import as_floating, as_tensor
 
 __all__ = ["Gaussians", "displacement", "gaussian_kl", "gaussians", "kl", "marginal", "pairs"]
 
@@ -37,16 +37,12 @@ def gaussians(mean: Tensor | NDArray[Any], variance: Tensor | NDArray[Any]) -> G
     >>> gaussians(torch.zeros(1, 2), torch.tensor([[4.0, 9.0]])).factor
     tensor([[2., 3.]])
     """
-    mean, variance = torch.as_tensor(mean), torch.as_tensor(variance)
-    if mean.ndim != 2 or mean.numel() == 0:
-        raise ValueError(f"mean must have shape (batch, latent), neither zero, got shape {tuple(mean.shape)}")
-    check_values("mean", mean)
+    mean, variance = as_floating("mean", mean, "(batch, latent)"), as_floating("variance", variance)
     if variance.shape not in (mean.shape, (*mean.shape, mean.shape[1])):
         raise ValueError(
             f"variance must have shape (batch, latent) or (batch, latent, latent) beside a mean of shape "
             f"{tuple(mean.shape)}, got shape {tuple(variance.shape)}"
         )
-    check_values("variance", variance)
     if (variance.dtype, variance.device) != (mean.dtype, mean.device):
         raise ValueError(
             f"variance must have the type and device of mean, {mean.dtype} on {mean.device}, "
@@ -73,13 +69,12 @@ def pairs(posterior: Gaussians, noise: Tensor | NDArray[Any]) -> Tensor:
     >>> pairs(gaussians(torch.zeros(1, 1), torch.full((1, 1), 4.0)), torch.ones(2, 1, 1)).flatten()
     tensor([2., 2.])
     """
-    noise = torch.as_tensor(noise)
+    noise = as_floating("noise", noise)
     if noise.ndim != 3 or noise.shape[1:] != posterior.mean.shape or len(noise) < 2:
         raise ValueError(
             f"noise must have shape (sample, batch, latent) with at least 2 samples beside a mean of shape "
             f"{tuple(posterior.mean.shape)}, got shape {tuple(noise.shape)}"
         )
-    check_values("noise", noise)
     return displacement(posterior, noise.to(posterior.mean))
 
 
@@ -92,13 +87,14 @@ def marginal(variance: Tensor) -> Tensor:
     return variance.diagonal(dim1=-2, dim2=-1) if variance.ndim == 3 else variance
 
 
-def gaussian_kl(mean: Tensor, variance: Tensor) -> Tensor:
+def gaussian_kl(mean: Tensor | NDArray[Any], variance: Tensor | NDArray[Any]) -> Tensor:
     r"""KL divergence of N(μ_j, σ_j²) from N(0, 1) for each latent, in nats.
 
     .. math:: \tfrac12 (\mu_j^2 + \sigma_j^2 - \log \sigma_j^2 - 1)
 
     the terms of rolinek2019 Eq. 4, whose sum is the KL of a diagonal posterior. Of the marginals of a full
-    covariance they leave out what the correlations cost. Differentiable; nothing is checked.
+    covariance they leave out what the correlations cost. Differentiable; values are not looked at, so that a variance
+    of 0 gives infinity and one below NaN.
 
     Args:
         mean: μ (..., latent).
@@ -110,6 +106,9 @@ def gaussian_kl(mean: Tensor, variance: Tensor) -> Tensor:
     >>> gaussian_kl(torch.tensor([2.0, 0.0]), torch.ones(2))  # ½ · 2²
     tensor([2., 0.])
     """
+    mean, variance = as_tensor("mean", mean), as_tensor("variance", variance)
+    if 0 in variance.shape and mean.shape != variance.shape:
+        raise ValueError(f"variance must fit mean {tuple(mean.shape)}, got shape {tuple(variance.shape)}")
     return (mean.square() + variance - variance.log() - 1) / 2
 
 
@@ -130,12 +129,11 @@ def kl(posterior: Gaussians) -> Tensor:
     return (mean.square().sum(1) + trace - mean.shape[1]) / 2 - marginal(factor).log().sum(1)
 
 
-def of_batch(name: str, value: Tensor | NDArray[Any], batch: int, *, ndim: int = 2) -> Tensor:
+def of_batch(name: str, value: Tensor | NDArray[Any], batch: int) -> Tensor:
     """A floating, finite tensor with one entry for each point, or a ValueError that names it."""
-    tensor = torch.as_tensor(value)
-    if tensor.ndim < ndim or len(tensor) != batch or tensor.numel() == 0:
+    tensor = as_floating(name, value, "(batch, *data)")
+    if len(tensor) != batch:
         raise ValueError(f"{name} must hold data for {batch} points, got shape {tuple(tensor.shape)}")
-    check_values(name, tensor)
     return tensor
 
 

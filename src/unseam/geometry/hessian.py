@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import grad, jvp, vmap
 
-from unseam.geometry.checks import Decoder, check_decoder, check_points, check_square
+from unseam.geometry.checks import Decoder, check_decoder, check_likelihood, check_points, check_square
 from unseam.geometry.gaussians import gaussians, of_batch, pairs
 from unseam.geometry.jacobian import pullback
 from unseam.geometry.memory import points_at_once
@@ -102,6 +102,7 @@ def likelihood_hessian(
     >>> found.exact.item(), found.gauss_newton.item(), found.residual.item()
     (0.0, -4.0, 4.0)
     """
+    check_likelihood(likelihood, "log_prob", "fisher_weight")
     points = check_points(z)
     data = of_batch("x", x, len(points))
     gauss_newton = -pullback(decoder, points, likelihood=likelihood, chunk_size=chunk_size)
@@ -180,7 +181,7 @@ def diagonal_share(matrix: Tensor | NDArray[Any]) -> Tensor:
     >>> diagonal_share(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor(0.3600)
     """
-    matrix = check_square("matrix", matrix, finite=False)
+    matrix = check_square("matrix", matrix, differentiable=True)
     # Entries are taken relative to the largest, lest their squares leave the range of the type.
     largest = matrix.abs().amax((-2, -1), keepdim=True)
     squares = (matrix / torch.where(largest == 0, 1.0, largest)).square()
@@ -203,6 +204,8 @@ def dropped_share(hessian: Hessian | PosteriorHessian) -> Tensor:
     >>> dropped_share(Hessian(-4 * torch.eye(2), -3 * torch.eye(2), -torch.eye(2)))
     tensor(0.2500)
     """
+    if not isinstance(hessian, Hessian | PosteriorHessian):
+        raise ValueError(f"hessian must be a Hessian or PosteriorHessian, got {type(hessian).__name__}")
     dropped = torch.linalg.matrix_norm(hessian.residual)
     return torch.where(dropped == 0, 0.0, dropped / torch.linalg.matrix_norm(hessian.exact))
 

@@ -19,9 +19,10 @@ from unseam.geometry.checks import (
     Glance,
     check_chunk_size,
     check_decoder,
-    check_finite,
+    check_likelihood,
     check_output,
     check_points,
+    check_points_finite,
     check_pointwise,
     directional,
     measuring,
@@ -121,6 +122,8 @@ def pullback(
     >>> pullback(lambda z: z @ torch.tensor([[1.0, 2.0, 2.0]]), torch.zeros(1, 1))
     tensor([[[9.]]])
     """
+    if likelihood is not None:
+        check_likelihood(likelihood, "fisher_weight")
     with _differentiable():
         passes = _Passes(decoder, z, chunk_size)
         factor = _LastFactor(len(passes.points) if passes.measuring else 0)
@@ -170,7 +173,7 @@ class _Passes:
         if self.measuring:
             sound = torch.cat(self.sound)[:, None]
             expected = f"{what} must be finite and have finite derivatives"
-            check_finite(expected, torch.where(sound, 0.0, torch.nan), result.detach())
+            check_points_finite(expected, torch.where(sound, 0.0, torch.nan), result.detach())
 
     def _push_any(self, z: Tensor) -> Pushed:
         """Output and tangents of any decoder, by ``torch.func``."""

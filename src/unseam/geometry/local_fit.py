@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unseam.geometry.checks import Decoder, check_chunk_size, check_decoder, decode_samples
 from unseam.geometry.gaussians import Gaussians, displacement, gaussians
+from unseam.inputs import check_choice, check_count, check_generator, check_number
 
 __all__ = ["LocalFit", "local_fit", "local_fits"]
 
@@ -157,6 +158,7 @@ def local_fits(
     [False, False, True]
     """
     posterior = gaussians(mean, variance)
+    check_generator(generator)
     _check_options(form, solver, noises, held_out, posterior.mean.shape[1])
     budget = _checked_budget(_Budget(tuple(steps), learning_rate, momentum))
     noise = torch.randn(
@@ -295,26 +297,21 @@ def _chunk(decoder: Decoder, mean: Tensor, noises: int, chunk_size: int | None) 
 
 
 def _check_options(form: str, solver: str, noises: int, held_out: int, latent: int) -> None:
-    if form not in get_args(Form):
-        raise ValueError(f"form must be 'linear' or 'nonlinear', got {form!r}")
-    if solver not in get_args(Solver):
-        raise ValueError(f"solver must be 'descent' or 'exact', got {solver!r}")
+    check_choice("form", form, get_args(Form))
+    check_choice("solver", solver, get_args(Solver))
     if solver == "exact" and form != "linear":
         raise ValueError(f"solver 'exact' needs form 'linear', got {form!r}")
-    fewest = latent + 1 if solver == "exact" else 1
-    if noises < fewest:
-        raise ValueError(f"noises must be at least {fewest}, got {noises}")
-    if held_out < 2:
-        raise ValueError(f"held_out must be at least 2, got {held_out}")
+    check_count("noises", noises, latent + 1 if solver == "exact" else 1)
+    check_count("held_out", held_out, 2)
 
 
 def _checked_budget(budget: _Budget) -> _Budget:
-    if not budget.steps or budget.steps[0] < 1:
-        raise ValueError(f"steps must be at least 1, got {', '.join(map(str, budget.steps)) or 'none'}")
+    if not budget.steps:
+        raise ValueError("steps must hold a number of steps, got none")
+    for steps in budget.steps:
+        check_count("steps", steps)
     if any(later <= earlier for earlier, later in pairwise(budget.steps)):
         raise ValueError(f"steps must ascend, got {', '.join(map(str, budget.steps))}")
-    if not budget.learning_rate > 0:
-        raise ValueError(f"learning_rate must be positive, got {budget.learning_rate}")
-    if not 0 <= budget.momentum < 1:
-        raise ValueError(f"momentum must lie in [0, 1), got {budget.momentum}")
+    check_number("learning_rate", budget.learning_rate, above=0)
+    check_number("momentum", budget.momentum, least=0, below=1)
     return budget

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry.basis import jacobian_basis
-from unseam.geometry.checks import check_matrices
 from unseam.geometry.orthogonality import hadamard_gap
+from unseam.inputs import as_floating, check_choice
 
 __all__ = ["OdDistances", "od_distances", "od_score"]
 
@@ -61,16 +61,11 @@ def od_score(matrices: Tensor | NDArray[Any], *, form: Literal["paper", "invaria
     >>> od_score(torch.stack([orthogonal, sheared]), form="invariant")
     tensor([0.0000, 0.2929])
     """
+    check_choice("form", form, ("paper", "invariant"))
     if form == "invariant":
-        given = check_matrices("matrices", matrices, "(..., data, latent)")
+        given = as_floating("matrices", matrices, "(..., data, latent)").detach()
         return _saved_share(given.double()).to(given.dtype)
-    if form != "paper":
-        raise ValueError(f"form must be 'paper' or 'invariant', got {form!r}")
-    given = check_matrices("matrices", matrices, "(model, point, data, latent)")
-    if given.ndim != 4:
-        raise ValueError(
-            f"matrices must have shape (model, point, data, latent) for form='paper', got shape {tuple(given.shape)}"
-        )
+    given = as_floating("matrices", matrices, "(model, point, data, latent)").detach()
     if len(given) < 2:
         raise ValueError(
             "matrices must hold at least two models for form='paper', which compares them: got one; "
@@ -104,7 +99,7 @@ def od_distances(matrices: Tensor | NDArray[Any]) -> OdDistances:
     >>> od_distances(torch.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
     OdDistances(left=tensor(0.), scale=tensor(0.), right=tensor(0.))
     """
-    given = check_matrices("matrices", matrices, "(..., data, latent)")
+    given = as_floating("matrices", matrices, "(..., data, latent)").detach()
     columns, latent = given.double(), given.shape[-1]
     lengths, order = torch.linalg.vector_norm(columns, dim=-2).sort(dim=-1, descending=True, stable=True)
     basis = jacobian_basis(columns.gather(-1, order.unsqueeze(-2).expand_as(columns)))

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry.checks import check_square
+from unseam.geometry.checks import check_square, measuring
 
 __all__ = ["column_cosine", "cosine_matrix", "hadamard_gap"]
 
@@ -74,7 +74,7 @@ def column_cosine(pullback: Tensor | NDArray[Any]) -> Tensor:
     correlation, active = _correlations(pullback)
     total = correlation.abs().sum((-2, -1)) - correlation.diagonal(dim1=-2, dim2=-1).sum(-1)
     count = active.sum(-1)
-    return total / (count * (count - 1)).clamp(min=1)
+    return (total / (count * (count - 1)).clamp(min=1)).clamp(max=1.0)
 
 
 def cosine_matrix(pullback: Tensor | NDArray[Any]) -> Tensor:
@@ -88,20 +88,22 @@ def cosine_matrix(pullback: Tensor | NDArray[Any]) -> Tensor:
         pullback: Gram matrices G of the columns (..., latent, latent), positive semi-definite.
 
     Returns:
-        (..., latent, latent), in [0, 1] up to rounding: 1 on the diagonal, rows and columns of collapsed latents 0.
+        (..., latent, latent), in [0, 1]: 1 on the diagonal, rows and columns of collapsed latents 0.
 
     >>> cosine_matrix(torch.tensor([[4.0, -3.0], [-3.0, 9.0]]))
     tensor([[1.0000, 0.5000],
             [0.5000, 1.0000]])
     """
     correlation, active = _correlations(pullback)
-    return torch.where(active[..., None], correlation.abs(), 0.0)
+    return torch.where(active[..., None], correlation.abs().clamp(max=1.0), 0.0)
 
 
 def _correlations(pullback: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
     """Gram matrix of the columns at unit length, that of collapsed ones the identity, and the others (..., latent)."""
-    gram = check_square("pullback", pullback, finite=False)
+    gram = check_square("pullback", pullback, differentiable=True)
     squares = gram.diagonal(dim1=-2, dim2=-1)
+    if measuring(gram):
+        _check_gram(gram, squares)
     # Cosines are exact to rounding at any scale, so only what is lost beside the longest column has collapsed.
     collapsed = squares <= torch.finfo(gram.dtype).eps ** 2 * squares.amax(-1, keepdim=True)
     scale = torch.where(collapsed, 1.0, squares).rsqrt()
@@ -109,3 +111,16 @@ def _correlations(pullback: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
     unit = torch.where(either, 0.0, gram * scale[..., :, None] * scale[..., None, :])
     eye = torch.eye(gram.shape[-1], dtype=torch.bool, device=gram.device)
     return torch.where(eye, 1.0, unit), ~collapsed
+
+
+def _check_gram(gram: Tensor, squares: Tensor) -> None:
+    """Refuse what cannot be products of columns with each other: not symmetric, or larger than lengths allow."""
+    rounding = torch.finfo(gram.dtype).eps ** 0.5 * gram.abs().amax((-2, -1), keepdim=True)
+    if bool(((gram - gram.mT).abs() > rounding).any()):
+        raise ValueError("pullback must be symmetric, got matrices that differ from their transposes")
+    lengths = squares.clamp(min=0.0).sqrt()
+    bound = lengths[..., :, None] * lengths[..., None, :] + rounding
+    if bool((gram.abs() > bound).any()):
+        raise ValueError(
+            "pullback must be positive semi-definite, got products larger than their columns' lengths"
+        )

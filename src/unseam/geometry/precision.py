@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry.activity import active_mask
-from unseam.geometry.checks import check_values
 from unseam.geometry.gaussians import gaussians, marginal
+from unseam.inputs import as_floating, check_number
 
 __all__ = ["PrecisionError", "VarianceNormLaw", "precision_error", "variance_norm_law"]
 
@@ -78,8 +78,7 @@ def precision_error(
     tensor([0.])
     """
     variance, metric = _check(variance, pullback)
-    if not beta > 0:
-        raise ValueError(f"beta must be positive, got {beta}")
+    check_number("beta", beta, above=0)
     eye = torch.eye(metric.shape[1], dtype=metric.dtype, device=metric.device)
     optimum = eye + metric / beta
     found = torch.diag_embed(1 / variance) if variance.ndim == 2 else torch.linalg.inv(variance)
@@ -153,9 +152,6 @@ def _norm(matrix: Tensor) -> Tensor:
 
 
 def _check(variance: Tensor | NDArray[Any], pullback: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
-    metric = torch.as_tensor(pullback)
-    if metric.ndim != 3 or metric.shape[1] != metric.shape[2] or metric.numel() == 0:
-        raise ValueError(f"pullback must have shape (batch, latent, latent), got shape {tuple(metric.shape)}")
-    check_values("pullback", metric)
+    metric = as_floating("pullback", pullback, "(batch, latent, latent)")
     means = torch.zeros_like(metric[:, 0])
     return gaussians(means, variance).variance, metric

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.func import jvp, vjp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from unseam.geometry.checks import Decoder, check_chunk_size, check_decoder, check_values
+from unseam.geometry.checks import Decoder, check_chunk_size, check_decoder, check_points
 from unseam.geometry.jacobian import FisherWeighted
+from unseam.inputs import as_mask, check_count, check_generator, check_number
 
 __all__ = ["Probes", "probe"]
 
@@ -131,6 +132,7 @@ def probe(
     (1.0, 0.0)
     """
     points = _check(z, latents, partners, footprint_threshold, chunk_size)
+    check_generator(generator)
     positions = _positions(active, points)
     latents = min(latents, len(positions))
     plan = _Plan(partners, footprint_threshold)
@@ -335,7 +337,7 @@ def _positions(active: Tensor | NDArray[Any] | None, points: Tensor) -> Tensor:
     latent = points[0].numel()
     if active is None:
         return torch.arange(latent, device=points.device)
-    mask = torch.as_tensor(active, device=points.device)
+    mask = as_mask("active", active).to(points.device)
     if mask.dtype != torch.bool or mask.shape != (latent,) or int(mask.sum()) < 2:
         raise ValueError(
             f"active must be a mask of shape ({latent},) with at least 2 latents to form a pair, got "
@@ -347,17 +349,11 @@ def _positions(active: Tensor | NDArray[Any] | None, points: Tensor) -> Tensor:
 def _check(
     z: Tensor | NDArray[Any], latents: int, partners: int, threshold: float, chunk_size: int | None
 ) -> Tensor:
-    points = torch.as_tensor(z)
-    if points.ndim < 2 or points.numel() == 0:
-        raise ValueError(f"z must have shape (batch, *latent), none zero, got shape {tuple(points.shape)}")
+    points = check_points(z, shape="(batch, *latent)")
     if points[0].numel() < 2:
         raise ValueError("z must hold at least 2 latents to form a pair, got 1")
-    check_values("z", points)
-    if latents < 2:
-        raise ValueError(f"latents must be at least 2, got {latents}")
-    if partners < 1:
-        raise ValueError(f"partners must be at least 1, got {partners}")
-    if not 0 < threshold < 1:
-        raise ValueError(f"footprint_threshold must lie in (0, 1), got {threshold}")
+    check_count("latents", latents, 2)
+    check_count("partners", partners)
+    check_number("footprint_threshold", threshold, above=0, below=1)
     check_chunk_size(chunk_size)
     return points

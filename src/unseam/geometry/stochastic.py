@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry.checks import Decoder, check_square, decode_samples
+from unseam.geometry.checks import Decoder, check_likelihood, check_square, decode_samples
 from unseam.geometry.gaussians import Gaussians, gaussians, kl, of_batch, pairs
 from unseam.geometry.hessian import LogLikelihood
 from unseam.geometry.jacobian import pullback
+from unseam.inputs import check_choice, check_number
 
 __all__ = ["Gap", "Split", "StochasticMinimum", "elbo_gap", "reconstruction_split", "stochastic_minimum"]
 
@@ -163,8 +164,8 @@ def elbo_gap(
     '-5.42 0.0000'
     """
     posterior, data, shifts = _check(x, mean, variance, noise)
-    if not beta >= 0:
-        raise ValueError(f"beta must be zero or more, got {beta}")
+    check_number("beta", beta, least=0)
+    check_likelihood(likelihood, "log_prob", "fisher_weight")
     metric = pullback(decoder, posterior.mean, likelihood=likelihood, chunk_size=chunk_size)
     at_mean = likelihood.log_prob(data, decode_samples(decoder, posterior.mean))
     deterministic = at_mean - _quadratic_mean(metric, posterior) / 2 - beta * kl(posterior)
@@ -212,8 +213,8 @@ def stochastic_minimum(
     columns = check_square("pullback", pullback).diagonal(dim1=-2, dim2=-1)
     if not (columns > 0).all():
         raise ValueError("pullback must have columns of positive length only: restrict it to active latents")
-    if reading not in ("deviation", "variance"):
-        raise ValueError(f"reading must be 'deviation' or 'variance', got {reading!r}")
+    check_choice("reading", reading, ("deviation", "variance"))
+    check_number("precision", precision)
     log_volume = -precision if reading == "variance" else -2 * precision
     share = torch.exp(columns.log().mean(-1) + log_volume / columns.shape[-1])
     return StochasticMinimum(columns.shape[-1] * share, share.unsqueeze(-1) / columns)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry.checks import check_decoder, check_points, measuring
+from unseam.inputs import as_floating
 
 __all__ = ["Turned", "turned"]
 
@@ -29,7 +30,7 @@ def turned(decoder: Decoder, z: Tensor | NDArray[Any], basis: Tensor | NDArray[A
     if basis is None:
         return Turned(decoder, points)
     latent = points.shape[1]
-    vectors = torch.as_tensor(basis).detach().to(points)
+    vectors = as_floating("basis", basis).detach().to(points)
     if vectors.shape != (latent, latent):
         raise ValueError(f"basis must have shape ({latent}, {latent}), got shape {tuple(vectors.shape)}")
     # eigenvectors are orthonormal to rounding; half of the digits tell them from what is not meant to be

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unseam.geometry import FisherWeighted, local_geometry, restrict, right_basis
 from unseam.geometry.checks import Decoder, check_points
+from unseam.inputs import as_floating
 
 __all__ = [
     "Active",
@@ -149,7 +150,7 @@ def hold_passive(
 ) -> MovingPoints:
     """Points z (batch, latent) with passive latents as in the base (latent,), by default the origin."""
     points = check_points(z).detach()
-    centre = torch.zeros_like(points[0]) if base is None else torch.as_tensor(base).detach().to(points)
+    centre = torch.zeros_like(points[0]) if base is None else as_floating("base", base).detach().to(points)
     if centre.shape != points.shape[1:]:
         raise ValueError(f"base must have shape ({points.shape[1]},), got shape {tuple(centre.shape)}")
     moving = moving_latents(active, points)

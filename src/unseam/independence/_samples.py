@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unseam.inputs import as_floating, check_generator
+
 __all__ = ["Measured", "Samples", "as_stack", "centred", "from_pairs", "in_order", "pairs", "random_ranks"]
 
 # Three points have 3! = 6 orders, so no p-value below 1/6; four points have 24.
@@ -40,27 +42,15 @@ class Measured(NamedTuple):
 
 def as_stack(samples: Tensor | NDArray[Any]) -> Samples:
     """Samples (batch, component) or (set, batch, component), or a message that says what is wrong with them."""
-    given = torch.as_tensor(samples).detach()
-    if given.ndim not in (2, 3) or 0 in given.shape:
-        raise ValueError(
-            "samples must have shape (batch, component) or (set, batch, component), "
-            f"got shape {tuple(given.shape)}"
-        )
-    if given.is_complex():
-        raise ValueError(f"samples must be real, got {given.dtype}")
+    given = as_floating("samples", samples, "(batch, component) or (set, batch, component)").detach()
     batch, component = given.shape[-2:]
     if component < 2:
         raise ValueError(f"samples must have at least two components, got {component}")
     if batch < FEWEST:
         raise ValueError(f"samples must have at least {FEWEST} points, got {batch}")
-    finite = given.isfinite()
-    if not finite.all():
-        raise ValueError(
-            f"samples must be finite, got {int((~finite).sum())} entries that are NaN or infinite"
-        )
     stacked = given.ndim == 3
     values = (given if stacked else given[None]).mT.double().contiguous()
-    return Samples(values, given.dtype if given.is_floating_point() else torch.float64, stacked)
+    return Samples(values, given.dtype, stacked)
 
 
 def centred(values: Tensor) -> Tensor:
@@ -111,8 +101,7 @@ def random_ranks(values: Tensor, generator: torch.Generator) -> Tensor:
 
     The same random numbers break the ties of every set.
     """
-    if not isinstance(generator, torch.Generator):
-        raise ValueError(f"generator must be a torch.Generator, got {generator!r}")
+    check_generator(generator)
     keys = torch.rand(values.shape[1:], generator=generator, dtype=torch.float64, device=generator.device)
     shuffled = keys.argsort(-1).to(values.device).expand(values.shape)
     ascending = values.gather(-1, shuffled).argsort(dim=-1, stable=True)

@@ -14,6 +14,7 @@ from unseam.independence._fields import Active, hold_passive
 from unseam.independence.curvilinear import Curvilinear, ReferenceCurves, curvilinear
 from unseam.independence.integrability import Integrability, integrability
 from unseam.independence.testing import IndependenceTest, Statistic, independence_test
+from unseam.inputs import check_number
 
 __all__ = ["ComponentCase", "component_case"]
 
@@ -88,8 +89,7 @@ def component_case(
     2
     """
     points, _, moving = hold_passive(z, None if reference is None else reference.base, active)
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level}")
+    check_number("level", level, above=0, below=1)
     if len(moving) < 2:
         raise ValueError(
             "z must have at least two latents, active where given, for components to depend on each other, got 1"

@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.func import jvp
 
 from unseam.geometry import jacobian, pullback
-from unseam.geometry.checks import check_decoder, check_finite, directional
+from unseam.geometry.checks import check_decoder, check_points_finite, directional
 from unseam.geometry.memory import points_at_once
 from unseam.independence._basis import Decoder, turned
 from unseam.independence._kinks import jumps, segments
 from unseam.independence._metric import LAYERS
 from unseam.independence.density import loses_rank
+from unseam.inputs import check_number
 
 __all__ = ["Coupling", "MixedDerivative", "NotSmoothError", "coupling", "mixed_derivative"]
 
@@ -124,7 +125,7 @@ def coupling(
         else:
             slopes = _norm_differences(inner, points, step, chunk_size)
         slopes = torch.where(present[:, :, None], slopes, 0.0)
-        check_finite("decoder must have finite second derivatives", slopes)
+        check_points_finite("decoder must have finite second derivatives", slopes)
         if step is None and jumps(changes.measured, segments(points), _rounding(points)):
             raise NotSmoothError(
                 "decoder must be smooth, but its column norms change between points by more than their derivatives "
@@ -212,7 +213,7 @@ def mixed_derivative(
             curvatures = _volume_differences(inner, points, step, chunk_size)
             singular |= ~curvatures.isfinite().flatten(1).all(1)  # a neighbour has no volume
         curvatures = torch.where(singular[:, None, None], 0.0, curvatures)
-        check_finite("decoder must have finite third derivatives", curvatures)
+        check_points_finite("decoder must have finite third derivatives", curvatures)
         if step is None and jumps(curvature.measured, segments(points), _rounding(points)):
             raise NotSmoothError(
                 "decoder must be smooth, but its volume or the gradient of it changes between points by more than "
@@ -232,8 +233,8 @@ def _prepared(
     decoder: Decoder, z: Tensor | NDArray[Any], basis: Tensor | NDArray[Any] | None, step: float | None
 ) -> tuple[Decoder, Tensor]:
     """The decoder and its points in a basis, outside inference mode."""
-    if step is not None and not 0 < step < float("inf"):
-        raise ValueError(f"step must be positive and finite, got {step}")
+    if step is not None:
+        check_number("step", step, above=0)
     inner, points = turned(decoder, z, basis)
     return inner, points.detach().clone()
 

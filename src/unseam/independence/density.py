@@ -13,6 +13,7 @@ from torch import Tensor
 from unseam.geometry import hadamard_gap, pullback
 from unseam.geometry.checks import check_decoder, check_points
 from unseam.independence._basis import Decoder, turned
+from unseam.inputs import as_tensor, check_count, check_number
 
 __all__ = ["AxisDensity", "LogDensity", "axis_density", "log_density", "standard_normal"]
 
@@ -45,7 +46,7 @@ class AxisDensity(NamedTuple):
     """Estimated error of that integral (batch,)."""
 
 
-def standard_normal(z: Tensor) -> Tensor:
+def standard_normal(z: Tensor | NDArray[Any]) -> Tensor:
     r"""Log-density of each coordinate under the prior that allen2024 assumes (A#1).
 
     .. math:: \log p(z_i) = -\frac{1}{2} (z_i^2 + \log 2\pi)
@@ -59,7 +60,7 @@ def standard_normal(z: Tensor) -> Tensor:
     >>> standard_normal(torch.zeros(1))
     tensor([-0.9189])
     """
-    return -(z.square() + math.log(2 * math.pi)) / 2
+    return -(as_tensor("z", z).square() + math.log(2 * math.pi)) / 2
 
 
 def log_density(
@@ -160,12 +161,10 @@ def axis_density(
     (tensor(24.), tensor([1.]))
     """
     points = check_points(z)
-    if not 0 <= latent < points.shape[1]:
-        raise ValueError(f"latent must be from 0 to {points.shape[1] - 1}, got {latent}")
-    if nodes < 5 or nodes % 4 != 1:
-        raise ValueError(f"nodes must be 4 k + 1 and at least 5, got {nodes}")
-    if not 0 < reach < math.inf:
-        raise ValueError(f"reach must be positive and finite, got {reach}")
+    check_count("latent", latent, 0, points.shape[1] - 1)
+    if check_count("nodes", nodes, 5) % 4 != 1:
+        raise ValueError(f"nodes must be 4 k + 1, got {nodes}")
+    check_number("reach", reach, above=0)
     check_decoder(decoder, points)
     steps = torch.arange(1 - nodes, nodes, dtype=points.dtype, device=points.device)
     fine = steps * (reach / (nodes - 1))  # exactly symmetric, with 0 in the middle

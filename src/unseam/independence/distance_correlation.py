@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.independence._samples import Measured, Samples, as_stack, from_pairs, in_order, pairs
+from unseam.inputs import check_count
 
 __all__ = ["Dcor", "DistanceCorrelation", "distance_correlation"]
 
@@ -88,8 +89,7 @@ class Dcor:
     """Directions u, for three and more components."""
 
     def __post_init__(self) -> None:
-        if self.directions < 1:
-            raise ValueError(f"directions must be positive, got {self.directions}")
+        check_count("directions", self.directions)
 
     def prepare(self, samples: Samples, generator: torch.Generator | None) -> DcorState:
         """What does not depend on the order of the points: scaled samples, their orders, distances, directions."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.independence._samples import Measured, Samples, as_stack, in_order
+from unseam.inputs import check_count
 
 __all__ = ["Hsic", "hsic", "median_distance"]
 
@@ -45,6 +46,7 @@ def hsic(samples: Tensor | NDArray[Any], *, rank: int = 32) -> Tensor:
     True
     """
     given = as_stack(samples)
+    check_count("rank", rank)
     features = _centred_features(_scale(given.values), rank)
     component, batch, width = features.shape[1:]
     side_by_side = features.transpose(1, 2).flatten(-2)
@@ -98,9 +100,8 @@ class Hsic:
     """Frequencies w, for three and more components."""
 
     def __post_init__(self) -> None:
-        for name, value in (("rank", self.rank), ("frequencies", self.frequencies)):
-            if value < 1:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_count("rank", self.rank)
+        check_count("frequencies", self.frequencies)
 
     def prepare(self, samples: Samples, generator: torch.Generator) -> HsicState:
         """What does not depend on the order of the points: features, scaled samples, frequencies."""
@@ -161,8 +162,6 @@ def _product(scaled: Tensor, frequencies: Tensor) -> Tensor:
 
 def _centred_features(scaled: Tensor, rank: int) -> Tensor:
     """Centred incomplete Cholesky factors (set, component, batch, rank) of the Gaussian kernel matrices."""
-    if rank < 1:
-        raise ValueError(f"rank must be positive, got {rank}")
     width = min(rank, scaled.shape[-1])
     factor = scaled.new_zeros(*scaled.shape, width)
     left = torch.ones_like(scaled)

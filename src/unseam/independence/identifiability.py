@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unseam.geometry import jacobian, jacobian_basis, signed_permutation
 from unseam.geometry.checks import Decoder, check_points
+from unseam.inputs import as_floating, check_number
 
 __all__ = ["GeneratorMatch", "match_generators"]
 
@@ -90,8 +91,7 @@ def match_generators(
     (tensor([[ 0.,  1.],
             [-1.,  0.]]), tensor(0.))
     """
-    if not tolerance >= 0:
-        raise ValueError(f"tolerance must not be negative, got {tolerance}")
+    check_number("tolerance", tolerance, least=0)
     pairs = _Pairs(true, learned, z, codes, chunk_size)
     overlap, apart = _overlaps(pairs)
     permutation = _assignment(overlap)
@@ -133,7 +133,7 @@ class _Pairs:
         if z is None or codes is None:
             raise ValueError("z and codes must be given where the generators are callables")
         self.true, self.learned = true, learned
-        self.z, self.codes = check_points(z), check_points(codes)
+        self.z, self.codes = check_points(z), check_points(codes, "codes")
         if len(self.z) != len(self.codes):
             raise ValueError(
                 f"z and codes must have one row per point, got {len(self.z)} and {len(self.codes)}"
@@ -152,14 +152,7 @@ class _Pairs:
 
 
 def _matrix(name: str, value: Any) -> Tensor:
-    given = torch.as_tensor(value).detach()
-    if given.ndim != 2 or 0 in given.shape or not given.is_floating_point():
-        raise ValueError(
-            f"{name} must be a floating matrix (data, latent), got {given.dtype} of shape {tuple(given.shape)}"
-        )
-    if not given.isfinite().all():
-        raise ValueError(f"{name} must be finite, got NaN or infinite entries")
-    return given
+    return as_floating(name, value, "(data, latent)").detach()
 
 
 def _components(matrix: Tensor) -> Tensor:

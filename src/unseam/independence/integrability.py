@@ -13,6 +13,7 @@ from unseam.geometry.checks import Decoder, check_points
 from unseam.independence._fields import Active, moving_latents
 from unseam.independence._kinks import jumps, segments
 from unseam.independence._metric import Metric
+from unseam.inputs import as_floating, check_number
 
 __all__ = ["Integrability", "LieBrackets", "integrability", "lie_brackets"]
 
@@ -102,12 +103,11 @@ def integrability(
     True
     """
     points = check_points(z).detach()
-    if step is not None and not step > 0:
-        raise ValueError(f"step must be positive, got {step}")
-    if not degeneracy >= 0:
-        raise ValueError(f"degeneracy must not be negative, got {degeneracy}")
-    if tolerance is not None and not tolerance >= 0:
-        raise ValueError(f"tolerance must not be negative, got {tolerance}")
+    check_number("degeneracy", degeneracy, least=0)
+    if step is not None:
+        check_number("step", step, above=0)
+    if tolerance is not None:
+        check_number("tolerance", tolerance, least=0)
     values, basis = local_geometry(decoder, points, likelihood=likelihood, chunk_size=chunk_size)
     if active is not None:
         values = restrict(values, active)
@@ -148,7 +148,9 @@ def lie_brackets(pullback: Tensor | NDArray[Any], derivative: Tensor | NDArray[A
     >>> lie_brackets(metric, derivative).brackets[2, 0, 1]
     tensor(1.)
     """
-    gram, changes = torch.as_tensor(pullback), torch.as_tensor(derivative)
+    gram, changes = as_floating("pullback", pullback), as_floating("derivative", derivative)
+    kind = torch.promote_types(gram.dtype, changes.dtype)
+    gram, changes = gram.to(kind), changes.to(gram.device, kind)
     if changes.shape != (*gram.shape[:-1], gram.shape[-1], gram.shape[-1]):
         raise ValueError(
             f"derivative must have shape (..., latent, latent, latent) for a pullback of shape "

@@ -14,6 +14,7 @@ from torch import Tensor
 from unseam.geometry import FisherWeighted
 from unseam.geometry.checks import Decoder, check_points
 from unseam.independence._fields import Active, Array, Field, Followed, follow
+from unseam.inputs import as_floating, as_mask, check_choice, check_count, check_number
 
 __all__ = ["Submanifold", "submanifold"]
 
@@ -120,8 +121,7 @@ def submanifold(
     """
     points, places, single = _curves(start, component)
     _check(length=length, rtol=rtol, steps=steps, degeneracy=degeneracy)
-    if speed not in get_args(Speed):
-        raise ValueError(f"speed must be 'latent' or 'data', got {speed!r}")
+    check_choice("speed", speed, get_args(Speed))
     field = Field(decoder, points, likelihood=likelihood, active=active, chunk_size=chunk_size)
     if not 0 <= int(places.min()) <= int(places.max()) < len(field.moving):
         raise ValueError(f"component must be from 0 to {len(field.moving) - 1}, got {places.tolist()}")
@@ -171,17 +171,14 @@ def _assemble(
 
 def _curves(start: Any, component: Any) -> tuple[Tensor, Tensor, bool]:
     """Start (batch, latent) and place (batch,) of every curve, and whether there is but one, given as such."""
-    points, places = torch.as_tensor(start).detach(), torch.as_tensor(component)
-    if points.ndim not in (1, 2):
-        raise ValueError(
-            f"start must have shape (latent,) or (batch, latent), got shape {tuple(points.shape)}"
-        )
-    if places.is_floating_point() or places.dtype == torch.bool or places.ndim > 1 or places.numel() == 0:
+    points = check_points(start, "start", "(latent,) or (batch, latent)").detach()
+    places = as_mask("component", component)
+    if places.dtype == torch.bool or places.ndim > 1 or places.numel() == 0:
         raise ValueError(
             f"component must be an integer or one for each curve, got {places.dtype} of shape {tuple(places.shape)}"
         )
     single = points.ndim == 1 and places.ndim == 0
-    points = check_points(points if points.ndim == 2 else points[None])
+    points = points if points.ndim == 2 else points[None]
     count = max(len(points), places.numel())
     if len(points) not in (1, count) or places.numel() not in (1, count):
         raise ValueError(
@@ -192,7 +189,7 @@ def _curves(start: Any, component: Any) -> tuple[Tensor, Tensor, bool]:
 
 def _corners(box: float | Tensor | NDArray[Any], points: Tensor) -> Array:
     """Lower and upper corner (2, latent) of a box that holds every start."""
-    given = torch.as_tensor(box).double().cpu()
+    given = as_floating("box", box).double().cpu()
     corners = torch.stack([-given, given])[:, None] if given.ndim == 0 else given
     if corners.shape not in ((2, 1), (2, points.shape[1])) or not bool((corners[0] < corners[1]).all()):
         raise ValueError(
@@ -206,12 +203,9 @@ def _corners(box: float | Tensor | NDArray[Any], points: Tensor) -> Array:
 
 def _check(*, steps: int, degeneracy: float, **positive: float) -> None:
     for name, value in positive.items():
-        if not value > 0:
-            raise ValueError(f"{name} must be positive, got {value}")
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
-    if not degeneracy >= 0:
-        raise ValueError(f"degeneracy must not be negative, got {degeneracy}")
+        check_number(name, value, above=0)
+    check_count("steps", steps)
+    check_number("degeneracy", degeneracy, least=0)
 
 
 class _Step(NamedTuple):

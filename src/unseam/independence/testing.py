@@ -14,6 +14,7 @@ from unseam.independence._samples import Measured, Samples, as_stack, from_pairs
 from unseam.independence.distance_correlation import Dcor
 from unseam.independence.hsic import Hsic
 from unseam.independence.total_correlation import NeighbourTc
+from unseam.inputs import check_count, check_generator
 
 __all__ = ["IndependenceTest", "Statistic", "TestSettings", "independence_test"]
 
@@ -115,10 +116,10 @@ def independence_test(
     tensor(0.0050)
     """
     statistic = _statistic(method)
-    if permutations < 1:
-        raise ValueError(f"permutations must be positive, got {permutations}")
-    if points is not None and points < 4:
-        raise ValueError(f"points must be at least 4, got {points}")
+    check_count("permutations", permutations)
+    if points is not None:
+        check_count("points", points, 4)
+    check_generator(generator)
     given = as_stack(samples)
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
     given = _drawn(given, points, seed)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from unseam.geometry import hadamard_gap
 from unseam.independence._samples import Measured, Samples, as_stack, centred, in_order, pairs, random_ranks
+from unseam.inputs import check_count
 
 __all__ = ["GaussianTc", "NeighbourTc", "gaussian_total_correlation", "neighbour_total_correlation"]
 
@@ -94,8 +95,7 @@ class NeighbourTc:
     """k."""
 
     def __post_init__(self) -> None:
-        if self.neighbours < 1:
-            raise ValueError(f"neighbours must be positive, got {self.neighbours}")
+        check_count("neighbours", self.neighbours)
 
     def prepare(self, samples: Samples, generator: torch.Generator) -> NeighbourState:
         """Normal scores of the samples."""

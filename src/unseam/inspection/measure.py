@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unseam import geometry
 from unseam.geometry import FisherWeighted
-from unseam.geometry.checks import check_finite
+from unseam.geometry.checks import check_points_finite
 from unseam.inspection.baseline import random_baseline
 from unseam.inspection.result import Inspection, PrecisionSummary, VarianceLaw
 
@@ -191,7 +191,7 @@ def encode_data(encoder: Encoder | None, x: Any) -> tuple[Tensor | None, Tensor 
     data = torch.as_tensor(x)
     if data.ndim < 2 or not len(data):
         raise ValueError(f"x must have shape (batch, *data) and hold something, got {tuple(data.shape)}")
-    check_finite("x must be finite", data)
+    check_points_finite("x must be finite", data)
     parts = []
     for chunk in data.split(ENCODED_AT_ONCE):
         encoded = encoder(chunk)

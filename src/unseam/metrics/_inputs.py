@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from functools import wraps
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 import pandas as pd
@@ -11,36 +24,51 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unseam.inputs import (
+    as_floating,
+    as_mask,
+    as_tensor,
+    check_choice,
+    check_count,
+    check_finite,
+    check_generator,
+    check_number,
+    check_shape,
+)
 from unseam.metrics.intervals import Interval
 
 __all__ = [
-    "NUMBERS_AT_ONCE",
+    "AbstractDrawn",
+    "AbstractFitted",
+    "AbstractSettings",
     "Checked",
     "Table",
-    "check_counts",
-    "check_inputs",
-    "check_settings",
     "centre_distant",
-    "resolve_preset",
+    "check_codes",
+    "check_inputs",
     "classes",
     "default_generator",
     "draw_distinct",
     "draw_points",
     "equal_width",
     "labels",
-    "scale_exponent",
-    "ratio",
-    "row_slices",
     "map_members",
+    "metric",
+    "of_codes",
+    "of_factors",
+    "ratio",
+    "resolve_preset",
+    "row_slices",
     "scale_by_power",
-    "tensor",
-    "check_codes",
 ]
 
 Table = Tensor | NDArray[Any] | pd.DataFrame
 Settings = TypeVar("Settings")
 Numbers = TypeVar("Numbers", bound=tuple[Any, ...])
 Found = TypeVar("Found")
+Arguments = ParamSpec("Arguments")
+
+CODES = "(batch, latent) or (member, batch, latent)"
 
 NUMBERS_AT_ONCE = {"cpu": 2**24, "cuda": 2**31}
 """Numbers that a step may hold, by type of device: what a processor's caches and an accelerator's memory bear."""
@@ -95,12 +123,9 @@ def check_inputs(
 
     Booleans and unsigned integers count as integers; words and categories as discrete, by their order.
     """
-    given = _as_floating("codes", codes)
-    if given.ndim not in (2, 3) or 0 in given.shape:
-        empty = "no points, in " if given.ndim in (2, 3) and given.shape[-2] == 0 else ""
-        raise ValueError(
-            f"codes must have shape (batch, latent) or (member, batch, latent), got {empty}shape {tuple(given.shape)}"
-        )
+    given = as_floating("codes", codes, CODES).detach()
+    if discrete is not None and as_mask("discrete", discrete).ndim != 1:
+        raise ValueError(f"discrete must be a list with one entry per factor, got {type(discrete).__name__}")
     stacked = given.ndim == 3
     values, integer = _columns(factors, discrete)
     if len(values) != given.shape[-2]:
@@ -121,7 +146,7 @@ def check_inputs(
 
 def _spread(variance: Tensor | NDArray[Any], codes: Tensor) -> Tensor:
     """Posterior variances that fit codes."""
-    spread = _as_floating("variance", variance)
+    spread = as_floating("variance", variance).detach()
     if spread.shape != codes.shape:
         raise ValueError(
             f"variance must have the shape of codes {tuple(codes.shape)}, got shape {tuple(spread.shape)}"
@@ -133,9 +158,8 @@ def _spread(variance: Tensor | NDArray[Any], codes: Tensor) -> Tensor:
 
 def check_codes(codes: Tensor | NDArray[Any], *, variance: Tensor | NDArray[Any] | None = None) -> Checked:
     """Codes alone, as :func:`check_inputs` gives them, with a table of no factors."""
-    given = tensor("codes", codes)
-    rows = given.shape[-2] if given.ndim >= 2 else 1
-    found = check_inputs(given, torch.zeros(max(rows, 1), 1), variance=variance)
+    given = as_floating("codes", codes, CODES)
+    found = check_inputs(given, torch.zeros(given.shape[-2], 1), variance=variance)
     return found._replace(factors=found.factors[:, :0], discrete=())
 
 
@@ -202,13 +226,7 @@ def draw_distinct(batch: int, count: int, generator: torch.Generator) -> Tensor:
 
 def default_generator(generator: torch.Generator | None) -> torch.Generator:
     """The generator that was given, or one of its own with seed 0: a score is the same every time."""
-    if generator is None:
-        return torch.Generator().manual_seed(0)
-    if not isinstance(generator, torch.Generator):
-        raise ValueError(
-            f"generator must be a torch.Generator (one of seed 3: torch.Generator().manual_seed(3)), got {generator!r}"
-        )
-    return generator
+    return torch.Generator().manual_seed(0) if generator is None else check_generator(generator)
 
 
 def resolve_preset(preset: str | Settings, presets: Mapping[str, Settings]) -> Settings:
@@ -223,30 +241,112 @@ def resolve_preset(preset: str | Settings, presets: Mapping[str, Settings]) -> S
     return presets[preset]
 
 
-def check_counts(**counts: int | None) -> None:
-    """Refuse counts below 1; ``None`` stands for all."""
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise ValueError(f"{name} must be at least 1, got {count}")
+@dataclass(frozen=True)
+class AbstractSettings:
+    """Parameters of a metric, refused where they are out of range.
 
-
-def check_settings(settings: object, *positive: str, **least: int) -> None:
-    """Refuse settings out of range: counts, choices that a ``Literal`` field does not list, and ``positive`` numbers.
-
-    Args:
-        settings: a dataclass; its fields of type ``int`` are counts, at least 1, where ``None`` stands for all.
-        positive: names of the fields that must be above 0.
-        least: other lower bounds of counts.
+    Counts are at least 1, numbers not negative and choices those listed, unless a field is annotated with other
+    bounds: those of :func:`~unseam.inputs.check_count` or :func:`~unseam.inputs.check_number`.
     """
-    for name, kind in get_type_hints(type(settings)).items():
-        value = getattr(settings, name)
-        if get_origin(kind) is Literal and value not in get_args(kind):
-            raise ValueError(f"{name} must be {' or '.join(map(repr, get_args(kind)))}, got {value!r}")
-        low = least.get(name, 1)
-        if kind in (int, int | None) and value is not None and value < low:
-            raise ValueError(f"{name} must {f'be at least {low}' if low else 'not be negative'}, got {value}")
-        if name in positive and not value > 0:
-            raise ValueError(f"{name} must be positive, got {value}")
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            value, bounds = getattr(self, name), {}
+            kind, *limits = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+            for limit in limits:
+                bounds.update(limit)
+            if get_origin(kind) is Literal:
+                check_choice(name, value, get_args(kind))
+            elif kind is float:
+                check_number(name, value, **(bounds if limits else {"least": 0}))
+            elif kind is int or (kind == int | None and value is not None):
+                check_count(name, value, **bounds)
+
+
+@dataclass(frozen=True)
+class AbstractDrawn(AbstractSettings):
+    """Parameters of a metric of points drawn at random."""
+
+    points: int | None = 10_000
+    """Number of points, none for all; in a result, how many there were."""
+
+
+@dataclass(frozen=True)
+class AbstractFitted(AbstractSettings):
+    """Parameters of a metric of points, or votes, that something is fitted to, and others that it is scored on."""
+
+    train: int = 10_000
+    """How many are fitted to; in a result, how many there were."""
+    test: int = 5_000
+    """How many are scored on; in a result, how many there were."""
+
+
+def of_factors(
+    codes: Tensor | NDArray[Any],
+    factors: Table,
+    *,
+    discrete: Sequence[bool] | None = None,
+    variance: Tensor | NDArray[Any] | None = None,
+    preset: Any = "dlib",
+    generator: torch.Generator | None = None,
+) -> Checked:
+    """What a metric of codes and factors is called with, checked."""
+    return check_inputs(codes, factors, discrete=discrete, variance=variance)
+
+
+def of_codes(
+    codes: Tensor | NDArray[Any],
+    factors: Table | None = None,
+    *,
+    discrete: Sequence[bool] | None = None,
+    variance: Tensor | NDArray[Any] | None = None,
+    preset: Any = "dlib",
+    generator: torch.Generator | None = None,
+) -> Checked:
+    """What a metric of codes alone is called with, checked; the rest is there for :func:`~unseam.metrics.evaluate`."""
+    return check_codes(codes)
+
+
+ARGUMENTS = """Args:
+    codes: z (batch, latent) or (member, batch, latent).
+    factors: v (batch, factor), where the metric is not of codes alone.
+    discrete: which factors are; by default those of integer type, booleans, words and categories.
+    variance: posterior variance of the codes, in their shape, where the metric is of posteriors.
+    preset: {presets} or settings.
+    generator: source of all draws, the same for all members; by default seed 0.
+
+"""
+"""What the docstring of every metric says of its arguments, before what it returns."""
+
+
+def metric(
+    presets: Mapping[str, Settings], called: Callable[Arguments, Checked]
+) -> Callable[[Callable[[Checked, Settings, torch.Generator], Numbers]], Callable[Arguments, Numbers]]:
+    """Make a metric of a function of checked input, settings and a generator, which scores all members at once.
+
+    The metric takes what ``called`` takes; ``preset`` is one of the names or settings.
+    """
+
+    def decorate(
+        measure: Callable[[Checked, Settings, torch.Generator], Numbers],
+    ) -> Callable[Arguments, Numbers]:
+        signature = inspect.signature(called)
+
+        @wraps(measure)
+        def score(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Numbers:
+            given = signature.bind(*args, **kwargs).arguments
+            settings = resolve_preset(given.get("preset", "dlib"), presets)
+            source = default_generator(given.get("generator"))
+            checked = called(*args, **kwargs)
+            return checked.unstack(measure(checked, settings, source))
+
+        result = inspect.signature(measure).return_annotation
+        score.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
+        about = ARGUMENTS.format(presets=", ".join(f'``"{name}"``' for name in presets))
+        score.__doc__ = inspect.cleandoc(measure.__doc__ or "").replace("Returns:\n", about + "Returns:\n")
+        return score
+
+    return decorate
 
 
 def _columns(factors: Table, discrete: Sequence[bool] | None) -> tuple[Tensor, list[bool]]:
@@ -266,12 +366,10 @@ def _columns(factors: Table, discrete: Sequence[bool] | None) -> tuple[Tensor, l
         table = torch.as_tensor(np.stack(columns, 1) if columns else np.empty(frame.shape))
         integer = [not pd.api.types.is_float_dtype(kind) for kind in frame.dtypes]
     else:
-        table = tensor("factors", factors)
+        table = as_tensor("factors", factors).detach()
         integer = [not table.is_floating_point()] * (table.shape[1] if table.ndim == 2 else 0)
-    if table.ndim != 2 or 0 in table.shape:
-        raise ValueError(f"factors must have shape (batch, factor), got shape {tuple(table.shape)}")
-    if table.is_complex() or _unfinite(table) > 0:
-        raise ValueError("factors must be real and finite, got NaN, infinite or complex values")
+    check_shape("factors", table, "(batch, factor)")
+    check_finite("factors", table)
     if not table.is_floating_point() and (discrete is None or all(discrete)):
         return table, integer
     table = table.double()
@@ -285,46 +383,6 @@ def _positions(column: pd.Series) -> NDArray[Any]:
     else:
         found = pd.factorize(column, sort=True)[0]
     return np.where(found < 0, np.nan, found)
-
-
-def tensor(name: str, value: object) -> Tensor:
-    """A tensor of an array, table or tensor, booleans and unsigned integers as int64, or a message with its name."""
-    if isinstance(value, pd.DataFrame):
-        if not all(pd.api.types.is_numeric_dtype(kind) for kind in value.dtypes):
-            raise ValueError(f"{name} must hold numbers, got {', '.join(map(str, value.dtypes))}")
-        value = value.to_numpy("float64", na_value=float("nan"))
-    if not isinstance(value, Tensor):
-        array = np.asarray(value)
-        if array.dtype.kind not in "biufc":
-            raise ValueError(f"{name} must hold numbers, got {array.dtype}")
-        # PyTorch takes neither negative strides nor another machine's byte order, and warns of read-only memory.
-        value = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
-    given = torch.as_tensor(value).detach()
-    if given.dtype == torch.bool or given.dtype in (torch.uint16, torch.uint32, torch.uint64):
-        given = given.long()
-    return given
-
-
-def _as_floating(name: str, value: Tensor | NDArray[Any] | pd.DataFrame) -> Tensor:
-    """A real, finite tensor; integers and booleans as float64."""
-    given = tensor(name, value)
-    if given.is_complex():
-        raise ValueError(f"{name} must be real, got {given.dtype}")
-    if not given.is_floating_point():
-        given = given.double()
-    if given.dtype in (torch.float16, torch.bfloat16):
-        given = given.float()
-    count = _unfinite(given)
-    if count > 0:
-        raise ValueError(f"{name} must be finite, got {count} entries that are NaN or infinite")
-    return given
-
-
-def _unfinite(values: Tensor) -> int:
-    """Number of entries that are NaN or infinite, which a sum that is neither excludes at a glance."""
-    if not values.is_floating_point() or bool(values.sum().isfinite()):
-        return 0
-    return int((~values.isfinite()).sum())
 
 
 def ratio(above: Tensor, below: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, default_generator, draw_distinct, draw_points
+from unseam.metrics._inputs import Checked, draw_distinct, draw_points
 from unseam.metrics.intervals import GROUPS, groups
 
 __all__ = [
@@ -38,11 +38,8 @@ class Halves(NamedTuple):
     """Group (test,) of every test point."""
 
 
-def sample_points(
-    given: Checked, points: int | None, generator: torch.Generator | None
-) -> tuple[Checked, Tensor]:
+def sample_points(given: Checked, points: int | None, source: torch.Generator) -> tuple[Checked, Tensor]:
     """At most so many points at random, and the group (batch,) of each."""
-    source = default_generator(generator)
     given = draw_points(given, points, source)
     batch = given.codes.shape[1]
     check_points(batch)
@@ -69,9 +66,8 @@ def split_by_share(batch: int, share: float) -> tuple[int, int]:
     return train, batch - train
 
 
-def halves(train: int, test: int, given: Checked, generator: torch.Generator | None) -> Halves:
+def halves(train: int, test: int, given: Checked, source: torch.Generator) -> Halves:
     """So many points to train and to test on, drawn without replacement, the same for all members."""
-    source = default_generator(generator)
     order = draw_distinct(given.codes.shape[1], train + test, source)
     parts = (order[:train], order[train:], groups(train, source), groups(test, source))
     return Halves(*(part.to(given.codes.device) for part in parts))

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unseam.metrics._inputs import (
-    Table,
-    check_inputs,
-    check_settings,
-    default_generator,
-    map_members,
-    resolve_preset,
-    scale_by_power,
-)
+from unseam.metrics._inputs import AbstractFitted, Checked, map_members, metric, of_factors, scale_by_power
 from unseam.metrics._logistic import multinomial
 from unseam.metrics._splits import check_points
 from unseam.metrics._votes import Votes, accuracy_interval, draw_votes, group_masks, vote_slices
@@ -32,20 +22,13 @@ PENALTY = 1.0
 
 
 @dataclass(frozen=True)
-class BetaVaeSettings:
+class BetaVaeSettings(AbstractFitted):
     """Parameters of :func:`beta_vae_score`."""
 
-    train: int = 10_000
-    """Mean differences that the classifier is fitted to."""
-    test: int = 5_000
-    """Mean differences that it is scored on."""
     batch: int = 64
     """Pairs per mean difference."""
     bins: int = 20
     """Bins of equal width of a continuous factor."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 BETA_VAE_PRESETS = {"dlib": BetaVaeSettings(), "fast": BetaVaeSettings(train=2_000, test=1_000)}
@@ -67,15 +50,8 @@ class BetaVaeScore(NamedTuple):
     """As used."""
 
 
-def beta_vae_score(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | BetaVaeSettings = "dlib",
-    generator: torch.Generator | None = None,
-) -> BetaVaeScore:
+@metric(BETA_VAE_PRESETS, of_factors)
+def beta_vae_score(given: Checked, settings: BetaVaeSettings, source: torch.Generator) -> BetaVaeScore:
     r"""Accuracy of predicting which factor pairs share from how their codes differ (Higgins et al. 2017, §3).
 
     .. math:: \frac{1}{B} \sum_{b=1}^{B} |z^{(b)} - z'^{(b)}|, \qquad v_k(z^{(b)}) = v_k(z'^{(b)})
@@ -91,14 +67,6 @@ def beta_vae_score(
     of test differences of the factor most frequent in training. Constant factors are not drawn, unless all are
     constant. With one factor the score is 1.
 
-    Args:
-        codes: (batch, latent), or (member, batch, latent).
-        factors: (batch, factor).
-        discrete: which factors are discrete; by default those of an integer type.
-        variance: posterior variance, not used.
-        preset: ``"dlib"``, ``"fast"`` or settings.
-        generator: draws the pairs, the same for all members; by default one with seed 0.
-
     Returns:
         The score and its parts. The interval covers the draw of test differences, of which groups are left out, and
         that of points: without each group of rows, pairs that lose a row are left out of all differences. The
@@ -109,11 +77,9 @@ def beta_vae_score(
     >>> beta_vae_score(factors.double(), factors, preset="fast").score
     tensor(1., dtype=torch.float64)
     """
-    given = check_inputs(codes, factors, discrete=discrete, variance=variance)
     check_points(given.codes.shape[1])
     given, exponent = given.rescale(small=False)
-    settings = resolve_preset(preset, BETA_VAE_PRESETS)
-    source, device = default_generator(generator), given.codes.device
+    source, device = source, given.codes.device
     count, train = settings.train + settings.test, settings.train
     votes = draw_votes(given, count, settings.batch, settings.batch, settings.bins, source)
     of_votes, of_rows = (groups(size, source).to(device) for size in (settings.test, given.codes.shape[1]))
@@ -130,7 +96,7 @@ def beta_vae_score(
     score, interval = accuracy_interval(right[:, train:, 0], change, of_votes)
     differences = scale_by_power(differences, -exponent.mT)
     found = BetaVaeScore(score, interval, right[:, :train, 0].double().mean(1), differences, settings)
-    return given.unstack(found)
+    return found
 
 
 def _differences(codes: Tensor, votes: Votes, group: Tensor) -> Tensor:

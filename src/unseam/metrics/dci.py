@@ -5,22 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.metrics._boosting import Boosted, boost_binned, boost_exact
-from unseam.metrics._inputs import (
-    Checked,
-    Table,
-    centre_distant,
-    check_inputs,
-    check_settings,
-    ratio,
-    resolve_preset,
-)
+from unseam.metrics._inputs import AbstractFitted, Checked, centre_distant, metric, of_factors, ratio
 from unseam.metrics._splits import (
     Halves,
     halves,
@@ -36,32 +27,23 @@ __all__ = ["Dci", "DciSettings", "dci"]
 
 
 @dataclass(frozen=True)
-class DciSettings:
+class DciSettings(AbstractFitted):
     """Parameters of :func:`dci`."""
 
-    train: int = 10_000
-    """Points that the trees are fitted to."""
-    test: int = 5_000
-    """Points that they are scored on."""
     splits: Literal["exact", "binned"] = "exact"
     """How splits are found: among all values (scikit-learn's boosting), or among bins first (ours)."""
-    bins: int = 128
+    bins: Annotated[int, {"least": 2}] = 128
     """Bins of a code, of equal size, where splits are binned."""
-    candidates: int = 32
+    candidates: Annotated[int, {"least": 0}] = 32
     """Bins, over all codes, that are searched value by value for the split of a node; 0 for none."""
     precision: Literal["float32", "float64"] = "float64"
     """Of residuals where splits are binned. Codes are read in single precision by scikit-learn's trees, too."""
     rounds: int = 100
     """Trees per class."""
-    depth: int = 3
+    depth: Annotated[int, {"most": 7}] = 3
     """Splits from root to leaf."""
-    rate: float = 0.1
+    rate: Annotated[float, {"above": 0}] = 0.1
     """Learning rate."""
-
-    def __post_init__(self) -> None:
-        check_settings(self, "rate", bins=2, candidates=0)
-        if self.depth > 7:
-            raise ValueError(f"depth must lie between 1 and 7, got {self.depth}")
 
 
 DCI_PRESETS = {"dlib": DciSettings(), "fast": DciSettings(splits="binned", precision="float32")}
@@ -96,15 +78,8 @@ class Dci(NamedTuple):
     """As used: with as many points as there were."""
 
 
-def dci(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | DciSettings = "dlib",
-    generator: torch.Generator | None = None,
-) -> Dci:
+@metric(DCI_PRESETS, of_factors)
+def dci(given: Checked, settings: DciSettings, source: torch.Generator) -> Dci:
     r"""Disentanglement, completeness, informativeness by boosted trees (Eastwood & Williams 2018, §2).
 
     .. math:: D = \sum_c \rho_c \left( 1 - H_K(R_c) \right), \qquad C = \sum_k \rho'_k \left( 1 - H_L(R_k) \right)
@@ -128,14 +103,6 @@ def dci(
     informativeness, unless all are constant. Without any importance D = C = 0; with one factor D = 1, with one code
     C = 1. A class that no training point has is never predicted.
 
-    Args:
-        codes: (batch, latent), or (member, batch, latent).
-        factors: (batch, factor).
-        discrete: which factors are discrete; by default those of an integer type.
-        variance: posterior variance, not used.
-        preset: ``"dlib"``, ``"fast"`` or settings.
-        generator: draws the points; by default one with seed 0.
-
     Returns:
         The scores and their parts. The intervals of D and C leave out groups of training points when the decreases
         are summed, those of informativeness leave out groups of held-out points; neither grows new trees. The error
@@ -146,11 +113,9 @@ def dci(
     >>> round(found.score.item(), 3), round(found.completeness.item(), 3), found.informativeness.item()
     (1.0, 1.0, 1.0)
     """
-    settings = resolve_preset(preset, DCI_PRESETS)
-    given = check_inputs(codes, factors, discrete=discrete, variance=variance)
     given = given.rescaled(small=settings.splits == "binned")
     train, test = split_sizes(settings.train, settings.test, given.codes.shape[1])
-    split = halves(train, test, given, generator)
+    split = halves(train, test, given, source)
     boosted = _boost(given, split, settings)
     importance = boosted.importance
     # A constant factor, which no code can be used for, must not raise the disentanglement of codes.
@@ -169,7 +134,7 @@ def dci(
     )
     parts = (*with_interval(score), *with_interval(whole), *with_interval(held_out), fitted[0])
     settings = replace(settings, train=train, test=test)
-    return given.unstack(Dci(*parts, importance[0], by_code[0], by_factor[0], settings))
+    return Dci(*parts, importance[0], by_code[0], by_factor[0], settings)
 
 
 def _boost(given: Checked, split: Halves, settings: DciSettings) -> Boosted:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.metrics._inputs import (
+    AbstractSettings,
     Checked,
-    Table,
-    check_inputs,
-    check_settings,
-    default_generator,
     draw_points,
     map_members,
+    metric,
+    of_factors,
     ratio,
-    resolve_preset,
 )
 from unseam.metrics._splits import (
     Halves,
@@ -36,22 +32,17 @@ __all__ = ["DisentanglementScore", "DisentanglementSettings", "disentanglement_s
 
 
 @dataclass(frozen=True)
-class DisentanglementSettings:
+class DisentanglementSettings(AbstractSettings):
     """Parameters of :func:`disentanglement_score`."""
 
-    points: int | None = None
+    points: Annotated[int | None, {"least": 2}] = None
     """Points used, at random; ``None`` for all."""
-    train_share: float = 0.8
+    train_share: Annotated[float, {"above": 0, "below": 1}] = 0.8
     """Share of them that is fitted to; the rest is scored on."""
     neighbours: int = 5
     """Neighbours k that a prediction is made from."""
     form: Literal["normalised", "printed"] = "normalised"
     """Which of the two scales of sensitivity."""
-
-    def __post_init__(self) -> None:
-        check_settings(self, points=2)
-        if not 0 < self.train_share < 1:
-            raise ValueError(f"train_share must lie between 0 and 1, got {self.train_share}")
 
 
 DISENTANGLEMENT_PRESETS = {
@@ -77,14 +68,9 @@ class DisentanglementScore(NamedTuple):
     """As used: with as many points and neighbours as there were."""
 
 
+@metric(DISENTANGLEMENT_PRESETS, of_factors)
 def disentanglement_score(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | DisentanglementSettings = "dlib",
-    generator: torch.Generator | None = None,
+    given: Checked, settings: DisentanglementSettings, source: torch.Generator
 ) -> DisentanglementScore:
     r"""How much better the best code predicts each factor than the second best (rolinek2019 Suppl. 8.1, S65–S71).
 
@@ -107,14 +93,6 @@ def disentanglement_score(
     of classes equally frequent among the neighbours the smallest. A constant code predicts from the same k points
     always. Constant factors are left out of the mean, which is 0 if all are. With one code the second best counts as 0.
 
-    Args:
-        codes: (batch, latent), or (member, batch, latent).
-        factors: (batch, factor).
-        discrete: which factors are classified, the others are regressed; by default those of an integer type.
-        variance: posterior variance, not used.
-        preset: ``"dlib"``, ``"fast"``, ``"printed"`` or settings.
-        generator: draws the points and their split; by default one with seed 0.
-
     Returns:
         The score and its parts; the interval leaves out groups of the held-out points, without refitting.
 
@@ -124,9 +102,7 @@ def disentanglement_score(
     >>> disentanglement_score(factors.double(), factors, preset="printed").gaps
     tensor([1.0000, 1.7368], dtype=torch.float64)
     """
-    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled()
-    settings = resolve_preset(preset, DISENTANGLEMENT_PRESETS)
-    source = default_generator(generator)
+    given = given.rescaled()
     given = draw_points(given, settings.points, source)
     batch = given.codes.shape[1]
     train, test = split_by_share(batch, settings.train_share)
@@ -140,7 +116,7 @@ def disentanglement_score(
     gaps = gap(scores.mT)
     means = mean_over_varying(gaps, given)
     found = DisentanglementScore(*with_interval(means), scores[0], gaps[0], used)
-    return given.unstack(found)
+    return found
 
 
 def _sensitivities(given: Checked, split: Halves, settings: DisentanglementSettings) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -93,7 +93,7 @@ def evaluate(
         One row per member and metric: ``member``, ``metric``, ``score``, ``lower``, ``upper``, ``error``,
         ``preset``, ``settings`` (JSON, what was used) and ``note``. Further scores of a metric that have
         intervals of their own follow it: ``dci_completeness``, ``dci_informativeness``. A metric that does not
-        fit has a row without a score, and the note says why.
+        fit has NaN for its score, and the note says why.
 
     >>> v = torch.cartesian_prod(torch.arange(3), torch.arange(3))
     >>> table = evaluate(v.double(), v, ["mig", "modularity"])
@@ -125,12 +125,12 @@ def draw_seed(generator: torch.Generator) -> int:
 
 def _by_name(metrics: Sequence[str | Metric]) -> Iterator[tuple[str, Metric]]:
     """Every metric with its name, which it must share with no other."""
-    if isinstance(metrics, str):
+    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
         raise ValueError(f"metrics must be a sequence of names or functions, got {metrics!r}")
     known = {metric.__name__: metric for metric in METRICS}
     seen = set()
     for metric in metrics:
-        if isinstance(metric, str) and metric not in known:
+        if metric not in known if isinstance(metric, str) else not callable(metric):
             raise ValueError(f"metrics must be functions or among {', '.join(known)}, got {metric!r}")
         name = metric if isinstance(metric, str) else _name(metric)
         if name in seen:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unseam.metrics._inputs import Table, check_inputs, check_settings, classes, map_members, resolve_preset
+from unseam.metrics._inputs import AbstractFitted, Checked, classes, map_members, metric, of_factors
 from unseam.metrics._logistic import one_vs_rest
 from unseam.metrics._splits import Halves, halves, mean_over_varying, split_sizes
 from unseam.metrics.intervals import GROUPS, Interval, with_interval
@@ -20,20 +18,13 @@ __all__ = ["Explicitness", "ExplicitnessSettings", "explicitness"]
 
 
 @dataclass(frozen=True)
-class ExplicitnessSettings:
+class ExplicitnessSettings(AbstractFitted):
     """Parameters of :func:`explicitness`."""
 
-    train: int = 10_000
-    """Points that the regressions are fitted to."""
-    test: int = 5_000
-    """Points that they are scored on."""
-    penalty: float = 1.0
+    penalty: Annotated[float, {"above": 0}] = 1.0
     """Inverse strength C of the L2 penalty on the weights."""
     bins: int = 20
     """Bins of equal width of a continuous factor."""
-
-    def __post_init__(self) -> None:
-        check_settings(self, "penalty")
 
 
 EXPLICITNESS_PRESETS = {"dlib": ExplicitnessSettings(), "fast": ExplicitnessSettings(train=2_000, test=1_000)}
@@ -53,15 +44,8 @@ class Explicitness(NamedTuple):
     """As used: with as many points as there were."""
 
 
-def explicitness(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | ExplicitnessSettings = "dlib",
-    generator: torch.Generator | None = None,
-) -> Explicitness:
+@metric(EXPLICITNESS_PRESETS, of_factors)
+def explicitness(given: Checked, settings: ExplicitnessSettings, source: torch.Generator) -> Explicitness:
     r"""Area under the ROC curve of logistic regressions one-vs-rest (Ridgeway & Mozer 2018, §3).
 
     .. math:: \frac{1}{K} \sum_k \frac{1}{|V_k|} \sum_{v \in V_k}
@@ -76,14 +60,6 @@ def explicitness(
     up to the penalty. A value that all or none of the training or held-out points have is left out of the mean; a
     factor without any other has area ½, and so have constant codes. Constant factors are left out, unless all are.
 
-    Args:
-        codes: (batch, latent), or (member, batch, latent).
-        factors: (batch, factor).
-        discrete: which factors are discrete; by default those of an integer type.
-        variance: posterior variance, not used.
-        preset: ``"dlib"``, ``"fast"`` or settings.
-        generator: draws the points; by default one with seed 0.
-
     Returns:
         The score and its parts; the interval leaves out groups of the held-out points, without refitting.
 
@@ -91,18 +67,16 @@ def explicitness(
     >>> explicitness(factors.double(), factors).areas.round(decimals=1)
     tensor([1.0000, 0.8000], dtype=torch.float64)
     """
-    given = check_inputs(codes, factors, discrete=discrete, variance=variance)
     # Large codes each on its own, small ones together: to the penalty their proportions matter.
     given = given.rescaled(small=False).rescaled(common=True)
-    settings = resolve_preset(preset, EXPLICITNESS_PRESETS)
     train, test = split_sizes(settings.train, settings.test, given.codes.shape[1])
     labels = classes(given, settings.bins)
-    split = halves(train, test, given, generator)
+    split = halves(train, test, given, source)
     areas = torch.stack([_areas(given.codes, column, split, settings.penalty) for column in labels.T], -1)
     means = mean_over_varying(areas, given)
     settings = replace(settings, train=train, test=test)
     found = Explicitness(*with_interval(means), areas[0], settings)
-    return given.unstack(found)
+    return found
 
 
 def _areas(codes: Tensor, labels: Tensor, split: Halves, penalty: float) -> Tensor:

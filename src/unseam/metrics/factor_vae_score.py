@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import (
-    Checked,
-    Table,
-    check_inputs,
-    check_settings,
-    default_generator,
-    draw_distinct,
-    resolve_preset,
-)
+from unseam.metrics._inputs import AbstractFitted, Checked, draw_distinct, metric, of_factors
 from unseam.metrics._splits import check_points
 from unseam.metrics._votes import accuracy_interval, draw_votes, group_masks, vote_slices
 from unseam.metrics.intervals import GROUPS, Interval, groups
@@ -27,30 +17,17 @@ __all__ = ["FactorVaeScore", "FactorVaeSettings", "factor_vae_score"]
 
 
 @dataclass(frozen=True)
-class FactorVaeSettings:
+class FactorVaeSettings(AbstractFitted):
     """Parameters of :func:`factor_vae_score`."""
 
-    train: int = 10_000
-    """Votes that the majority is taken over."""
-    test: int = 5_000
-    """Votes that it is scored on."""
-    batch: int = 64
+    batch: Annotated[int, {"least": 2}] = 64
     """Points per vote."""
-    points: int = 10_000
+    points: Annotated[int, {"least": 2}] = 10_000
     """Points that the global variances are taken over."""
     prune: float = 0.05
     """Codes with a smaller standard deviation have no vote."""
     bins: int = 20
     """Bins of equal width of a continuous factor."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if min(self.batch, self.points) < 2:
-            raise ValueError(
-                f"batch and points must be at least 2 for a variance, got {self.batch} and {self.points}"
-            )
-        if self.prune < 0:
-            raise ValueError(f"prune must not be negative, got {self.prune}")
 
 
 FACTOR_VAE_PRESETS = {"dlib": FactorVaeSettings(), "fast": FactorVaeSettings(train=2_000, test=1_000)}
@@ -74,15 +51,8 @@ class FactorVaeScore(NamedTuple):
     """As used: with as many points as there were."""
 
 
-def factor_vae_score(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | FactorVaeSettings = "dlib",
-    generator: torch.Generator | None = None,
-) -> FactorVaeScore:
+@metric(FACTOR_VAE_PRESETS, of_factors)
+def factor_vae_score(given: Checked, settings: FactorVaeSettings, source: torch.Generator) -> FactorVaeScore:
     r"""Accuracy of predicting a fixed factor from the code that varies least (Kim & Mnih 2018, §4).
 
     A vote fixes a factor k at a value, draws a batch of points that have it, and names
@@ -99,14 +69,6 @@ def factor_vae_score(
     code without a training vote stands for the first factor. Constant factors are not drawn, unless all are constant.
     With one factor the score is 1 unless all codes are pruned.
 
-    Args:
-        codes: (batch, latent), or (member, batch, latent).
-        factors: (batch, factor).
-        discrete: which factors are discrete; by default those of an integer type.
-        variance: posterior variance, not used.
-        preset: ``"dlib"``, ``"fast"`` or settings.
-        generator: draws the votes, the same for all members; by default one with seed 0.
-
     Returns:
         The score and its parts. The interval covers the draw of test votes, of which groups are left out, and that
         of points: groups of rows are left out of the global variances and of the test batches. It does not cover
@@ -116,11 +78,9 @@ def factor_vae_score(
     >>> factor_vae_score(factors.double(), factors, preset="fast").score
     tensor(1., dtype=torch.float64)
     """
-    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled(small=False)
-    settings = resolve_preset(preset, FACTOR_VAE_PRESETS)
+    given = given.rescaled(small=False)
     batch = given.codes.shape[1]
     check_points(batch, "for a variance")
-    source = default_generator(generator)
     points = draw_distinct(batch, min(settings.points, batch), source).to(given.codes.device)
     spread = given.codes[:, points].var(1)
     active = spread.sqrt() >= settings.prune
@@ -139,7 +99,7 @@ def factor_vae_score(
     score, interval = accuracy_interval(right[:, train:], change, of_votes)
     settings = replace(settings, points=len(points))
     found = FactorVaeScore(score, interval, right[:, :train].double().mean(1), table, active, settings)
-    return given.unstack(found)
+    return found
 
 
 def _scale(spread: Tensor, active: Tensor) -> Tensor:

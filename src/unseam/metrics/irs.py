@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.metrics._inputs import (
-    Table,
-    check_inputs,
-    check_settings,
+    AbstractDrawn,
+    Checked,
     classes,
+    metric,
+    of_factors,
     ratio,
-    resolve_preset,
     row_slices,
     scale_by_power,
 )
@@ -28,20 +26,13 @@ __all__ = ["Irs", "IrsSettings", "irs"]
 
 
 @dataclass(frozen=True)
-class IrsSettings:
+class IrsSettings(AbstractDrawn):
     """How interventional robustness is estimated."""
 
-    points: int | None = 10_000
-    """Number of points, none for all; in a result, how many there were."""
     bins: int | None = 20
     """Equal-width bins of every factor, discrete or not, as in the study; none for the values as they are."""
-    quantile: float = 0.99
+    quantile: Annotated[float, {"least": 0, "most": 1}] = 0.99
     """Quantile of the deviations that stands for the largest."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if not 0 <= self.quantile <= 1:
-            raise ValueError(f"quantile must lie in [0, 1], got {self.quantile}")
 
 
 IRS_PRESETS = {"dlib": IrsSettings(), "fast": IrsSettings(points=2_000)}
@@ -64,15 +55,8 @@ class Irs(NamedTuple):
     """The parameters."""
 
 
-def irs(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | IrsSettings = "dlib",
-    generator: torch.Generator | None = None,
-) -> Irs:
+@metric(IRS_PRESETS, of_factors)
+def irs(given: Checked, settings: IrsSettings, source: torch.Generator) -> Irs:
     r"""Interventional robustness score: how little a code moves while one factor is held and others change.
 
     .. math:: \text{IRS} = \frac{\sum_j D_j \max_k R_{jk}}{\sum_j D_j}, \qquad
@@ -86,14 +70,6 @@ def irs(
     Constant codes weigh nothing; if all are constant the score is 0. A constant factor is held by holding
     nothing, and counts like any other. Unchanged by order and sign of codes and by a common scale.
 
-    Args:
-        codes: z (batch, latent) or (member, batch, latent).
-        factors: v (batch, factor).
-        discrete: which factors are; matters for ``bins=None``, which bins continuous ones still, in 20.
-        variance: not used.
-        preset: ``"dlib"``, ``"fast"`` (2 000 points) or settings.
-        generator: source of the points that are drawn and of the interval's groups; by default seed 0.
-
     Returns:
         The score in [0, 1], and below 0 where classes deviate by more than the whole.
 
@@ -101,9 +77,8 @@ def irs(
     >>> irs(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    settings = resolve_preset(preset, IRS_PRESETS)
-    given, exponent = check_inputs(codes, factors, discrete=discrete, variance=variance).rescale(common=True)
-    given, group = sample_points(given, settings.points, generator)
+    given, exponent = given.rescale(common=True)
+    given, group = sample_points(given, settings.points, source)
     members, batch, latent = given.codes.shape
     rows = given.codes.mT.reshape(members * latent, batch).double()
     rows = rows - rows.mean(1, keepdim=True)
@@ -120,7 +95,7 @@ def irs(
     deviation = scale_by_power(weight[0], -exponent[:, 0])
     settings = replace(settings, points=batch)
     found = Irs(*with_interval(score), per_code[0], robustness[0], deviation, settings)
-    return given.unstack(found)
+    return found
 
 
 def _largest(rows: Tensor, group: Tensor) -> Tensor:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, Table, check_inputs, check_settings, resolve_preset, row_slices
+from unseam.metrics._inputs import AbstractDrawn, Checked, metric, of_factors, row_slices
 from unseam.metrics._splits import sample_points
 from unseam.metrics._tables import Grouping, correlation, covariance, grouping, leave_out_masks, ranks
 from unseam.metrics.intervals import Interval, with_interval
@@ -20,16 +18,11 @@ __all__ = ["Mcc", "MccSettings", "mcc"]
 
 
 @dataclass(frozen=True)
-class MccSettings:
+class MccSettings(AbstractDrawn):
     """How the mean correlation coefficient is computed."""
 
-    points: int | None = 10_000
-    """Number of points, none for all; in a result, how many there were."""
     correlation: Literal["pearson", "spearman"] = "pearson"
     """Which correlation the score is made of: ``"pearson"`` or ``"spearman"``."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 MCC_PRESETS = {"dlib": MccSettings(), "fast": MccSettings(points=2_000)}
@@ -54,15 +47,8 @@ class Mcc(NamedTuple):
     """The parameters."""
 
 
-def mcc(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | MccSettings = "dlib",
-    generator: torch.Generator | None = None,
-) -> Mcc:
+@metric(MCC_PRESETS, of_factors)
+def mcc(given: Checked, settings: MccSettings, source: torch.Generator) -> Mcc:
     r"""Mean correlation coefficient after the best one-to-one matching of codes to factors.
 
     .. math:: \frac{1}{K} \max_{\pi} \sum_k |\operatorname{corr}(z_{\pi(k)}, v_k)|
@@ -74,14 +60,6 @@ def mcc(
     nothing. A discrete factor counts by its values as numbers, so an unordered one such as shape has no
     meaningful correlation. Unchanged by order, sign and scale of codes. Two points correlate by ±1 whatever they are.
 
-    Args:
-        codes: z (batch, latent) or (member, batch, latent).
-        factors: v (batch, factor).
-        discrete: not used.
-        variance: not used.
-        preset: ``"dlib"`` (10 000 points), ``"fast"`` (2 000) or settings.
-        generator: source of the points that are drawn and of the interval's groups; by default seed 0.
-
     Returns:
         The score in [0, 1]. Without a group, points are ranked and matched again.
 
@@ -89,9 +67,8 @@ def mcc(
     >>> mcc(-grid.double().flip(1), grid).match
     tensor([1, 0])
     """
-    settings = resolve_preset(preset, MCC_PRESETS)
-    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled()
-    given, group = sample_points(given, settings.points, generator)
+    given = given.rescaled()
+    given, group = sample_points(given, settings.points, source)
     batch = given.codes.shape[1]
     grouped = grouping(group, batch, given.codes.device)
     varies = given.factors.amax(0) > given.factors.amin(0)
@@ -106,7 +83,7 @@ def mcc(
     )
     settings = replace(settings, points=batch)
     result = Mcc(*with_interval(score), pearson_mean, spearman_mean, match[0], used[0], settings)
-    return given.unstack(result)
+    return result
 
 
 def _pearson(given: Checked, grouped: Grouping) -> Tensor:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, Table, check_inputs, check_settings, ratio, resolve_preset
+from unseam.metrics._inputs import AbstractDrawn, Checked, metric, of_factors, ratio
 from unseam.metrics._splits import gap, sample_points
 from unseam.metrics.intervals import Interval, with_interval
 from unseam.metrics.mutual_information import binned_estimates, factor_entropies, neighbour_estimates
@@ -19,11 +17,9 @@ __all__ = ["Mig", "MigSettings", "MigSup", "MigSupSettings", "mig", "mig_sup"]
 
 
 @dataclass(frozen=True)
-class MigSettings:
+class MigSettings(AbstractDrawn):
     """How a mutual information gap is estimated."""
 
-    points: int | None = 10_000
-    """Number of points, none for all; in a result, how many there were."""
     bins: int = 20
     """Bins of a code, and of a continuous factor that is binned."""
     information: Literal["binned", "knn"] = "binned"
@@ -31,25 +27,17 @@ class MigSettings:
     neighbours: int = 3
     """Neighbours of the k-NN estimate."""
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 @dataclass(frozen=True)
-class MigSupSettings:
+class MigSupSettings(AbstractDrawn):
     """How a gap per code is estimated."""
 
-    points: int | None = 10_000
-    """Number of points, none for all; in a result, how many there were."""
     bins: int = 20
     """Bins of a code and of a continuous factor."""
     normalisation: Literal["factor", "code"] = "factor"
     """Entropy that information is divided by: the ``"factor"``'s, or the binned ``"code"``'s."""
-    active_variance: float = 0.01
+    active_variance: Annotated[float, {}] = 0.01
     """A code is active where its variance over the data is larger."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 MIG_PRESETS = {"dlib": MigSettings(), "fast": MigSettings(points=2_000)}
@@ -94,15 +82,8 @@ class MigSup(NamedTuple):
     """The parameters."""
 
 
-def mig(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | MigSettings = "dlib",
-    generator: torch.Generator | None = None,
-) -> Mig:
+@metric(MIG_PRESETS, of_factors)
+def mig(given: Checked, settings: MigSettings, source: torch.Generator) -> Mig:
     r"""Mutual information gap: how much more information the best code has about a factor than the second best.
 
     .. math:: \text{MIG} = \frac{1}{K} \sum_k \frac{1}{H(v_k)}
@@ -123,14 +104,6 @@ def mig(
     gap is its whole information. Unchanged by order, sign and scale of codes (bins are computed again from the
     other end under a change of sign: values that lie on an edge change sides).
 
-    Args:
-        codes: z (batch, latent) or (member, batch, latent).
-        factors: v (batch, factor).
-        discrete: which factors are; by default those of integer type.
-        variance: not used.
-        preset: ``"dlib"``, ``"fast"`` (2 000 points) or settings.
-        generator: source of the points that are drawn and of the interval's groups; by default seed 0.
-
     Returns:
         The score in [0, 1], for binned codes with an upward bias of order bins · values / points.
 
@@ -138,9 +111,8 @@ def mig(
     >>> mig(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    settings = resolve_preset(preset, MIG_PRESETS)
-    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled()
-    given, group = sample_points(given, settings.points, generator)
+    given = given.rescaled()
+    given, group = sample_points(given, settings.points, source)
     information, normalised, varies = _normalise(given, settings, group)
     gaps = gap(normalised.mT) * varies[:, None]
     score = gaps.sum(-1) / varies.sum(-1, keepdim=True).clamp(min=1)
@@ -148,18 +120,11 @@ def mig(
     knn = ("knn-discrete" if flag else "knn-continuous" for flag in given.discrete)
     estimators = ("binned",) * len(given.discrete) if settings.information == "binned" else tuple(knn)
     found = Mig(*with_interval(score), gaps[0], information[0], normalised[0], estimators, settings)
-    return given.unstack(found)
+    return found
 
 
-def mig_sup(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | MigSupSettings = "dlib",
-    generator: torch.Generator | None = None,
-) -> MigSup:
+@metric(MIG_SUP_PRESETS, of_factors)
+def mig_sup(given: Checked, settings: MigSupSettings, source: torch.Generator) -> MigSup:
     r"""Gap per code: how much more information a code has about its best factor than about its second best.
 
     .. math:: \text{MIG-sup} = \frac{1}{|A|} \sum_{j \in A} \Bigl( \tilde I(z_j; v_{k_j}) -
@@ -173,14 +138,6 @@ def mig_sup(
     Without an active code the score is 0; a constant factor has no information; with a single factor the gap is
     the whole normalised information. Changes with the scale of codes only through A.
 
-    Args:
-        codes: z (batch, latent) or (member, batch, latent); posterior means.
-        factors: v (batch, factor).
-        discrete: which factors are; by default those of integer type. Continuous ones are binned.
-        variance: not used.
-        preset: ``"dlib"``, ``"fast"`` (2 000 points) or settings.
-        generator: source of the points that are drawn and of the interval's groups; by default seed 0.
-
     Returns:
         The score in [0, 1].
 
@@ -188,9 +145,8 @@ def mig_sup(
     >>> mig_sup(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    settings = resolve_preset(preset, MIG_SUP_PRESETS)
-    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled(small=False)
-    given, group = sample_points(given, settings.points, generator)
+    given = given.rescaled(small=False)
+    given, group = sample_points(given, settings.points, source)
     found = binned_estimates(given, settings.bins, group)
     entropy = (
         found.factor_entropy[:, None, None]
@@ -203,7 +159,7 @@ def mig_sup(
     score = (gaps * active).sum(-1) / active.sum(-1).clamp(min=1)
     settings = replace(settings, points=given.codes.shape[1])
     result = MigSup(*with_interval(score), gaps[0], active, found.information[0], normalised[0], settings)
-    return given.unstack(result)
+    return result
 
 
 def _normalise(given: Checked, settings: MigSettings, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:

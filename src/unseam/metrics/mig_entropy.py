@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.metrics._inputs import (
+    AbstractSettings,
     Checked,
-    Table,
-    check_inputs,
-    check_settings,
     classes,
-    default_generator,
     draw_distinct,
     draw_points,
-    resolve_preset,
+    metric,
+    of_factors,
     row_slices,
 )
 from unseam.metrics._splits import check_points, gap
@@ -31,7 +27,7 @@ __all__ = ["MigEntropy", "MigEntropySettings", "mig_entropy"]
 
 
 @dataclass(frozen=True)
-class MigEntropySettings:
+class MigEntropySettings(AbstractSettings):
     """How the entropy form of the mutual information gap is estimated."""
 
     samples: int | None = 10_000
@@ -42,9 +38,6 @@ class MigEntropySettings:
     """Bins of a continuous factor."""
     excluded: tuple[int, ...] = ()
     """Factors that do not count; the original leaves out dSprites' shape, (0,)."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 MIG_ENTROPY_PRESETS = {"dlib": MigEntropySettings(), "fast": MigEntropySettings(samples=1_000, mixture=5_000)}
@@ -67,15 +60,8 @@ class MigEntropy(NamedTuple):
     """The parameters."""
 
 
-def mig_entropy(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | MigEntropySettings = "dlib",
-    generator: torch.Generator | None = None,
-) -> MigEntropy:
+@metric(MIG_ENTROPY_PRESETS, of_factors)
+def mig_entropy(given: Checked, settings: MigEntropySettings, source: torch.Generator) -> MigEntropy:
     r"""Mutual information gap of codes drawn from their posteriors, as its authors defined it.
 
     .. math:: \frac{1}{K} \sum_k \frac{I_{j_k k} - \max_{j \ne j_k} I_{jk}}{\log |V_k|}, \qquad
@@ -90,14 +76,6 @@ def mig_entropy(
     factor counts the score is 0. Unchanged by scale of codes and their deviations; by order and sign of codes
     only in distribution, since the noise that samples a code belongs to its place.
 
-    Args:
-        codes: posterior means (batch, latent) or (member, batch, latent).
-        factors: v (batch, factor).
-        discrete: which factors are; by default those of integer type. Continuous ones are binned.
-        variance: posterior variances, positive, in the shape of ``codes``; needed.
-        preset: ``"dlib"``, ``"fast"`` (1 000 samples of a mixture of 5 000) or settings.
-        generator: source of points, noise (shared by members) and groups; by default seed 0.
-
     Returns:
         The score, in [0, 1] for factors that are uniform. The interval leaves out groups of samples; the
         mixture stays.
@@ -107,13 +85,9 @@ def mig_entropy(
     >>> round(found.score.item(), 6)
     1.0
     """
-    settings = resolve_preset(preset, MIG_ENTROPY_PRESETS)
-    if variance is None:
+    if given.variance is None:
         raise ValueError("variance must hold the posterior's variances for the entropy form, got none")
-    source = default_generator(generator)
-    given = draw_points(
-        check_inputs(codes, factors, discrete=discrete, variance=variance), settings.mixture, source
-    )
+    given = draw_points(given, settings.mixture, source)
     counts = _counted_factors(given, settings)
     members, batch, latent = given.codes.shape
     check_points(batch)
@@ -132,7 +106,7 @@ def mig_entropy(
     settings = replace(settings, samples=samples, mixture=batch)
     code_entropy = code_entropy.view(members, latent)
     found = MigEntropy(*with_interval(score), gaps[0], information[0], code_entropy, settings)
-    return given.unstack(found)
+    return found
 
 
 def _counted_factors(given: Checked, settings: MigEntropySettings) -> Tensor:

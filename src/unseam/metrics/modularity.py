@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Table, check_inputs, check_settings, ratio, resolve_preset
+from unseam.metrics._inputs import AbstractDrawn, Checked, metric, of_factors, ratio
 from unseam.metrics._splits import sample_points
 from unseam.metrics.intervals import Interval, with_interval
 from unseam.metrics.mutual_information import binned_estimates
@@ -19,16 +17,11 @@ __all__ = ["Modularity", "ModularitySettings", "modularity"]
 
 
 @dataclass(frozen=True)
-class ModularitySettings:
+class ModularitySettings(AbstractDrawn):
     """How modularity is estimated."""
 
-    points: int | None = 10_000
-    """Number of points, none for all; in a result, how many there were."""
     bins: int = 20
     """Bins of a code and of a continuous factor."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 MODULARITY_PRESETS = {"dlib": ModularitySettings(), "fast": ModularitySettings(points=2_000)}
@@ -49,15 +42,8 @@ class Modularity(NamedTuple):
     """The parameters."""
 
 
-def modularity(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | ModularitySettings = "dlib",
-    generator: torch.Generator | None = None,
-) -> Modularity:
+@metric(MODULARITY_PRESETS, of_factors)
+def modularity(given: Checked, settings: ModularitySettings, source: torch.Generator) -> Modularity:
     r"""How close each code comes to information about a single factor.
 
     .. math:: \frac{1}{d} \sum_j \Bigl( 1 - \frac{\sum_{k \ne k_j} I_{jk}^2}{(K - 1)\, I_{j k_j}^2} \Bigr),
@@ -69,14 +55,6 @@ def modularity(
     factors: it counts as what that spread gives, so modularity says little about uninformative codes.
     K counts the factors that vary: a constant one changes nothing. With a single factor an informative code counts 1.
 
-    Args:
-        codes: z (batch, latent) or (member, batch, latent).
-        factors: v (batch, factor).
-        discrete: which factors are; by default those of integer type. Continuous ones are binned.
-        variance: not used.
-        preset: ``"dlib"``, ``"fast"`` (2 000 points) or settings.
-        generator: source of the points that are drawn and of the interval's groups; by default seed 0.
-
     Returns:
         The score in [0, 1].
 
@@ -84,16 +62,15 @@ def modularity(
     >>> modularity(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    settings = resolve_preset(preset, MODULARITY_PRESETS)
-    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled()
-    given, group = sample_points(given, settings.points, generator)
+    given = given.rescaled()
+    given, group = sample_points(given, settings.points, source)
     table = binned_estimates(given, settings.bins, group)
     information = table.information
     per_code = _per_code(information, (table.factor_entropy > 0).sum(-1))
     score = per_code.mean(-1)
     settings = replace(settings, points=given.codes.shape[1])
     found = Modularity(*with_interval(score), per_code[0], information[0], settings)
-    return given.unstack(found)
+    return found
 
 
 def _per_code(information: Tensor, number: Tensor) -> Tensor:

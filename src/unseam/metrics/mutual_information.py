@@ -12,16 +12,8 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from unseam.metrics._inputs import (
-    Checked,
-    Table,
-    check_counts,
-    check_inputs,
-    classes,
-    equal_width,
-    labels,
-    row_slices,
-)
+from unseam.inputs import check_count
+from unseam.metrics._inputs import Checked, Table, check_inputs, classes, equal_width, labels, row_slices
 from unseam.metrics._tables import Grouping, count_cells, entropy, grouping, has_several, xlogx
 
 __all__ = ["BinnedInformation", "NeighbourInformation", "binned_information", "neighbour_information"]
@@ -81,7 +73,7 @@ def binned_information(
     tensor([[0.6931]], dtype=torch.float64)
     """
     given = check_inputs(codes, factors, discrete=discrete).rescaled()
-    check_counts(bins=bins)
+    check_count("bins", bins)
     found = binned_estimates(given, bins, group)
     if not given.stacked:
         found = found._replace(information=found.information[:, 0], code_entropy=found.code_entropy[:, 0])
@@ -129,7 +121,7 @@ def neighbour_information(
     tensor([[2.5929]], dtype=torch.float64)
     """
     given = check_inputs(codes, factors, discrete=discrete).rescaled()
-    check_counts(neighbours=neighbours)
+    check_count("neighbours", neighbours)
     found = neighbour_estimates(given, neighbours, group)
     found = found if given.stacked else found[:, 0]
     return NeighbourInformation(found[0], None if group is None else found[1:])

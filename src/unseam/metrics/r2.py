@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import (
-    Table,
-    check_inputs,
-    check_settings,
-    default_generator,
-    draw_points,
-    resolve_preset,
-    row_slices,
-)
+from unseam.metrics._inputs import AbstractFitted, Checked, draw_points, metric, of_factors, row_slices
 from unseam.metrics._splits import split_sizes
 from unseam.metrics._tables import Grouping, grouping
 from unseam.metrics.intervals import Interval, groups, with_interval
@@ -27,22 +17,15 @@ __all__ = ["R2", "R2Settings", "r2"]
 
 
 @dataclass(frozen=True)
-class R2Settings:
+class R2Settings(AbstractFitted):
     """How regressions are fitted and scored."""
 
-    train: int = 10_000
-    """Points to fit on; in a result, how many there were."""
-    test: int = 5_000
-    """Points to score on; in a result, how many there were."""
     form: Literal["linear", "nonlinear"] = "linear"
     """Which regression the score is of: ``"linear"`` or ``"nonlinear"``."""
     direction: Literal["factors", "codes"] = "factors"
     """What the score's regression explains: ``"factors"`` by codes, or ``"codes"`` by factors."""
     neighbours: int = 5
     """Neighbours of the non-linear regression."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 # Products of standardised inputs round by about 1e-14; 10 000 ties move no squared distance by more than 1e-8.
@@ -70,15 +53,8 @@ class R2(NamedTuple):
     """The parameters."""
 
 
-def r2(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | R2Settings = "dlib",
-    generator: torch.Generator | None = None,
-) -> R2:
+@metric(R2_PRESETS, of_factors)
+def r2(given: Checked, settings: R2Settings, source: torch.Generator) -> R2:
     r"""Coefficient of determination of regressions between codes and factors on points they were not fitted on.
 
     .. math:: R^2 = 1 - \frac{\sum_n (y_n - \hat y(x_n))^2}{\sum_n (y_n - \bar y)^2}
@@ -93,14 +69,6 @@ def r2(
     A constant target has a share of 0 and is left out of the mean; a constant input explains nothing.
     Unchanged by order and sign of codes; linear: by any invertible linear map of them.
 
-    Args:
-        codes: z (batch, latent) or (member, batch, latent).
-        factors: v (batch, factor).
-        discrete: not used.
-        variance: not used.
-        preset: ``"dlib"`` (10 000 points to fit, 5 000 to score), ``"fast"`` (2 000, 1 000) or settings.
-        generator: source of the points that are drawn and of the interval's groups; by default seed 0.
-
     Returns:
         Shares, at most 1, and below 0 where the mean would have been the better guess.
 
@@ -109,9 +77,7 @@ def r2(
     >>> found.linear
     tensor([1., 1.], dtype=torch.float64)
     """
-    settings = resolve_preset(preset, R2_PRESETS)
-    source = default_generator(generator)
-    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled()
+    given = given.rescaled()
     train, test = split_sizes(settings.train, settings.test, given.codes.shape[1])
     given = draw_points(given, train + test, source)
     order = torch.randperm(train + test, generator=source, device=source.device).to(given.codes.device)
@@ -127,7 +93,7 @@ def r2(
     score = (used * varies).sum(-1) / varies.sum(-1).clamp(min=1)
     linear, nonlinear, linear_back, nonlinear_back = (share[0] for share, _ in shares.values())
     found = R2(*with_interval(score), linear, nonlinear, linear_back, nonlinear_back, settings)
-    return given.unstack(found)
+    return found
 
 
 class _Split(NamedTuple):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import Checked, Table, check_inputs, check_settings, map_members, resolve_preset
+from unseam.metrics._inputs import AbstractFitted, Checked, map_members, metric, of_factors
 from unseam.metrics._splits import Halves, gap, halves, leave_out_means, mean_over_varying, split_sizes
 from unseam.metrics.intervals import GROUPS, Interval, with_interval
 
@@ -25,18 +24,11 @@ _HALVINGS = 40
 
 
 @dataclass(frozen=True)
-class SapSettings:
+class SapSettings(AbstractFitted):
     """Parameters of :func:`sap`."""
 
-    train: int = 10_000
-    """Points that the classifiers are fitted to, and that the correlations are taken over."""
-    test: int = 5_000
-    """Points that the classifiers are scored on."""
-    penalty: float = 0.01
+    penalty: Annotated[float, {"above": 0}] = 0.01
     """Cost C of a margin violation."""
-
-    def __post_init__(self) -> None:
-        check_settings(self, "penalty")
 
 
 SAP_PRESETS = {"dlib": SapSettings(), "fast": SapSettings(train=2_000, test=1_000)}
@@ -58,15 +50,8 @@ class Sap(NamedTuple):
     """As used: with as many points as there were."""
 
 
-def sap(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | SapSettings = "dlib",
-    generator: torch.Generator | None = None,
-) -> Sap:
+@metric(SAP_PRESETS, of_factors)
+def sap(given: Checked, settings: SapSettings, source: torch.Generator) -> Sap:
     r"""How much better the best code predicts each factor than the second best (Kumar et al. 2018).
 
     .. math:: \frac{1}{K} \sum_k \left( S_{j_1(k), k} - S_{j_2(k), k} \right)
@@ -85,14 +70,6 @@ def sap(
     Constant factors are left out of the mean, which is 0 if all are. A class that no training point has is never
     predicted. With one code the second best counts as 0.
 
-    Args:
-        codes: (batch, latent), or (member, batch, latent).
-        factors: (batch, factor).
-        discrete: which factors are discrete; by default those of an integer type.
-        variance: posterior variance, not used.
-        preset: ``"dlib"``, ``"fast"`` or settings.
-        generator: draws the points; by default one with seed 0.
-
     Returns:
         The score and its parts; the interval leaves out groups of the points scored on, without refitting.
 
@@ -101,16 +78,15 @@ def sap(
     tensor([[1.0000, 0.5000],
             [0.5000, 1.0000]], dtype=torch.float64)
     """
-    given = check_inputs(codes, factors, discrete=discrete, variance=variance).rescaled(small=False)
-    settings = resolve_preset(preset, SAP_PRESETS)
+    given = given.rescaled(small=False)
     train, test = split_sizes(settings.train, settings.test, given.codes.shape[1])
-    split = halves(train, test, given, generator)
+    split = halves(train, test, given, source)
     scores = _predictabilities(given, split, settings.penalty)
     gaps = gap(scores.mT)
     means = mean_over_varying(gaps, given)
     settings = replace(settings, train=train, test=test)
     found = Sap(*with_interval(means), scores[0], gaps[0], settings)
-    return given.unstack(found)
+    return found
 
 
 def _predictabilities(given: Checked, split: Halves, penalty: float) -> Tensor:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.metrics._inputs import (
+    AbstractDrawn,
     Checked,
-    Table,
-    check_codes,
-    check_settings,
     equal_width,
+    metric,
+    of_codes,
     ratio,
-    resolve_preset,
     row_slices,
     scale_by_power,
 )
@@ -47,27 +44,16 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class TotalCorrelationSettings:
+class TotalCorrelationSettings(AbstractDrawn):
     """How a dependence is estimated from the covariance."""
-
-    points: int | None = 10_000
-    """Number of points, none for all; in a result, how many there were."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)
-class PairwiseInformationSettings:
+class PairwiseInformationSettings(AbstractDrawn):
     """How the mutual information of codes with each other is estimated."""
 
-    points: int | None = 10_000
-    """Number of points, none for all; in a result, how many there were."""
     bins: int = 20
     """Bins of a code."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 COVARIANCE_PRESETS = {"dlib": TotalCorrelationSettings(), "fast": TotalCorrelationSettings(points=2_000)}
@@ -113,14 +99,9 @@ class PairwiseInformation(NamedTuple):
     """The parameters."""
 
 
+@metric(COVARIANCE_PRESETS, of_codes)
 def total_correlation(
-    codes: Tensor | NDArray[Any],
-    factors: Table | None = None,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | TotalCorrelationSettings = "dlib",
-    generator: torch.Generator | None = None,
+    given: Checked, settings: TotalCorrelationSettings, source: torch.Generator
 ) -> CodeDependence:
     r"""Total correlation of a Gaussian with the covariance of the codes.
 
@@ -131,14 +112,6 @@ def total_correlation(
     correlation matrix count as at least latent · ε, so it stays finite (about 17 nats for two equal codes).
     Unchanged by order, sign and scale of codes.
 
-    Args:
-        codes: z (batch, latent) or (member, batch, latent).
-        factors: not used, nor is ``discrete``.
-        discrete: not used.
-        variance: not used.
-        preset: ``"dlib"`` (10 000 points), ``"fast"`` (2 000) or settings.
-        generator: source of the points that are drawn and of the interval's groups; by default seed 0.
-
     Returns:
         The total correlation in nats.
 
@@ -146,8 +119,7 @@ def total_correlation(
     >>> total_correlation(codes).score  # -½ log(1 − ½)
     tensor(0.3466, dtype=torch.float64)
     """
-    settings = resolve_preset(preset, COVARIANCE_PRESETS)
-    given, grouped = _prepare(check_codes(codes).rescaled(), settings.points, generator)
+    given, grouped = _prepare(given.rescaled(), settings.points, source)
     found = correlation(_covariance(given, grouped))
     eye = torch.eye(found.shape[-1], dtype=torch.float64, device=found.device)
     # Ones for the codes without variance, which are uncorrelated with all.
@@ -156,17 +128,12 @@ def total_correlation(
     score = -torch.linalg.eigvalsh(full).clamp(min=least).log().sum(-1) / 2
     score = torch.where(score > 0, score, 0.0)
     settings = replace(settings, points=given.codes.shape[1])
-    return given.unstack(CodeDependence(*with_interval(score), found[0], settings))
+    return CodeDependence(*with_interval(score), found[0], settings)
 
 
+@metric(COVARIANCE_PRESETS, of_codes)
 def wasserstein_correlation(
-    codes: Tensor | NDArray[Any],
-    factors: Table | None = None,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | TotalCorrelationSettings = "dlib",
-    generator: torch.Generator | None = None,
+    given: Checked, settings: TotalCorrelationSettings, source: torch.Generator
 ) -> WassersteinCorrelation:
     r"""Squared 2-Wasserstein distance of a Gaussian with the codes' covariance from its independent version.
 
@@ -177,14 +144,6 @@ def wasserstein_correlation(
     :func:`total_correlation` is not. Unchanged by order and sign of codes, quadratic in a common scale;
     constant codes add nothing, and if all are constant both forms are 0.
 
-    Args:
-        codes: z (batch, latent) or (member, batch, latent).
-        factors: not used, nor is ``discrete``.
-        discrete: not used.
-        variance: not used.
-        preset: ``"dlib"`` (10 000 points), ``"fast"`` (2 000) or settings.
-        generator: source of the points that are drawn and of the interval's groups; by default seed 0.
-
     Returns:
         The squared distance, from the covariance with n − 1 in its denominator.
 
@@ -192,9 +151,8 @@ def wasserstein_correlation(
     >>> wasserstein_correlation(line).score  # 4 − 2 √2
     tensor(1.1716, dtype=torch.float64)
     """
-    settings = resolve_preset(preset, COVARIANCE_PRESETS)
-    given, exponent = check_codes(codes).rescale(common=True)
-    given, grouped = _prepare(given, settings.points, generator)
+    given, exponent = given.rescale(common=True)
+    given, grouped = _prepare(given, settings.points, source)
     sizes = grouped.sizes[:, None, None, None]
     found = _covariance(given, grouped) * (sizes / (sizes - 1).clamp(min=1))
     spread = found.diagonal(dim1=-2, dim2=-1)
@@ -208,17 +166,12 @@ def wasserstein_correlation(
     if not bool(score.isfinite().all()):
         raise ValueError("codes must be below 1e150 for a squared distance, got one that overflows")
     settings = replace(settings, points=given.codes.shape[1])
-    return given.unstack(WassersteinCorrelation(*with_interval(score), normalised, settings))
+    return WassersteinCorrelation(*with_interval(score), normalised, settings)
 
 
+@metric(PAIRWISE_PRESETS, of_codes)
 def mean_pairwise_information(
-    codes: Tensor | NDArray[Any],
-    factors: Table | None = None,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: str | PairwiseInformationSettings = "dlib",
-    generator: torch.Generator | None = None,
+    given: Checked, settings: PairwiseInformationSettings, source: torch.Generator
 ) -> PairwiseInformation:
     r"""Mean mutual information of pairs of codes, each in equal-width bins.
 
@@ -227,14 +180,6 @@ def mean_pairwise_information(
     as in Locatello et al. 2019: sees dependence that covariance does not, and is biased upwards by about
     (bins − 1)² / (2 points) nats. A constant code has no information; of a single code it is 0.
 
-    Args:
-        codes: z (batch, latent) or (member, batch, latent).
-        factors: not used, nor is ``discrete``.
-        discrete: not used.
-        variance: not used.
-        preset: ``"dlib"`` (10 000 points, 20 bins), ``"fast"`` (2 000 points) or settings.
-        generator: source of the points that are drawn and of the interval's groups; by default seed 0.
-
     Returns:
         The mean in nats.
 
@@ -242,8 +187,7 @@ def mean_pairwise_information(
     >>> mean_pairwise_information(torch.stack([bit, 1 - bit], 1)).score  # log 2
     tensor(0.6931, dtype=torch.float64)
     """
-    settings = resolve_preset(preset, PAIRWISE_PRESETS)
-    given, grouped = _prepare(check_codes(codes).rescaled(), settings.points, generator)
+    given, grouped = _prepare(given.rescaled(), settings.points, source)
     latent = given.codes.shape[2]
     left, right = torch.triu_indices(latent, latent, device=given.codes.device)
     found = _pairwise(given, grouped, settings.bins, left, right)
@@ -252,14 +196,12 @@ def mean_pairwise_information(
     matrix = found.new_empty(len(given.codes), latent, latent)
     matrix[:, left, right] = matrix[:, right, left] = found[0]
     settings = replace(settings, points=given.codes.shape[1])
-    return given.unstack(PairwiseInformation(*with_interval(score), matrix, settings))
+    return PairwiseInformation(*with_interval(score), matrix, settings)
 
 
-def _prepare(
-    given: Checked, points: int | None, generator: torch.Generator | None
-) -> tuple[Checked, Grouping]:
+def _prepare(given: Checked, points: int | None, source: torch.Generator) -> tuple[Checked, Grouping]:
     """Codes as drawn, and their groups."""
-    given, group = sample_points(given, points, generator)
+    given, group = sample_points(given, points, source)
     return given, grouping(group, len(group), given.codes.device)
 
 

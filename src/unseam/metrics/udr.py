@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.metrics._inputs import check_codes, check_settings, ratio, resolve_preset, row_slices, tensor
+from unseam.inputs import as_floating
+from unseam.metrics._inputs import (
+    AbstractSettings,
+    check_codes,
+    default_generator,
+    ratio,
+    resolve_preset,
+    row_slices,
+)
 from unseam.metrics._splits import sample_points
 from unseam.metrics._tables import correlation, covariance, grouping, leave_out_masks, ranks
 from unseam.metrics.intervals import Interval, with_interval
@@ -23,22 +31,19 @@ _MOST_ROUNDS = 1_000
 
 
 @dataclass(frozen=True)
-class UdrSettings:
+class UdrSettings(AbstractSettings):
     """How members are compared."""
 
     points: int | None = 1_000
     """Number of points, none for all; in a result, how many there were."""
     similarity: Literal["lasso", "spearman"] = "lasso"
     """``"lasso"``, or ``"spearman"`` for absolute rank correlations."""
-    alpha: float = 0.1
+    alpha: Annotated[float, {"above": 0}] = 0.1
     """Penalty of the lasso on standardised codes."""
-    informative_kl: float = 0.01
+    informative_kl: Annotated[float, {}] = 0.01
     """A code counts where its mean KL divergence from the prior, in nats, is larger."""
     average: Literal["sides", "codes"] = "sides"
     """``"sides"``, the mean of both members' means (the study), or ``"codes"``, over all codes (the paper)."""
-
-    def __post_init__(self) -> None:
-        check_settings(self, "alpha")
 
 
 UDR_PRESETS = {"dlib": UdrSettings(), "fast": UdrSettings(points=500)}
@@ -97,7 +102,7 @@ def udr(
     tensor([0.9000, 0.9000, 0.9000], dtype=torch.float64)
     """
     settings = resolve_preset(preset, UDR_PRESETS)
-    given, group = sample_points(check_codes(codes).rescaled(), settings.points, generator)
+    given, group = sample_points(check_codes(codes).rescaled(), settings.points, default_generator(generator))
     informative = _informative(given.codes, kl, settings)
     members, batch, latent = given.codes.shape
     columns = (given.codes * informative[:, None]).movedim(0, 1).reshape(1, batch, members * latent)
@@ -117,11 +122,10 @@ def _informative(codes: Tensor, kl: Tensor | NDArray[Any], settings: UdrSettings
     members, _, latent = codes.shape
     if members < 2:
         raise ValueError("codes must come from two members or more, as (member, batch, latent), got one")
-    given = tensor("kl", kl)
-    if given.shape != (members, latent) or not bool(given.isfinite().all()):
+    given = as_floating("kl", kl)
+    if given.shape != (members, latent):
         raise ValueError(
-            f"kl must hold a finite divergence for each of {members} members' {latent} codes, "
-            f"got shape {tuple(given.shape)}"
+            f"kl must hold a divergence for each of {members} members' {latent} codes, got shape {tuple(given.shape)}"
         )
     return given.to(codes.device) > settings.informative_kl
 

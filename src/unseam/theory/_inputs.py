@@ -8,35 +8,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["at_least", "canonical", "covariance_matrix", "floating", "positive", "spectrum", "square"]
+from unseam.inputs import as_floating
+
+__all__ = ["canonical", "covariance_matrix", "floating", "positive", "spectrum"]
 
 
-def floating(name: str, value: Tensor | NDArray[Any] | float) -> Tensor:
-    """A finite floating tensor, detached; plain numbers and integers become float64."""
-    exact = torch.float64 if isinstance(value, float) else None
-    given = torch.as_tensor(value, dtype=exact).detach()
-    if not given.is_floating_point():
-        if given.is_complex() or given.dtype == torch.bool:
-            raise ValueError(f"{name} must be real numbers, got {given.dtype}")
-        given = given.double()
-    if not given.isfinite().all():
-        raise ValueError(f"{name} must be finite, got NaN or infinite values")
-    return given
-
-
-def square(name: str, value: Tensor | NDArray[Any]) -> Tensor:
-    """Square matrices (..., latent, latent)."""
-    given = floating(name, value)
-    if given.ndim < 2 or given.shape[-1] != given.shape[-2] or given.shape[-1] == 0:
-        raise ValueError(f"{name} must have shape (..., latent, latent), got shape {tuple(given.shape)}")
-    return given
+def floating(name: str, value: Tensor | NDArray[Any] | float, shape: str = "") -> Tensor:
+    """A finite floating tensor, detached; see :func:`~unseam.inputs.as_floating`."""
+    return as_floating(name, value, shape).detach()
 
 
 def covariance_matrix(name: str, value: Tensor | NDArray[Any]) -> Tensor:
     """A symmetric positive semi-definite matrix (data, data)."""
-    given = floating(name, value)
-    if given.ndim != 2 or given.shape[0] != given.shape[1] or given.shape[0] == 0:
-        raise ValueError(f"{name} must have shape (data, data), got shape {tuple(given.shape)}")
+    given = floating(name, value, "(data, data)")
     size = float(given.abs().max())
     if float((given - given.mT).abs().max()) > torch.finfo(given.dtype).eps ** 0.5 * size:
         raise ValueError(f"{name} must be symmetric, got a matrix that differs from its transpose")
@@ -62,17 +46,9 @@ def canonical(vectors: Tensor) -> Tensor:
     return torch.where(leading < 0, -vectors, vectors)
 
 
-def positive(name: str, value: Tensor | NDArray[Any] | float) -> Tensor:
+def positive(name: str, value: Tensor | NDArray[Any] | float, shape: str = "") -> Tensor:
     """Finite numbers above zero."""
-    given = floating(name, value)
+    given = floating(name, value, shape)
     if not (given > 0).all():
         raise ValueError(f"{name} must be positive, got {float(given.min()):g}")
     return given
-
-
-def at_least(name: str, value: int, least: int, most: int | None = None) -> int:
-    """A whole number in a range."""
-    if value < least or (most is not None and value > most):
-        wanted = f"at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name} must be {wanted}, got {value}")
-    return value

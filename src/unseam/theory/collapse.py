@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.theory._inputs import at_least, covariance_matrix, floating, positive, spectrum
+from unseam.inputs import as_floating, check_choice, check_count, check_number
+from unseam.theory._inputs import covariance_matrix, floating, spectrum
 
 __all__ = [
     "BetaRange",
@@ -19,6 +20,7 @@ __all__ = [
     "collapse_thresholds",
     "data_moments",
     "data_thresholds",
+    "sample_thresholds",
 ]
 
 # Numbers of one batch that are centred and multiplied at once: 64 MB in double precision.
@@ -69,7 +71,7 @@ def collapse_thresholds(
     tensor([2.0000, 0.5000])
     """
     given = covariance_matrix("covariance", covariance)
-    scale = torch.as_tensor(weight, dtype=torch.float64).detach()
+    scale = as_floating("weight", weight, finite=False).detach().double()
     if scale.ndim > 1 or (scale.ndim == 1 and len(scale) != len(given)):
         raise ValueError(
             f"weight must be a number or one for each of {len(given)} dimensions, got shape {tuple(scale.shape)}"
@@ -105,8 +107,12 @@ def data_moments(batches: Iterable[Tensor | NDArray[Any]]) -> Moments:
     tensor([[2.6667]], dtype=torch.float64)
     """
     count, mean, scatter = 0, torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.float64)
+    if not isinstance(batches, Iterable) or (isinstance(batches, Tensor) and batches.ndim < 3):
+        raise ValueError(
+            f"batches must be arrays (batch, *data), one after the other, got {type(batches).__name__}"
+        )
     for batch in batches:
-        rows = floating("batches", batch).flatten(1).double()
+        rows = floating("batches", batch, "(batch, *data)").flatten(1).double()
         if count and rows.shape[1] != len(mean):
             raise ValueError(f"batches must have {len(mean)} values per point, got {rows.shape[1]}")
         for part in rows.split(max(1, _AT_ONCE // max(1, rows.shape[1]))):
@@ -145,19 +151,65 @@ def data_thresholds(
     >>> data_thresholds(Moments(torch.tensor([0.5]), torch.tensor([[0.25]]), 10), "bernoulli")
     tensor([1.], dtype=torch.float64)
     """
+    if not isinstance(moments, Moments):
+        raise ValueError(f"moments must be Moments, as data_moments gives them, got {type(moments).__name__}")
+    mean = floating("moments", moments.mean, "(data)").double()
+    covariance = covariance_matrix("moments", moments.covariance).double()
+    weight = _fisher_weight(mean, covariance.diagonal(), likelihood, noise)
+    return collapse_thresholds(covariance, weight=weight)
+
+
+def sample_thresholds(
+    x: Tensor | NDArray[Any], likelihood: Literal["gaussian", "bernoulli"], *, noise: float = 1.0
+) -> Tensor:
+    r"""Collapse thresholds of fewer points than data dimensions, from products of points with each other.
+
+    .. math:: \lambda_j\bigl(W^{1/2} C\, W^{1/2}\bigr) = \lambda_j\bigl(\tfrac1n X W X^\top\bigr),
+              \qquad X = x - m
+
+    the thresholds of :func:`data_thresholds` with memory batch² in place of data².
+
+    Args:
+        x: data (batch, \*data).
+        likelihood: ``"gaussian"`` or ``"bernoulli"``.
+        noise: variance σ² of a Gaussian likelihood.
+
+    Returns:
+        The thresholds (data,), descending, float64; at most batch − 1 of them are not zero.
+
+    >>> sample_thresholds(torch.tensor([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]]), "gaussian")
+    tensor([4., 0., 0.], dtype=torch.float64)
+    """
+    rows = floating("x", x, "(batch, *data)").flatten(1)
+    points, data = rows.shape
+    if points < 2:
+        raise ValueError(f"x must hold at least two points, got {points}")
+    gram = torch.zeros(points, points, dtype=torch.float64, device=rows.device)
+    for part in rows.split(max(1, _AT_ONCE // points), 1):
+        block = part.double()
+        mean = block.mean(0)
+        centred = block - mean
+        weight = _fisher_weight(mean, centred.square().mean(0), likelihood, noise)
+        scaled = centred * torch.where(weight.isfinite(), weight, 0.0).sqrt()
+        gram += scaled @ scaled.mT
+    found = torch.linalg.eigvalsh(gram / points).flip(0)[: min(points - 1, data)]
+    rounding = points * torch.finfo(torch.float64).eps * found[0]
+    thresholds = torch.zeros(data, dtype=torch.float64)
+    thresholds[: len(found)] = torch.where(found > rounding, found, 0.0).cpu()
+    return thresholds
+
+
+def _fisher_weight(mean: Tensor, variance: Tensor, likelihood: str, noise: float) -> Tensor:
+    """The diagonal of W (data,) at the collapsed decoder; infinite where Bernoulli data are constant."""
+    check_choice("likelihood", likelihood, ("gaussian", "bernoulli"))
     if likelihood == "gaussian":
-        scale = 1 / float(positive("noise", noise))
-        return collapse_thresholds(moments.covariance.double(), weight=scale)
-    if likelihood != "bernoulli":
-        raise ValueError(f"likelihood must be 'gaussian' or 'bernoulli', got {likelihood!r}")
-    mean = moments.mean.double()
+        return torch.full_like(mean, 1 / check_number("noise", noise, above=0))
     if not ((mean >= 0) & (mean <= 1)).all():
         raise ValueError("a Bernoulli likelihood needs data in [0, 1]")
     spread = mean * (1 - mean)
     # what varies by rounding alone does not vary
-    constant = (moments.covariance.diagonal() <= 1e-14) | (spread <= 1e-14)
-    weight = torch.where(constant, torch.inf, 1 / spread.clamp(min=1e-14))
-    return collapse_thresholds(moments.covariance.double(), weight=weight)
+    constant = (variance <= 1e-14) | (spread <= 1e-14)
+    return torch.where(constant, torch.inf, 1 / spread.clamp(min=1e-14))
 
 
 def active_count(thresholds: Tensor | NDArray[Any], beta: Tensor | NDArray[Any] | float) -> Tensor:
@@ -175,7 +227,7 @@ def active_count(thresholds: Tensor | NDArray[Any], beta: Tensor | NDArray[Any] 
     >>> active_count(torch.tensor([4.0, 1.0, 0.2]), torch.tensor([0.5, 4.0]))
     tensor([2, 0])
     """
-    given, weights = floating("thresholds", thresholds), floating("beta", beta)
+    given, weights = floating("thresholds", thresholds, "(data)"), floating("beta", beta)
     return (given.double() > weights.double().unsqueeze(-1)).sum(-1)
 
 
@@ -196,7 +248,7 @@ def beta_range(thresholds: Tensor | NDArray[Any], latents: int) -> BetaRange:
     >>> beta_range(torch.tensor([4.0, 1.0, 0.5]), 2)
     BetaRange(lower=0.5, upper=1.0)
     """
-    given = floating("thresholds", thresholds).double().sort(descending=True).values
-    at_least("latents", latents, 0, len(given))
+    given = floating("thresholds", thresholds, "(data)").double().sort(descending=True).values
+    check_count("latents", latents, 0, len(given))
     lower = float(given[latents]) if latents < len(given) else 0.0
     return BetaRange(lower, float(given[latents - 1]) if latents else float("inf"))

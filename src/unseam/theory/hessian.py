@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.theory._inputs import floating, positive, square
+from unseam.inputs import check_number
+from unseam.theory._inputs import floating, positive
 
 __all__ = ["Inequality", "diagonal_hessian", "diagonal_hessian_optimal", "plateau_term"]
 
@@ -39,13 +40,17 @@ def diagonal_hessian(hessian: Tensor | NDArray[Any], variance: Tensor | NDArray[
         variance: diagonal of Σ (..., latent), positive.
 
     Returns:
-        ⟨H, Σ⟩, the rearrangement bound, and what Cauchy–Schwarz gives, ‖T‖‖Σ‖.
+        ⟨H, Σ⟩, the rearrangement bound, and what Cauchy–Schwarz gives, ‖T‖‖Σ‖; infinite beyond the range of the type.
 
     >>> found = diagonal_hessian(torch.diag(torch.tensor([-1.0, -10.0])), torch.tensor([0.1, 1.0]))
     >>> found.value, found.bound
     (tensor(-10.1000), tensor(-2.))
     """
-    curvature, spread = _symmetric(hessian), positive("variance", variance)
+    curvature, spread = _symmetric(hessian), positive("variance", variance, "(..., latent)")
+    if spread.shape[-1] != curvature.shape[-1] or 0 in spread.shape:
+        raise ValueError(
+            f"variance must have one entry per latent ({curvature.shape[-1]}), got {tuple(spread.shape)}"
+        )
     eigenvalues = torch.linalg.eigvalsh(curvature)
     value = (curvature.diagonal(dim1=-2, dim2=-1) * spread).sum(-1)
     bound = (eigenvalues * spread.sort(-1).values).sum(-1)
@@ -73,7 +78,7 @@ def diagonal_hessian_optimal(hessian: Tensor | NDArray[Any], *, beta: float = 1.
     >>> found.value, found.bound
     (tensor(-1.0986), tensor(-1.0397))
     """
-    curvature, weight = _symmetric(hessian), float(positive("beta", beta))
+    curvature, weight = _symmetric(hessian), check_number("beta", beta, above=0)
     matrix = (
         torch.eye(curvature.shape[-1], dtype=curvature.dtype, device=curvature.device) - curvature / weight
     )
@@ -105,13 +110,15 @@ def plateau_term(singular_values: Tensor | NDArray[Any], *, beta: float = 1.0, n
     >>> plateau_term(torch.tensor([0.0, 1.0]))
     tensor(-0.3466)
     """
-    scales = floating("singular_values", singular_values)
-    weight, variance = float(positive("beta", beta)), float(positive("noise", noise))
+    scales = floating("singular_values", singular_values, "(..., latent)")
+    weight, variance = check_number("beta", beta, above=0), check_number("noise", noise, above=0)
     return -weight / 2 * torch.log1p(scales.square() / (weight * variance)).sum(-1)
 
 
 def _symmetric(hessian: Tensor | NDArray[Any]) -> Tensor:
-    given = square("hessian", hessian)
+    given = floating("hessian", hessian, "(..., latent, latent)")
+    if given.numel() == 0:
+        raise ValueError(f"hessian must hold at least one matrix, got shape {tuple(given.shape)}")
     if float((given - given.mT).abs().max()) > torch.finfo(given.dtype).eps ** 0.5 * float(given.abs().max()):
         raise ValueError("hessian must be symmetric, got matrices that differ from their transposes")
     return given

@@ -50,7 +50,7 @@ def inference_error(
         true_covariance: E (latent, latent), the same at every point.
 
     Returns:
-        Both means over points (...), in nats.
+        Both means over points (...), in nats; infinite beyond the range of the type of ``mean``.
 
     >>> inference_error(torch.zeros(4, 2), torch.ones(4, 2), torch.ones(4, 2), torch.eye(2)).raw
     tensor(1.)
@@ -71,6 +71,9 @@ def inference_error(
             f"true_covariance must have shape ({latent}, {latent}), got {tuple(covariance.shape)}"
         )
     exact, target = codes.double(), target.double().to(codes.device)
+    failed = torch.linalg.cholesky_ex(covariance.double()).info
+    if bool(failed) or float((covariance - covariance.mT).abs().max()) > 1e-4 * float(covariance.abs().max()):
+        raise ValueError("true_covariance must be symmetric and positive definite, got a matrix that is not")
     precision = torch.linalg.inv(covariance.double().to(codes.device))
     second = exact.mT @ exact / points + torch.diag_embed(spread.double().mean(-2))
     cross = precision @ (target.mT @ exact) / points

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from unseam.inputs import check_number
 from unseam.theory._inputs import canonical, floating, positive
 
 __all__ = ["LinearBetaVAE", "linear_beta_vae"]
@@ -85,14 +86,14 @@ def linear_beta_vae(
     >>> linear_beta_vae(mixing, torch.tensor([0.5, 1.0, 2.0])).log_likelihood.argmax()
     tensor(1)
     """
-    given = floating("mixing", mixing)
-    if given.ndim != 2 or 0 in given.shape or given.shape[1] > given.shape[0]:
+    given = floating("mixing", mixing, "(data, source)")
+    if given.shape[1] > given.shape[0]:
         raise ValueError(
             f"mixing must have shape (data, source) with at most as many sources as data, got {tuple(given.shape)}"
         )
     weights = positive("beta", beta).double()
-    noise = float(positive("data_noise", data_noise)) ** 2
-    observed = float(positive("likelihood_variance", likelihood_variance))
+    noise = check_number("data_noise", data_noise, above=0) ** 2
+    observed = check_number("likelihood_variance", likelihood_variance, above=0)
     left, scales, right = torch.linalg.svd(given.double(), full_matrices=False)
     axes = canonical(left)
     right = right * (left * axes).sum(0).sign()[:, None]

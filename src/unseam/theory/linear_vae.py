@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.theory._inputs import at_least, covariance_matrix, floating, positive, spectrum
+from unseam.inputs import check_count, check_number
+from unseam.theory._inputs import covariance_matrix, floating, spectrum
 
 __all__ = ["LinearVAE", "linear_vae", "rotated"]
 
@@ -60,8 +61,8 @@ def linear_vae(
             [0., 0.]])
     """
     given = covariance_matrix("covariance", covariance)
-    at_least("latent", latent, 1, len(given))
-    scale = float(positive("noise", noise)) * float(positive("beta", beta))
+    check_count("latent", latent, 1, len(given))
+    scale = check_number("noise", noise, above=0) * check_number("beta", beta, above=0)
     eigenvalues, vectors = spectrum("covariance", given)
     weights = vectors[:, :latent] * (eigenvalues[:latent] - scale).clamp(min=0.0).sqrt()
     metric = weights.square().sum(0) + scale
@@ -99,8 +100,12 @@ def rotated(
     >>> abs(other.elbo - straight.elbo) < 1e-6
     True
     """
+    if not isinstance(solution, LinearVAE):
+        raise ValueError(f"solution must be a LinearVAE, got {type(solution).__name__}")
     given = covariance_matrix("covariance", covariance)
-    orthogonal = floating("rotation", rotation).double()
+    check_number("noise", noise, above=0)
+    check_number("beta", beta, above=0)
+    orthogonal = floating("rotation", rotation, "(latent, latent)").double()
     latent = solution.weights.shape[1]
     if orthogonal.shape != (latent, latent):
         raise ValueError(

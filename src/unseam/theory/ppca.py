@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.theory._inputs import at_least, covariance_matrix, positive, spectrum
+from unseam.inputs import check_count, check_number
+from unseam.theory._inputs import covariance_matrix, spectrum
 
 __all__ = ["PPCA", "PPCAPath", "ppca", "ppca_em"]
 
@@ -62,7 +63,7 @@ def ppca(covariance: Tensor | NDArray[Any], latent: int, *, noise: float | None 
     (1.5, tensor([1.8708, 0.0000, 0.0000]))
     """
     given = covariance_matrix("covariance", covariance)
-    at_least("latent", latent, 1, len(given))
+    check_count("latent", latent, 1, len(given))
     eigenvalues, vectors = spectrum("covariance", given)
     if noise is None:
         if latent == len(given):
@@ -109,9 +110,9 @@ def ppca_em(
     tensor([1.5000, 4.5000])
     """
     given = covariance_matrix("covariance", covariance)
-    at_least("latent", latent, 1, len(given))
-    at_least("steps", steps, 1)
-    variance = float(positive("noise", noise))
+    check_count("latent", latent, 1, len(given))
+    check_count("steps", steps, 1)
+    variance = check_number("noise", noise, above=0)
     exact = given.double()
     weights = torch.randn(len(given), latent, generator=generator, dtype=torch.float64)
     bounds = []

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.theory._inputs import floating, positive, square
+from unseam.inputs import check_number
+from unseam.theory._inputs import floating
 
 __all__ = ["PrecisionOptimum", "local_posterior", "optimal_precision", "precision_optimum"]
 
@@ -46,8 +47,8 @@ def optimal_precision(pullback: Tensor | NDArray[Any], *, beta: float = 1.0) -> 
     tensor([[3.0000, 0.5000],
             [0.5000, 2.0000]])
     """
-    gram = square("pullback", pullback)
-    weight = float(positive("beta", beta))
+    gram = floating("pullback", pullback, "(..., latent, latent)")
+    weight = check_number("beta", beta, above=0)
     return torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device) + gram / weight
 
 
@@ -73,10 +74,8 @@ def local_posterior(
     tensor([[0.5000, 0.0000],
             [0.0000, 0.2000]])
     """
-    jacobian = floating("weights", weights)
-    if jacobian.ndim < 2 or 0 in jacobian.shape[-2:]:
-        raise ValueError(f"weights must have shape (..., data, latent), got shape {tuple(jacobian.shape)}")
-    precision = optimal_precision(jacobian.mT @ jacobian / float(positive("noise", noise)), beta=beta)
+    jacobian = floating("weights", weights, "(..., data, latent)")
+    precision = optimal_precision(jacobian.mT @ jacobian / check_number("noise", noise, above=0), beta=beta)
     if diagonal:
         return torch.diag_embed(1 / precision.diagonal(dim1=-2, dim2=-1))
     return torch.linalg.inv(precision)
@@ -105,8 +104,9 @@ def precision_optimum(jacobians: Tensor | NDArray[Any], budget: float) -> Precis
     >>> round(math.exp(found.loss_as_given), 2), round(math.exp(found.loss), 2)
     (24.49, 23.15)
     """
-    given = floating("jacobians", jacobians)
-    if given.ndim != 3 or 0 in given.shape or given.shape[2] > given.shape[1]:
+    given = floating("jacobians", jacobians, "(batch, data, latent)")
+    check_number("budget", budget)
+    if given.shape[2] > given.shape[1]:
         raise ValueError(
             f"jacobians must have shape (batch, data, latent), data at least latent, got {tuple(given.shape)}"
         )
