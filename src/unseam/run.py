@@ -140,13 +140,15 @@ class Run:
         root: str | None = None,
         world: World | None = None,
         device: torch.device | str = "cpu",
+        trust: bool = False,
     ) -> Run:
         """The run in a folder; nothing in it can run code.
 
-        Only ``run.json`` is read at once; loading the members later draws no weights.
+        Only ``run.json`` is read at once; loading the members later draws no weights. Modules that it names as
+        ``package.module:object`` are imported only with ``trust`` (see :func:`unseam.load`).
         """
         folder, place = Path(path), choose_device(device)
-        record = read_run(folder)
+        record = read_run(folder, trust=trust)
         members = functools.partial(read_ensemble, folder, record, device=place)
         return cls(folder, record.trials, record.about, members, root=root, world=world, device=place)
 

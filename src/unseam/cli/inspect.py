@@ -31,6 +31,7 @@ def inspect_decoder(
     ] = None,
     member: options.Members = None,
     root: options.Root = None,
+    trust: options.Trust = False,
     points: Annotated[int, typer.Option(min=2, help="Number of points to measure at.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of points, baselines and probes.")] = 0,
     figures: Annotated[
@@ -54,7 +55,7 @@ def inspect_decoder(
     own = {"data": data, "encoder": encoder, "latents": latents, "beta": beta, "likelihood": likelihood}
     if data is None and not options.names_run(target):
         raise ValueError("--data must name the file of points (or, with --encoder, of data)")
-    opened = options.open_target(target, own, member=member, root=root, points=points)
+    opened = options.open_target(target, own, member=member, root=root, trust=trust, points=points)
     if isinstance(opened, Run):
         inspected = opened.inspect(member or None, points=points, seed=seed)
         found = {opened.subject(one).name: held for one, held in inspected.items()}

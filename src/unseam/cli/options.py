@@ -21,6 +21,7 @@ __all__ = [
     "OwnEncoder",
     "OwnLikelihood",
     "Root",
+    "Trust",
     "names_run",
     "open_target",
 ]
@@ -44,20 +45,29 @@ Members = Annotated[list[int] | None, typer.Option(help="Run: only this member; 
 Root = Annotated[str | None, typer.Option(help="Run: file or folder of its data, if moved.")]
 
 
+Trust = Annotated[bool, typer.Option("--trust", help="Run: import the modules of your own that it names.")]
+
+
 def names_run(target: str) -> bool:
     """Whether a target is the folder of a run, not ``package.module:function``."""
     return Path(target).is_dir() or ":" not in target
 
 
 def open_target(
-    target: str, own: Mapping[str, Any], *, member: list[int] | None, root: str | None, points: int
+    target: str,
+    own: Mapping[str, Any],
+    *,
+    member: list[int] | None,
+    root: str | None,
+    trust: bool,
+    points: int,
 ) -> Run | Subject:
     """The run or the decoder that a target names; flags that say nothing about it are refused.
 
     Args:
         target: folder of a run, or ``package.module:function``.
         own: flags of a decoder of the user's own, by name.
-        member, root: flags of a run.
+        member, root, trust: flags of a run.
         points: rows of the decoder's data to read.
     """
     from unseam.run import Run
@@ -65,7 +75,7 @@ def open_target(
 
     if names_run(target):
         _refuse(own, "are for a decoder of your own; a run has its own")
-        return Run.open(target, root=root)
+        return Run.open(target, root=root, trust=trust)
     _refuse({"member": member, "root": root}, "are for a run; a decoder of your own has neither")
     given = {flag: value for flag, value in own.items() if flag != "latents"}
     return import_subject(target, points=points, **given)

@@ -30,6 +30,7 @@ def report_models(
     likelihood: options.OwnLikelihood = None,
     member: options.Members = None,
     root: options.Root = None,
+    trust: options.Trust = False,
     points: Annotated[int, typer.Option(min=2, help="Number of points to measure at.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of points, baselines and metrics.")] = 0,
     as_json: options.Json = False,
@@ -48,7 +49,9 @@ def report_models(
         check_path(path)
     if runs and len(runs) < len(target):
         raise ValueError("TARGET must be all runs or all decoders of your own: they take other options")
-    opened = [options.open_target(one, own, member=member, root=root, points=points) for one in target]
+    opened = [
+        options.open_target(one, own, member=member, root=root, trust=trust, points=points) for one in target
+    ]
     folders = [one for one in opened if isinstance(one, Run)]
     if folders:
         found = compare_runs(folders, points=points, members=member or None, seed=seed)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unseam.cli.options import Json
+from unseam.cli.options import Json, Trust
 from unseam.cli.printing import Row, print_json, print_table
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def score_codes(
     member: Annotated[list[int] | None, typer.Option(help="Only this member; repeat for more.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the items and of the metrics.")] = 0,
     root: Annotated[str | None, typer.Option(help="File or folder of its data, if moved.")] = None,
+    trust: Trust = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -41,7 +42,7 @@ def score_codes(
     from unseam.run import Run, score
 
     asked = [name for part in metrics or () for name in part.split(",")] or None
-    opened = Run.open(run, root=root, device=device)
+    opened = Run.open(run, root=root, device=device, trust=trust)
     table = score(opened, asked, preset=preset, points=points, members=member, seed=seed)
     if as_json:
         print_json({"run": str(run), "scores": score_records(table), **table.attrs})

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from unseam.data import World
-from unseam.files import write_json
+from unseam.files import remove_folder, write_json
 from unseam.papers.artefact import Workplace
-from unseam.papers.results import read_tables, write_tables
+from unseam.papers.results import MissingTableError, read_tables, write_tables
 from unseam.training import Ensemble, train
 from unseam.trial import Trial
 
@@ -40,8 +40,9 @@ def follow(
 ) -> dict[str, pd.DataFrame]:
     """Tables of a training: those stored before, or of the training done now through :func:`unseam.train`.
 
-    The training keeps checkpoints beside the stored tables, with what was observed so far, so that a process killed at
-    any time loses less than a minute of it. Tables come back as they are stored, with six digits.
+    A stored table that is missing or has changed is measured again, with the others of its training. The training keeps
+    checkpoints beside the stored tables, with what was observed so far, so that a process killed at any time loses less
+    than a minute of it. Tables come back as they are stored, with six digits.
 
     Args:
         trials: one stack.
@@ -66,7 +67,8 @@ def follow(
     name = training_name(trials, measured)
     folder = place.shared
     if folder is not None and (folder / f"{name}.json").exists():
-        return read_tables(folder / f"{name}.json")
+        with contextlib.suppress(MissingTableError):
+            return read_tables(folder / f"{name}.json")
     data = world if isinstance(world, World) else world()
     work = place.folder / name if folder is None and place.folder is not None else None
     work = folder / f".{name}.work" if folder is not None else work
@@ -88,7 +90,7 @@ def follow(
     stored = write_tables(folder / f"{name}.json", found)
     write_json(folder / f"{name}.json", json.loads(json.dumps(record | {"tables": stored}, default=list)))
     if work is not None:
-        shutil.rmtree(work, ignore_errors=True)
+        remove_folder(work)
     return read_tables(folder / f"{name}.json")
 
 
