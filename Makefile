@@ -6,7 +6,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo explore screenshots test test-browser chromium lint types format docs pages check-pages record check-record bench validation calibration clean
+.PHONY: help venv demo explore screenshots test test-browser test-faults hostile chromium lint types format docs pages check-pages record check-record bench validation calibration clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -26,6 +26,12 @@ test: .venv/.dev ## run tests and doctests, warnings as errors
 
 test-browser: .venv/.browser chromium ## run the tests of pages in Chromium, which is installed where it is absent
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser -m browser
+
+test-faults: .venv/.dev ## break trainings by kills, full disks and second writers (FAULTS="--points 0 --kills 100" for hours)
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore tools/faults.py $(FAULTS)
+
+hostile: .venv/.dev ## open damaged and hostile files, and count those that are not refused with one line
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore tools/hostile.py $(HOSTILE)
 
 screenshots: .venv/.browser chromium ## retake the pictures of the documentation, of the example's report and explorer
 	$(BIN)/unseam demo
