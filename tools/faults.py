@@ -96,7 +96,9 @@ def failures(place: Path, given: argparse.Namespace) -> Count:
     for number, point in enumerate(chosen):
         run = place / str(number)
         error = (errno.EIO, errno.ENOSPC)[number % 2]
-        _fork(lambda run=run, point=point, error=error: (_at(point, lambda: _fail(error)), _train(SMALL, run)))
+        _fork(
+            lambda run=run, point=point, error=error: (_at(point, lambda: _fail(error)), _train(SMALL, run))
+        )
         lost += _recovered(run, SMALL, f"call {point} fails")
     return Count("failing rename, unlink or fsync", len(chosen), tuple(lost))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import gzip
 import io
 import json
@@ -11,6 +10,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 import zipfile
@@ -20,6 +20,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 import unseam
@@ -87,7 +89,11 @@ def records(place: Path) -> Iterator[Case]:
         for wrong in (None, {"a": 1}, [[]], "x:y", -1, 10**400):
             changes[f"{key} is {str(wrong)[:9]}"] = {"trials": [trial | {key: wrong}]}
     for number, (title, change) in enumerate(changes.items()):
-        if record | change == record or change == {"hardware": {"a": []}} or change == {"versions": {"a": []}}:
+        if (
+            record | change == record
+            or change == {"hardware": {"a": []}}
+            or change == {"versions": {"a": []}}
+        ):
             continue
         folder = place / f"record-{number}"
         shutil.copytree(place / "run", folder)
@@ -143,9 +149,8 @@ def arrays(place: Path) -> Iterator[Case]:
         for _ in range(300):
             file.write(bytes(1 << 20))
     yield "gzip bomb", lambda: read_idx(place / "bomb.gz")
-    table = pd.DataFrame({"text": ["x" * 2**20] * 30_000})
-    table.to_parquet(place / "bomb.parquet", index=False)
-    del table
+    one = pa.DictionaryArray.from_arrays(pa.array(np.zeros(30_000, "i4")), pa.array(["x" * 2**20]))
+    pq.write_table(pa.table({"text": one}), place / "bomb.parquet", store_schema=False)
     yield "Parquet bomb", lambda: files.read_table(place / "bomb.parquet", {"step": "iu"})
     pd.DataFrame({"step": [[1]]}).to_parquet(place / "nested.parquet", index=False)
     yield "nested Parquet", lambda: files.read_table(place / "nested.parquet")
@@ -181,8 +186,6 @@ def _opened(work: Callable[[], object]) -> str:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + BUDGET, used + BUDGET))
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-        import signal
-
         signal.alarm(SECONDS)
         text = "was accepted"
         try:

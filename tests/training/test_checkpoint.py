@@ -477,3 +477,25 @@ def test_a_run_killed_in_its_first_checkpoint_starts_anew(tmp_path, missing):
         (tmp_path / "run" / name).unlink()
     unseam.train(trial, out=tmp_path / "run", resume=True)
     assert all(torch.equal(before[name], value) for name, value in weights(tmp_path / "run").items())
+
+
+def test_opening_a_run_imports_no_module_that_it_names(tmp_path, monkeypatch):
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    (tmp_path / "evil_module.py").write_text("raise SystemExit('ran')")
+    monkeypatch.syspath_prepend(tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    record["trials"][0]["objective"] = "evil_module:X"
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="'evil_module:X' is code that is not imported yet; if you trust it"):
+        unseam.load(tmp_path)
+    with pytest.raises(SystemExit, match="ran"):
+        unseam.load(tmp_path, trust=True)
+
+
+def test_a_record_of_a_huge_network_takes_no_memory(tmp_path):
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    record["trials"][0]["encoder_widths"] = [10**7, 10**7]
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="weights.safetensors must hold .* of shape"):
+        unseam.load(tmp_path)
