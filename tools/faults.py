@@ -104,7 +104,7 @@ def failures(place: Path, given: argparse.Namespace) -> Count:
 
 
 def full_disk(place: Path, given: argparse.Namespace) -> Count:
-    """A disk that becomes full during a checkpoint: a small tmpfs where it may be mounted, else a limit of file sizes."""
+    """A disk that becomes full during a checkpoint: a small tmpfs where root may mount it, else a size limit."""
     place.mkdir()
     sizes, lost, kind = (8, 16, 24, 32, 40, 48), [], "size limit"
     for size in sizes:

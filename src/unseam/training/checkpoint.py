@@ -203,11 +203,13 @@ def _shapes(record: Recorded, number: int, member: int) -> dict[str, tuple[int, 
     try:
         with torch.device("meta"):
             blank = blank_learner(trial, record.shape, size=record.sizes[number])
-    except (NotImplementedError, RuntimeError) as error:
+    except (NotImplementedError, RuntimeError, TypeError) as error:
         # networks of the user's own may compute with values where they are made
         if any(":" in getattr(trial, kind) for kind in KINDS):
             return {}
-        raise ValueError(f"trial {member} describes a model that cannot be made: {error}") from None
+        raise ValueError(
+            f"trial {member} describes a model that cannot be made: {str(error).splitlines()[0]}"
+        ) from None
     named = (*blank.named_parameters(), *blank.named_buffers())
     return {name: tuple(value.shape) for name, value in named}
 
@@ -456,6 +458,13 @@ def _trial(entry: Mapping[str, Any], number: int, path: Path) -> Trial:
     """One trial of a run, with every choice of the user's own looked up."""
     try:
         trial = Trial.from_dict(entry)
+        hash(trial.stack_key())
+        for name in ("world", "encoder_activation", "decoder_activation"):
+            if not isinstance(getattr(trial, name), str):
+                raise ValueError(f"{name} must be text, got {getattr(trial, name)!r}")
+        for name in ("latent", "steps", "batch_size"):
+            if not _whole(getattr(trial, name), 1):
+                raise ValueError(f"{name} must be below 2^53, got {str(getattr(trial, name))[:20]}...")
         if ":" in trial.world:
             choices.find(choices.World, trial.world)
     except ValueError as error:
