@@ -6,7 +6,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo explore screenshots test test-browser test-kernels chromium lint types format docs pages check-pages record check-record fuzz mutants bench validation calibration clean
+.PHONY: help venv demo explore screenshots test test-browser test-kernels test-faults hostile chromium lint types format docs pages check-pages record check-record fuzz mutants bench validation calibration clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -29,6 +29,12 @@ test-browser: .venv/.browser chromium ## run the tests of pages in Chromium, whi
 
 test-kernels: .venv/kernels ## run the tests of the CUDA kernels on the host, by Triton's interpreter
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 PYTHONPATH=.venv/kernels $(BIN)/python -m pytest -n $(WORKERS) tests/training/test_kernels.py
+
+test-faults: .venv/.dev ## break trainings by kills, full disks and second writers (FAULTS="--points 0 --kills 100" for hours)
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore tools/faults.py $(FAULTS)
+
+hostile: .venv/.dev ## open damaged and hostile files, and count those that are not refused with one line
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore tools/hostile.py $(HOSTILE)
 
 screenshots: .venv/.browser chromium ## retake the pictures of the documentation, of the example's report and explorer
 	$(BIN)/unseam demo

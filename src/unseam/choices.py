@@ -9,7 +9,9 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,6 +29,7 @@ __all__ = [
     "built_in",
     "find",
     "identity",
+    "importing",
     "load_object",
     "name_of",
     "names",
@@ -230,6 +233,25 @@ def name_of(choice: Choice) -> str:
     )
 
 
+_IMPORTING = ContextVar("importing", default=True)
+
+
+@contextmanager
+def importing(allowed: bool) -> Iterator[None]:
+    """Whether :func:`load_object` may import modules inside the block: not where a file names them.
+
+    >>> with importing(False):
+    ...     load_object("this:d")
+    Traceback (most recent call last):
+    ValueError: 'this:d' is code that is not imported yet; if you trust it, import this first, or ...
+    """
+    before = _IMPORTING.set(allowed)
+    try:
+        yield
+    finally:
+        _IMPORTING.reset(before)
+
+
 def load_object(name: str) -> Any:
     """The object that ``package.module:object`` names; the current folder is searched too.
 
@@ -239,6 +261,8 @@ def load_object(name: str) -> Any:
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise ValueError(f"an object of your own is named package.module:object, got {name!r}")
+    if not _IMPORTING.get():
+        return _imported(name, module, attribute)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -253,6 +277,18 @@ def load_object(name: str) -> Any:
     except AttributeError:
         raise ValueError(f"module {module!r} has no {attribute!r}") from None
     return found
+
+
+def _imported(name: str, module: str, attribute: str) -> Any:
+    """A variable of a module that was imported before; nothing of the module runs."""
+    if module not in sys.modules:
+        raise ValueError(
+            f"{name!r} is code that is not imported yet; if you trust it, import {module} first, or pass trust=True "
+            f"(--trust)"
+        )
+    if attribute not in vars(sys.modules[module]):
+        raise ValueError(f"module {module!r} has no {attribute!r}")
+    return vars(sys.modules[module])[attribute]
 
 
 def identity(choice: Choice) -> str | None:

@@ -167,6 +167,7 @@ class Run:
         root: str | None = None,
         world: World | str | None = None,
         device: torch.device | str = "cpu",
+        trust: bool = False,
     ) -> Run:
         """The run in a folder; what reading it can import: :func:`unseam.load`.
 
@@ -178,9 +179,10 @@ class Run:
             root: file or folder of the data, where the world is read from files that have moved since.
             world: the data, where the run was trained on the user's own; or the ``package.module:object`` of them.
             device: of the members.
+            trust: import the modules that it names as ``package.module:object`` (see :func:`unseam.load`).
         """
         folder, place = Path(path), choose_device(device)
-        record = read_run(folder)
+        record = read_run(folder, trust=trust)
         members = functools.partial(read_ensemble, folder, record, device=place)
         steps = {
             m: done for stack, done in zip(group(record.trials), record.steps, strict=True) for m in stack

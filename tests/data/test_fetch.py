@@ -1,10 +1,13 @@
 """Fetching from mirrors on this machine, and checking what came."""
 
+import contextlib
 import gzip
 import hashlib
+import importlib
 import os
 import shutil
 import threading
+import time
 from collections import namedtuple
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -100,6 +103,12 @@ def test_checksums_of_either_kind(server, tmp_path, algorithm):
 
 def test_without_a_published_checksum_the_first_one_is_recorded(server, tmp_path):
     root, known = tmp_path / "got", catalogue(f"{server}/good/s.gz", checksum=None)
+    with pytest.raises(
+        ValueError, match="no checksum of s.gz is published.*pass unverified=True .--unverified."
+    ):
+        fetch("sprites2", root, catalogue=known)
+    assert not root.exists()
+    assert fetch("sprites2", root, catalogue=known, unverified=True)[0].state == "recorded"
     assert fetch("sprites2", root, catalogue=known)[0].state == "recorded"
     assert (root / "s.gz.sha256").read_text() == f"{SHA256}  s.gz\n"
     assert verify("sprites2", root, catalogue=known)[0].state == "recorded"
@@ -114,7 +123,36 @@ def test_without_a_published_checksum_the_first_one_is_recorded(server, tmp_path
 def test_a_web_page_is_not_taken_for_the_file(server, tmp_path):
     known = catalogue(f"{server}/page/s.gz", checksum=None)
     with pytest.raises(FetchError, match="it answered with something else than the file"):
-        fetch("sprites2", tmp_path / "got", catalogue=known)
+        fetch("sprites2", tmp_path / "got", catalogue=known, unverified=True)
+    assert list((tmp_path / "got").iterdir()) == []
+
+
+class Endless(Quiet):
+    """A server that sends without an end: many bytes at once, or a byte now and then."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        size, wait = (1 << 16, 0.0) if "fast" in self.path else (1, 0.05)
+        with contextlib.suppress(OSError):
+            while True:
+                self.wfile.write(b"\x1f" * size)
+                time.sleep(wait)
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "said"),
+    [("fast", 40, "it sent more than 40 bytes"), ("slow", None, "it sent .* bytes in")],
+)
+def test_a_mirror_without_an_end_is_given_up(tmp_path, monkeypatch, path, size, said):
+    monkeypatch.setattr(importlib.import_module("unseam.data.fetch"), "TIMEOUT", 0.5)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as httpd:
+        httpd.daemon_threads, httpd.block_on_close = True, False
+        threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True).start()
+        known = catalogue(f"http://127.0.0.1:{httpd.server_port}/{path}", size=size)
+        with pytest.raises(FetchError, match=said):
+            fetch("sprites2", tmp_path / "got", catalogue=known)
+        httpd.shutdown()
     assert list((tmp_path / "got").iterdir()) == []
 
 

@@ -16,6 +16,7 @@ import torch
 import unseam
 from unseam import files
 from unseam.data import ArrayWorld
+from unseam.locks import LockedError
 from unseam.training import Trial
 
 TRIAL = Trial(
@@ -26,12 +27,12 @@ TRIAL = Trial(
     encoder_widths=(8,),
     decoder_widths=(8,),
     batch_size=16,
-    steps=400,
+    steps=80,
 )
 TRIALS = [
     TRIAL,
     dataclasses.replace(TRIAL, seed=1, beta=0.1),
-    dataclasses.replace(TRIAL, latent=3, steps=200),
+    dataclasses.replace(TRIAL, latent=3, steps=40),
 ]
 SCRIPT = """
 import os, signal, sys, unseam
@@ -52,10 +53,10 @@ os.replace = renamed
 trials = [Trial.from_dict(entry) for entry in json.loads(pathlib.Path(sys.argv[1]).read_text())]
 print("ready", flush=True)
 try:
-    unseam.train(trials, out=sys.argv[2], resume=True, every=10, checkpoint_seconds=0.0, device="cpu")
-except KeyboardInterrupt as stopped:
+    unseam.train(trials, out=sys.argv[2], resume=True, every=int(sys.argv[4]), checkpoint_seconds=0.0, device="cpu")
+except unseam.training.Interrupted as stopped:
     print(stopped)
-    sys.exit(130)
+    sys.exit(128 + stopped.signal)
 """
 
 
@@ -63,12 +64,16 @@ def weights(path):
     return files.read_tensors(Path(path) / "weights.safetensors")
 
 
-def start(tmp_path, trials, *, killed_before=""):
+def start(tmp_path, trials, *, killed_before="", every=10):
     spec = tmp_path / "trials.json"
     spec.write_text(json.dumps([trial.to_dict() for trial in trials]))
-    command = [sys.executable, "-c", SCRIPT, str(spec), str(tmp_path / "run"), killed_before]
+    command = [sys.executable, "-c", SCRIPT, str(spec), str(tmp_path / "run"), killed_before, str(every)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert process.stdout.readline() == "ready\n"
     return process
@@ -92,20 +97,8 @@ def test_run_folder_holds_what_it_says(tmp_path):
     assert names == {"run.json", "weights.safetensors", "optimizer.safetensors", "history.parquet"}
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["complete"] is True
-    assert record["steps"] == [400, 200]
+    assert record["steps"] == [80, 40]
     assert {"versions", "hardware", "revision", "created", "worlds"} <= set(record)
-
-
-def reached(run):
-    """How far each file of a run says that it has come."""
-    state = files.read_tensors(run / "optimizer.safetensors")
-    current = all(torch.equal(value, state[name]) for name, value in weights(run).items())
-    return {
-        "history.parquet": int(files.read_table(run / "history.parquet")["step"].max()),
-        "optimizer.safetensors": max(int(state[f"{stack}/state/step"]) for stack in range(2)),
-        "weights.safetensors": current,
-        "run.json": max(json.loads((run / "run.json").read_text())["steps"]),
-    }
 
 
 def assert_resumes_to_the_same_bits(tmp_path, whole):
@@ -122,21 +115,21 @@ def whole():
     return unseam.train(TRIALS, every=10)
 
 
-WRITTEN = ("history.parquet", "optimizer.safetensors", "weights.safetensors", "run.json")
+WAITING = (".history.parquet.new", ".optimizer.safetensors.new", ".weights.safetensors.new")
+NAMED = ("history.parquet", "optimizer.safetensors", "weights.safetensors")
 
 
-@pytest.mark.parametrize("file", WRITTEN)
-def test_runs_killed_between_two_files_resume_to_the_same_bits(tmp_path, whole, file):
-    """Checkpoints come at steps 0, 10 and 20; the last one is cut short, so that files before it are newer."""
+@pytest.mark.parametrize("file", [*WAITING, "run.json", *NAMED])
+def test_a_checkpoint_is_one_unit(tmp_path, whole, file):
+    """Checkpoints come at steps 0, 1 and 2; the last one is cut short before a file gets its name."""
     process = start(tmp_path, TRIALS, killed_before=file)
     assert process.wait(timeout=120) == -signal.SIGKILL
     process.stdout.close()
-    newer = WRITTEN[: WRITTEN.index(file)]
-    steps = {name: 20 if name in newer else 10 for name in WRITTEN}
-    # weights are those of the state beside them unless the kill fell between the two
-    steps["weights.safetensors"] = file != "weights.safetensors"
-    assert reached(tmp_path / "run") == steps
-    assert [path.name.split(".")[1] for path in (tmp_path / "run").glob(".*.part")] == [file.split(".")[0]]
+    found = unseam.load(tmp_path / "run")
+    # the record decides: until it is replaced the earlier checkpoint counts, from then on the later one
+    assert [stack.step for stack in found.stacks] == [2 if file in NAMED else 1, 0]
+    reference = unseam.train([dataclasses.replace(trial, steps=found.stacks[0].step) for trial in TRIALS[:2]])
+    assert torch.equal(found.stacks[0].flat, reference.stacks[0].flat)
     assert_resumes_to_the_same_bits(tmp_path, whole)
 
 
@@ -151,19 +144,183 @@ def test_runs_killed_at_any_moment_resume_to_the_same_bits(tmp_path, whole):
     assert_resumes_to_the_same_bits(tmp_path, whole)
 
 
-def test_interrupt_leaves_a_resumable_run(tmp_path):
-    process = start(tmp_path, [dataclasses.replace(TRIAL, steps=100_000)])
-    run = tmp_path / "run" / "optimizer.safetensors"
-    while not run.exists():
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_saves_a_checkpoint_at_the_next_step(tmp_path, kind):
+    process = start(tmp_path, [dataclasses.replace(TRIAL, steps=100_000)], every=100_000)
+    while not (tmp_path / "run" / "run.json").exists():
         time.sleep(0.05)
     time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
-    assert "can be resumed" in process.stdout.read()
+    process.send_signal(kind)
+    assert process.wait(timeout=60) == 128 + kind
+    said = process.stdout.read().splitlines()
     process.stdout.close()
+    assert (
+        said[0] == f"{kind.name}: saving a checkpoint after this step, then stopping; again to stop at once"
+    )
+    assert "can be resumed" in said[1]
     step = json.loads((tmp_path / "run" / "run.json").read_text())["steps"][0]
     assert 0 < step < 100_000
-    assert int(files.read_tensors(run)["0/state/step"]) == step
+    state = files.read_tensors(tmp_path / "run" / "optimizer.safetensors")
+    assert int(state["0/state/step"]) == int(state["0/state/counted"]) == step
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path, observe=hang_up)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def hang_up(ensemble, step):
+    os.kill(os.getpid(), signal.SIGHUP)
+    return {}
+
+
+@pytest.mark.parametrize("step", [1, 7, 33])
+def test_means_between_two_records_survive_a_stop(tmp_path, monkeypatch, step):
+    whole = unseam.train(TRIAL, every=25)
+    stop_after(monkeypatch, step)
+    with pytest.raises(unseam.training.Interrupted, match=f"stopped at step {step}; .* can be resumed"):
+        unseam.train(TRIAL, every=25, out=tmp_path)
+    monkeypatch.undo()
+    resumed = unseam.train(TRIAL, every=25, out=tmp_path, resume=True)
+    assert resumed.history.equals(whole.history)
+    assert torch.equal(resumed.stacks[0].flat, whole.stacks[0].flat)
+
+
+def stop_after(monkeypatch, step):
+    """Let this process receive SIGTERM in the middle of a step."""
+    from unseam.training import loop
+
+    make, left = loop.make_step, iter(range(step - 1, -1, -1))
+
+    def made(stack, world):
+        advance = make(stack, world)
+
+        def advanced(*given):
+            if next(left, -1) == 0:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return advance(*given)
+
+        return advanced
+
+    monkeypatch.setattr(loop, "make_step", made)
+
+
+def test_checkpoints_come_by_time_between_records(tmp_path, monkeypatch):
+    from unseam.training import run
+
+    steps = []
+    monkeypatch.setattr(run, "write_checkpoint", lambda folder, now, lock: steps.append(now.stacks[0].step))
+    trial = dataclasses.replace(TRIAL, steps=4)
+    unseam.train(trial, every=1000, out=tmp_path, checkpoint_seconds=0.0)
+    assert steps == [0, 1, 2, 3, 4, 4]
+    steps.clear()
+    unseam.train(trial, every=1, out=tmp_path, checkpoint_seconds=1e9)
+    assert steps == [0, 4]
+
+
+def test_a_second_writer_is_refused(tmp_path):
+    process = start(tmp_path, [dataclasses.replace(TRIAL, steps=100_000)], every=1000)
+    while not (tmp_path / "run" / "run.json").exists():
+        time.sleep(0.05)
+    with pytest.raises(
+        LockedError, match=f"is being written by process {process.pid} on .* since .*; wait until"
+    ):
+        unseam.train(dataclasses.replace(TRIAL, steps=100_000), out=tmp_path / "run", resume=True)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    # its lock is there, and dead
+    assert (tmp_path / "run" / ".lock").exists()
+    with pytest.raises(ValueError, match="holds a run of other trials"):
+        unseam.train(TRIAL, out=tmp_path / "run", resume=True)
+    assert not (tmp_path / "run" / ".lock").exists()
+
+
+def test_a_writer_that_lost_its_lock_writes_no_more(tmp_path):
+    def lose(ensemble, step):
+        (tmp_path / ".lock").write_text(json.dumps({"pid": 7, "host": "other", "since": "noon"}))
+        return {}
+
+    with pytest.raises(LockedError, match="taken over by process 7 on other since noon"):
+        unseam.train(dataclasses.replace(TRIAL, steps=3), out=tmp_path, observe=lose)
+    assert json.loads((tmp_path / "run.json").read_text())["steps"] == [0]
+    assert {path.name for path in tmp_path.iterdir()} == {*NAMED, "run.json", ".lock"}
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "history.parquet"])
+def test_a_flipped_bit_is_noticed(tmp_path, name):
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    flip(tmp_path / name)
+    with pytest.raises(ValueError, match=f"{name} is .*damaged"):
+        unseam.load(tmp_path)
+
+
+def test_a_flipped_bit_of_the_optimiser_is_noticed(tmp_path, monkeypatch):
+    stop_after(monkeypatch, 2)
+    with pytest.raises(unseam.training.Interrupted):
+        unseam.train(TRIAL, out=tmp_path)
+    monkeypatch.undo()
+    flip(tmp_path / "optimizer.safetensors")
+    with pytest.raises(ValueError, match="optimizer.safetensors is damaged: its content has changed since"):
+        unseam.train(TRIAL, out=tmp_path, resume=True)
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 4
+    path.write_bytes(content)
+
+
+def test_runs_of_an_earlier_version_load_and_resume(tmp_path, monkeypatch):
+    """They had no digests, and everything that resuming needs in one file."""
+    whole = unseam.train(TRIAL, every=10)
+    stop_after(monkeypatch, 20)
+    with pytest.raises(unseam.training.Interrupted):
+        unseam.train(TRIAL, every=10, out=tmp_path)
+    monkeypatch.undo()
+    record = json.loads((tmp_path / "run.json").read_text())
+    del record["files"]
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    state = files.read_tensors(tmp_path / "optimizer.safetensors") | weights(tmp_path)
+    del state["0/state/counted"]
+    files.write_tensors(tmp_path / "optimizer.safetensors", state, note={"format": "1"})
+    assert unseam.load(tmp_path).stacks[0].step == 20
+    resumed = unseam.train(TRIAL, every=10, out=tmp_path, resume=True)
+    assert torch.equal(resumed.stacks[0].flat, whole.stacks[0].flat)
+    assert resumed.history.equals(whole.history)
+
+
+def test_files_respect_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
+
+
+def test_tensors_are_written_as_safetensors_reads_them(tmp_path):
+    from safetensors.torch import load_file
+
+    kinds = (
+        torch.float64,
+        torch.float32,
+        torch.bfloat16,
+        torch.float16,
+        torch.int64,
+        torch.int32,
+        torch.uint8,
+    )
+    tensors = {str(kind): torch.arange(6).to(kind).reshape(2, 3).T for kind in kinds}
+    tensors |= {"flag": torch.tensor([True, False]), "none": torch.empty(0, 3), "scalar": torch.tensor(7)}
+    files.write_tensors(tmp_path / "t.safetensors", tensors, note={"format": "1"})
+    again = load_file(tmp_path / "t.safetensors")
+    assert set(again) == set(tensors)
+    for name, value in tensors.items():
+        assert again[name].dtype == value.dtype and torch.equal(again[name], value)
 
 
 def test_a_finished_run_resumes_to_itself(tmp_path):
@@ -229,6 +386,9 @@ def test_weights_of_another_shape_are_refused(tmp_path):
     held = weights(tmp_path)
     name = next(iter(held))
     files.write_tensors(tmp_path / "weights.safetensors", held | {name: torch.zeros(1)}, note={})
+    record = json.loads((tmp_path / "run.json").read_text())
+    record["files"]["weights.safetensors"] = files.digest(tmp_path / "weights.safetensors")
+    (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match="must hold .* of shape .*, got .1,."):
         unseam.load(tmp_path)
 
@@ -256,13 +416,29 @@ def test_saving_over_another_run_is_refused(tmp_path):
         unseam.save(other, tmp_path)
 
 
-def test_a_saved_ensemble_is_not_resumed_from_an_older_checkpoint(tmp_path):
+def test_saving_what_was_loaded_leaves_the_training_resumable(tmp_path, monkeypatch):
+    whole = unseam.train(TRIAL)
+    stop_after(monkeypatch, 2)
+    with pytest.raises(unseam.training.Interrupted):
+        unseam.train(TRIAL, out=tmp_path)
+    monkeypatch.undo()
+    unseam.save(unseam.load(tmp_path), tmp_path)
+    assert torch.equal(unseam.train(TRIAL, out=tmp_path, resume=True).stacks[0].flat, whole.stacks[0].flat)
+
+
+def test_saving_other_weights_over_a_training_is_refused(tmp_path):
     trial = dataclasses.replace(TRIAL, steps=3)
-    unseam.train(trial, out=tmp_path)
-    changed = unseam.load(tmp_path)
+    ensemble = unseam.train(trial, out=tmp_path)
     with torch.no_grad():
-        changed.stacks[0].flat += 1
-    unseam.save(changed, tmp_path)
+        ensemble.stacks[0].flat.add_(1)
+    with pytest.raises(ValueError, match="holds a training of the same trials with other weights"):
+        unseam.save(ensemble, tmp_path)
+
+
+def test_a_saved_ensemble_is_not_resumed(tmp_path):
+    trial = dataclasses.replace(TRIAL, steps=3)
+    unseam.save(unseam.train(trial), tmp_path)
+    unseam.save(unseam.load(tmp_path), tmp_path)
     with pytest.raises(ValueError, match="holds a saved ensemble, not a training to go on with"):
         unseam.train(trial, out=tmp_path, resume=True)
 
@@ -381,3 +557,25 @@ def test_a_run_killed_in_its_first_checkpoint_starts_anew(tmp_path, missing):
         (tmp_path / "run" / name).unlink()
     unseam.train(trial, out=tmp_path / "run", resume=True)
     assert all(torch.equal(before[name], value) for name, value in weights(tmp_path / "run").items())
+
+
+def test_opening_a_run_imports_no_module_that_it_names(tmp_path, monkeypatch):
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    (tmp_path / "evil_module.py").write_text("raise SystemExit('ran')")
+    monkeypatch.syspath_prepend(tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    record["trials"][0]["objective"] = "evil_module:X"
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="'evil_module:X' is code that is not imported yet; if you trust it"):
+        unseam.load(tmp_path)
+    with pytest.raises(SystemExit, match="ran"):
+        unseam.load(tmp_path, trust=True)
+
+
+def test_a_record_of_a_huge_network_takes_no_memory(tmp_path):
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    record["trials"][0]["encoder_widths"] = [10**7, 10**7]
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="weights.safetensors must hold .* of shape"):
+        unseam.load(tmp_path)

@@ -27,11 +27,19 @@ def list_worlds(root: Root = None, as_json: Json = False) -> None:
     print_rows(world_rows(root), title=title, as_json=as_json)
 
 
-def fetch_files(name: str, root: Root = None, variant: Variant = None, as_json: Json = False) -> None:
+def fetch_files(
+    name: str,
+    root: Root = None,
+    variant: Variant = None,
+    unverified: Annotated[
+        bool, typer.Option("--unverified", help="Accept a file whose checksum is not published.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Fetch the files of a published data set, checked against their checksums."""
     from unseam.data.fetch import fetch
 
-    states = fetch(name, root, variant=variant, progress=sys.stderr.isatty())
+    states = fetch(name, root, variant=variant, progress=sys.stderr.isatty(), unverified=unverified)
     print_rows(file_rows(states), title="files", as_json=as_json)
 
 

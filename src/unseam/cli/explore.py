@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unseam.cli.options import Json, OwnWorld
+from unseam.cli.options import Json, OwnWorld, Trust
 from unseam.cli.printing import print_json
 
 __all__ = ["explore_run"]
@@ -26,11 +26,13 @@ def explore_run(
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     root: Annotated[str | None, typer.Option(help="File or folder of the run's data, if moved.")] = None,
     world: OwnWorld = None,
+    trust: Trust = False,
     points: Annotated[int, typer.Option(min=2, help="Items of the world that are shown.")] = 600,
     as_json: Json = False,
 ) -> None:
     """Explore a run's latent spaces in the browser: pictures, geometry, a map, β; until Ctrl-C."""
     from unseam.explore import serve
+    from unseam.run import Run
 
     def started(address: str) -> None:
         if as_json:
@@ -40,7 +42,7 @@ def explore_run(
         sys.stdout.flush()
 
     serve(
-        run,
+        Run.open(run, root=root, trust=True) if trust else run,
         member=member,
         port=port,
         host=host,

@@ -35,6 +35,7 @@ def inspect_decoder(
     at: Annotated[
         str, typer.Option(help="Run: points from its data, or from the prior, which needs no data.")
     ] = "data",
+    trust: options.Trust = False,
     points: Annotated[int, typer.Option(min=2, help="Number of points to measure at.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of points, baselines and probes.")] = 0,
     figures: Annotated[
@@ -58,7 +59,9 @@ def inspect_decoder(
     own = {"data": data, "encoder": encoder, "latents": latents, "beta": beta, "likelihood": likelihood}
     if data is None and not options.names_run(target):
         raise ValueError("--data must name the file of points (or, with --encoder, of data)")
-    opened = options.open_target(target, own, member=member, root=root, world=world, points=points)
+    opened = options.open_target(
+        target, own, member=member, root=root, world=world, trust=trust, points=points
+    )
     remarks = []
     if isinstance(opened, Run):
         if at == "prior" and report is not None:

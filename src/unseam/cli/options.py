@@ -22,6 +22,7 @@ __all__ = [
     "OwnLikelihood",
     "OwnWorld",
     "Root",
+    "Trust",
     "names_run",
     "open_target",
 ]
@@ -49,6 +50,9 @@ OwnWorld = Annotated[
 ]
 
 
+Trust = Annotated[bool, typer.Option("--trust", help="Run: import the modules of your own that it names.")]
+
+
 def names_run(target: str) -> bool:
     """Whether a target is the folder of a run, not ``package.module:function``."""
     return Path(target).is_dir() or ":" not in target
@@ -61,6 +65,7 @@ def open_target(
     member: list[int] | None,
     root: str | None,
     world: str | None,
+    trust: bool,
     points: int,
 ) -> Run | Subject:
     """The run or the decoder that a target names; flags that say nothing about it are refused.
@@ -68,7 +73,7 @@ def open_target(
     Args:
         target: folder of a run, or ``package.module:function``.
         own: flags of a decoder of the user's own, by name.
-        member, root, world: flags of a run.
+        member, root, world, trust: flags of a run.
         points: rows of the decoder's data to read.
     """
     from unseam.run import Run
@@ -76,7 +81,7 @@ def open_target(
 
     if names_run(target):
         _refuse(own, "are for a decoder of your own; a run has its own")
-        return Run.open(target, root=root, world=world)
+        return Run.open(target, root=root, world=world, trust=trust)
     _refuse({"member": member, "root": root, "world": world}, "are for a run; a decoder of your own has none")
     given = {flag: value for flag, value in own.items() if flag != "latents"}
     return import_subject(target, points=points, **given)

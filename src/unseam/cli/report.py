@@ -31,6 +31,7 @@ def report_models(
     member: options.Members = None,
     root: options.Root = None,
     world: options.OwnWorld = None,
+    trust: options.Trust = False,
     points: Annotated[int, typer.Option(min=2, help="Number of points to measure at.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of points, baselines and metrics.")] = 0,
     as_json: options.Json = False,
@@ -50,7 +51,8 @@ def report_models(
     if runs and len(runs) < len(target):
         raise ValueError("TARGET must be all runs or all decoders of your own: they take other options")
     opened = [
-        options.open_target(one, own, member=member, root=root, world=world, points=points) for one in target
+        options.open_target(one, own, member=member, root=root, world=world, trust=trust, points=points)
+        for one in target
     ]
     folders = [one for one in opened if isinstance(one, Run)]
     if folders:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -181,6 +180,7 @@ def _run(
     artefact: Artefact, scale: str, out: Path | None, device: str | None, world: str | None, passing: Path
 ) -> Result:
     from unseam.drawing import write_svg
+    from unseam.files import remove_folder
     from unseam.papers import reproduce, save_result
 
     name = ".".join(filter(None, (artefact.name, scale, world)))
@@ -198,7 +198,7 @@ def _run(
         path = save_result(result, out)
         write_svg(artefact.plot(result.tables), path.with_suffix(".svg"))
     if work is not None:
-        shutil.rmtree(work, ignore_errors=True)
+        remove_folder(work)
     return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from typing import Any
 
@@ -58,6 +59,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _status(error: BaseException) -> int:
-    """130 for Ctrl-C, 2 for what the user asked for, 1 for what went wrong on the way."""
-    codes: tuple[tuple[Any, int], ...] = ((KeyboardInterrupt, 130), ((ValueError, UsageError), 2))
-    return next((code for kind, code in codes if isinstance(error, kind)), 1)
+    """128 and a signal's number (130 for Ctrl-C), 2 for what the user asked for, 1 for what went wrong on the way."""
+    if isinstance(error, KeyboardInterrupt):
+        return 128 + int(getattr(error, "signal", signal.SIGINT))
+    return 2 if isinstance(error, ValueError | UsageError) else 1

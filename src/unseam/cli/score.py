@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unseam.cli.options import Json, OwnWorld
+from unseam.cli.options import Json, OwnWorld, Trust
 from unseam.cli.printing import Row, print_json, print_table, print_words
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def score_codes(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the items and of the metrics.")] = 0,
     root: Annotated[str | None, typer.Option(help="File or folder of its data, if moved.")] = None,
     world: OwnWorld = None,
+    trust: Trust = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -42,7 +43,7 @@ def score_codes(
     from unseam.run import Run, score
 
     asked = [name for part in metrics or () for name in part.split(",")] or None
-    opened = Run.open(run, root=root, world=world, device=device)
+    opened = Run.open(run, root=root, world=world, trust=trust, device=device)
     table = score(opened, asked, preset=preset, points=points, members=member, seed=seed)
     remarks = opened.remarks(member)
     if as_json:

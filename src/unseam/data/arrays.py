@@ -7,16 +7,19 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from unseam.data.files import DamagedFileError
+from unseam.files import npz_header, open_file
 
 __all__ = ["hdf5_blocks", "npz_array", "npz_blocks", "tensor_array"]
 
 BLOCK = 16 << 20
 """Bytes read at once."""
+CHUNK = 256 << 20
+"""Bytes of a compressed piece of a file, which is unpacked whole."""
 
 
 def npz_blocks(path: Path, name: str, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
@@ -55,16 +58,36 @@ def hdf5_blocks(path: Path, name: str, shape: tuple[int, ...]) -> Iterator[np.nd
     import h5py
 
     try:
+        open_file(path).close()
         with h5py.File(path, "r") as file:
             if name not in file:
                 raise DamagedFileError(_names(path, name, sorted(file)))
-            data = file[name]
+            data = _dataset(file, name, path)
             _check(path, name, (data.shape, data.dtype), (shape, data.dtype))
             rows = max(1, BLOCK // max(1, data.dtype.itemsize * int(np.prod(shape[1:]))))
             for start in range(0, shape[0], rows):
                 yield data[start : start + rows]
-    except OSError as error:
+    except (OSError, RuntimeError, KeyError, TypeError) as error:
         raise DamagedFileError(_broken(path, error)) from error
+
+
+def _dataset(file: Any, name: str, path: Path) -> Any:
+    """A dataset whose content lies in this file: HDF5 can also read other files under its name."""
+    import h5py
+
+    link = file.get(name, getlink=True)
+    if isinstance(link, h5py.ExternalLink):
+        raise DamagedFileError(f"{path}: {name!r} must lie in the file, got a link to {link.filename}")
+    data = file[name]
+    if not isinstance(data, h5py.Dataset):
+        raise DamagedFileError(f"{path}: {name!r} must be a dataset, got a {type(data).__name__.lower()}")
+    if data.external or data.is_virtual:
+        raise DamagedFileError(f"{path}: {name!r} must lie in the file, got one that reads other files")
+    if data.dtype.kind not in "iuf":
+        raise DamagedFileError(f"{path}: {name!r} must hold numbers, got {data.dtype}")
+    if data.chunks is not None and int(np.prod(data.chunks)) * data.dtype.itemsize > CHUNK:
+        raise DamagedFileError(f"{path}: {name!r} must be stored in pieces of at most {CHUNK >> 20} MiB")
+    return data
 
 
 def tensor_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
@@ -72,6 +95,11 @@ def tensor_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     import torch
 
     try:
+        open_file(path).close()
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                    raise ValueError("torch stores tensors uncompressed")
         if path.suffix == ".npy":
             array: object = np.load(path, mmap_mode="r", allow_pickle=False)
         else:
@@ -90,7 +118,7 @@ def tensor_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 def _member(path: Path, name: str) -> Iterator[IO[bytes]]:
     """One array of an npz file, opened for reading, with damage reported as such."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file(path) as source, zipfile.ZipFile(source) as archive:
             members = archive.namelist()
             if f"{name}.npy" not in members:
                 raise DamagedFileError(_names(path, name, sorted(m.removesuffix(".npy") for m in members)))
@@ -103,11 +131,8 @@ def _member(path: Path, name: str) -> Iterator[IO[bytes]]:
 def _header(file: IO[bytes], path: Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and type of an array from the head of its npy stream."""
     try:
-        if np.lib.format.read_magic(file) == (1, 0):
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        else:
-            shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
-    except ValueError as error:
+        shape, dtype, fortran = npz_header(file)
+    except Exception as error:  # a header is text, which can be wrong in many ways
         raise DamagedFileError(_broken(path, error)) from error
     if fortran:
         raise DamagedFileError(f"{path}: array {name!r} must be stored in C order, got Fortran order")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from unseam import choices
 from unseam.data.world import World
@@ -33,6 +34,7 @@ def load(name: str | choices.World, *, root: str | Path | None = None, **options
         raise ValueError(
             f"option {unknown[0]!r} is unknown to world {choice.name!r}, whose options are {', '.join(known)}{hint}"
         )
+    _check_types(choice, make, options)
     if choice.from_file:
         options["root"] = root
     elif root is not None:
@@ -41,6 +43,23 @@ def load(name: str | choices.World, *, root: str | Path | None = None, **options
         )
     world: World = make(**dict(choice.fixed), **options)
     return world
+
+
+_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+def _check_types(choice: choices.World, make: Callable[..., World], options: dict[str, Any]) -> None:
+    """Refuse an option that is no number where one is wanted, or the like."""
+    hints = get_type_hints(make)
+    for name, value in options.items():
+        wanted = hints.get(name)
+        fits: tuple[type, ...] = (
+            (int, float) if wanted is float else (wanted,) if wanted in _WORDS else (object,)
+        )
+        if not isinstance(value, fits) or (isinstance(value, bool) and wanted in (int, float)):
+            raise ValueError(
+                f"option {name!r} of world {choice.name!r} must be {_WORDS[wanted]}, got {value!r}"  # type: ignore[index]
+            )
 
 
 def names() -> tuple[str, ...]:

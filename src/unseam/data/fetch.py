@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from unseam.data.files import DamagedFileError, MissingFileError, home, locate
 from unseam.data.idx import unpack
 from unseam.data.sources import PUBLISHED, Published, RemoteFile
-from unseam.files import DiskFullError, replacing
+from unseam.files import DiskFullError, digest, replacing
 
-__all__ = ["FetchError", "FileState", "Listing", "fetch", "listing", "verify"]
+__all__ = ["FetchError", "FileState", "Listing", "check_published", "fetch", "listing", "verify"]
 
 TIMEOUT = 30.0
 """Seconds without an answer after which the next mirror is tried."""
+SLOWEST = 10_000.0
+"""Bytes a second, on average, below which the next mirror is tried."""
+LARGEST = 20_000_000_000
+"""Bytes that are fetched of a file whose size is not known."""
+PIECE = 1 << 16
 
 
 class FetchError(OSError):
@@ -70,19 +77,22 @@ def fetch(
     root: str | Path | None = None,
     *,
     variant: str | None = None,
-    progress: object = False,
+    progress: bool = False,
+    unverified: bool = False,
     catalogue: Mapping[str, Published] = PUBLISHED,
 ) -> tuple[FileState, ...]:
     """Fetch the files of a published data set that are not there yet, each from the first mirror that gives it.
 
-    A file is compared with its published checksum before it gets its name; where none is published, its
-    SHA-256 is recorded beside it and compared from then on.
+    A file is compared with its published checksum before it gets its name. Where none is published it is fetched only
+    if ``unverified`` files are accepted; its SHA-256 is then recorded beside it and compared from then on. A mirror
+    that sends more than the published size, or takes longer than a slow line would, is given up.
 
     Args:
         name: name of the data set.
         root: folder for the files; by default a folder of that name in the cache.
         variant: which files, where there are several; by default the first.
-        progress: a progress bar as pooch takes it, or ``False``.
+        progress: whether to show a progress bar.
+        unverified: whether to accept files whose checksum is not known.
         catalogue: data sets by key.
 
     >>> fetch("faces3d")
@@ -96,6 +106,12 @@ def fetch(
     if folder.is_file():
         raise ValueError(f"root must be a folder for the files, got the file {folder}")
     states = []
+    unknown = [file.filename for file in entry.files if not file.checksum]
+    if unknown and not unverified and not all(_state(f, folder / f.filename).good for f in entry.files):
+        raise ValueError(
+            f"no checksum of {unknown[0]} is published, so what arrives cannot be verified; pass unverified=True "
+            f"(--unverified) to accept it, and its digest is recorded and compared from then on"
+        )
     for file in entry.files:
         state = _state(file, folder / file.filename)
         states.append(state if state.good else _download(name, file, folder / file.filename, progress))
@@ -182,7 +198,7 @@ def _state(file: RemoteFile, path: Path) -> FileState:
     if not path.is_file():
         return FileState(file.filename, path, "missing", f"{path} does not exist")
     if file.checksum:
-        if _digest(path, file.checksum.partition(":")[0]) == file.checksum:
+        if digest(path, file.checksum.partition(":")[0]) == file.checksum:
             return FileState(file.filename, path, "verified", "checksum as published")
         if file.content and _content(path) == file.content:
             return FileState(file.filename, path, "verified", "content as published, compressed again")
@@ -190,12 +206,19 @@ def _state(file: RemoteFile, path: Path) -> FileState:
     record = _record(path)
     if not record.is_file():
         return FileState(file.filename, path, "unchecked", "no checksum is published, and none was recorded")
-    if record.read_text().split()[:1] == [_digest(path, "sha256").partition(":")[2]]:
+    if record.read_text().split()[:1] == [digest(path).partition(":")[2]]:
         return FileState(file.filename, path, "recorded", "as when it was first fetched; none is published")
     return FileState(file.filename, path, "differs", f"{path} differs from its record {record.name}")
 
 
-def _download(name: str, file: RemoteFile, path: Path, progress: object) -> FileState:
+def check_published(file: RemoteFile, path: Path) -> None:
+    """Refuse a file that is not the published one, or not the one that was first fetched."""
+    state = _state(file, path)
+    if not state.good:
+        raise DamagedFileError(f"{state.detail}; fetch it again")
+
+
+def _download(name: str, file: RemoteFile, path: Path, progress: bool) -> FileState:
     """Fetch a file from the first mirror that gives it whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(path.parent).free
@@ -217,29 +240,56 @@ def _download(name: str, file: RemoteFile, path: Path, progress: object) -> File
     )
 
 
-def _download_from(url: str, file: RemoteFile, path: Path, progress: object) -> FileState:
+def _download_from(url: str, file: RemoteFile, path: Path, progress: bool) -> FileState:
     """Fetch a file from one address, check it, and only then give it its name."""
-    import pooch
-
     with replacing(path) as temporary:
-        pooch.HTTPDownloader(progressbar=progress, timeout=TIMEOUT)(url, str(temporary), None)
-        digest = _digest(temporary, file.checksum.partition(":")[0] if file.checksum else "sha256")
-        if file.checksum and digest != file.checksum:
-            raise DamagedFileError(f"wrong checksum, expected {file.checksum}, got {digest}")
+        with temporary.open("wb") as target:
+            _copy(url, target, file.size or LARGEST, progress)
+        found = digest(temporary, file.checksum.partition(":")[0] if file.checksum else "sha256")
+        if file.checksum and found != file.checksum:
+            raise DamagedFileError(f"wrong checksum, expected {file.checksum}, got {found}")
         with temporary.open("rb") as content:
             if content.read(len(file.magic)) != file.magic:
                 raise DamagedFileError("it answered with something else than the file")
     if file.checksum:
         return FileState(file.filename, path, "verified", "checksum as published")
     with replacing(_record(path)) as temporary:
-        temporary.write_text(f"{digest.partition(':')[2]}  {path.name}\n")
-    return FileState(file.filename, path, "recorded", f"none is published; {digest} recorded")
+        temporary.write_text(f"{found.partition(':')[2]}  {path.name}\n")
+    return FileState(file.filename, path, "recorded", f"none is published; {found} recorded")
 
 
-def _digest(path: Path, algorithm: str) -> str:
-    """``algorithm:digest`` of a file."""
-    with path.open("rb") as file:
-        return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
+def _copy(url: str, target: IO[bytes], largest: int, progress: bool) -> None:
+    """Copy what an address sends, piece by piece as it comes, within limits of size and time."""
+    import requests
+
+    began, arrived = time.monotonic(), 0
+    with requests.get(url, stream=True, timeout=TIMEOUT) as answer, _bar(progress, largest) as advance:
+        answer.raise_for_status()
+        while piece := answer.raw.read1(PIECE, decode_content=True):
+            arrived += len(piece)
+            if arrived > largest:
+                raise DamagedFileError(f"it sent more than {largest} bytes")
+            spent = time.monotonic() - began
+            if spent > TIMEOUT + arrived / SLOWEST:
+                raise DamagedFileError(f"it sent {arrived} bytes in {spent:.0f} s")
+            target.write(piece)
+            advance(len(piece))
+
+
+@contextmanager
+def _bar(wanted: bool, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar, where one is wanted."""
+    if not wanted:
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
+
+    with Progress(
+        *Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn(), console=Console(stderr=True)
+    ) as bar:
+        task = bar.add_task("fetching", total=None if total == LARGEST else total)
+        yield lambda count: bar.advance(task, count)
 
 
 def _content(path: Path) -> str | None:

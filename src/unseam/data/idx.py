@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from unseam.data.files import DamagedFileError, locate
+from unseam.files import open_file
 
 __all__ = ["read_idx", "read_part", "unpack"]
+
+LARGEST = 256 << 20
+"""Bytes of an unpacked file; the largest published one has 47 MB."""
 
 _PREFIX = {"train": "train", "test": "t10k"}
 
 
-def read_part(name: str, part: str, root: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
+def read_part(
+    name: str, part: str, root: str | Path | None, check: Callable[[str, Path, int], None] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Images (item, height, width) and labels (item,) of one part of a data set.
 
     Args:
         name: ``mnist`` or ``fashion_mnist``.
         part: ``train`` or ``test``.
         root: folder of the files; by default the cache folder.
+        check: told the name, the path and the number of items of each file.
     """
     if root is not None and Path(root).expanduser().is_file():
         raise ValueError(f"root must be the folder of the four idx files of {name!r}, got the file {root}")
@@ -36,6 +44,8 @@ def read_part(name: str, part: str, root: str | Path | None) -> tuple[np.ndarray
         )
     if labels.max() > 9:
         raise DamagedFileError(f"{labels_path} must hold labels from 0 to 9, got {labels.max()}")
+    for path in (images_path, labels_path) if check is not None else ():
+        check(name, path, len(images))  # type: ignore[misc]
     return images, labels
 
 
@@ -64,13 +74,18 @@ def read_idx(path: Path) -> np.ndarray:
 
 def unpack(path: Path) -> bytes:
     """Content of a file, unpacked where it is gzipped."""
-    content = path.read_bytes()
-    if content[:2] != b"\x1f\x8b":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DamagedFileError(f"{path} is damaged or cut short ({error}); fetch it again") from error
+    with open_file(path, largest=LARGEST) as file:
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        if not packed:
+            return file.read()
+        try:
+            content = gzip.GzipFile(fileobj=file).read(LARGEST + 1)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DamagedFileError(f"{path} is damaged or cut short ({error}); fetch it again") from error
+    if len(content) > LARGEST:
+        raise DamagedFileError(f"{path} must unpack to at most {LARGEST >> 20} MiB; fetch it again")
+    return content
 
 
 def idx_names(part: str, kind: str, axes: int) -> tuple[str, ...]:

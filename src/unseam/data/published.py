@@ -13,10 +13,11 @@ import torch
 from unseam import choices
 from unseam.data.array import ArrayWorld
 from unseam.data.arrays import hdf5_blocks, npz_array, npz_blocks, tensor_array
+from unseam.data.fetch import check_published
 from unseam.data.files import DamagedFileError, as_memory_map, locate
 from unseam.data.grid import grid_factors
 from unseam.data.idx import read_part
-from unseam.data.sources import PUBLISHED
+from unseam.data.sources import PUBLISHED, RemoteFile
 
 __all__ = ["Layout", "dsprites", "faces3d", "fashion_mnist", "mnist", "mpi3d", "shapes3d"]
 
@@ -65,6 +66,8 @@ _MPI3D_NAMES = (
 )
 MPI3D = Layout(_MPI3D_NAMES, (6, 6, 2, 3, 3, 40, 40), (3, 64, 64))
 MPI3D_COMPLEX = Layout(_MPI3D_NAMES, (4, 4, 2, 3, 3, 40, 40), (3, 64, 64))
+DIGITS = (60_000, 10_000)
+"""Images for training and testing of MNIST and Fashion-MNIST."""
 FACES3D = Layout(("identity", "azimuth", "elevation", "lighting"), (50, 21, 11, 11), (1, 64, 64))
 
 
@@ -79,7 +82,9 @@ def dsprites(*, root: str | Path | None = None, layout: Layout = DSPRITES) -> Ar
         layout: grid and image shape, the published ones by default.
     """
     path = locate("dsprites", (PUBLISHED["dsprites"].files[0].filename,), root)
-    return _world("dsprites", path, layout, _dsprites_blocks(path, layout), {})
+    blocks = _dsprites_blocks(path, layout)
+    blocks = _identified("dsprites", path, blocks) if layout == DSPRITES else blocks
+    return _world("dsprites", path, layout, blocks, {})
 
 
 def shapes3d(*, root: str | Path | None = None, layout: Layout = SHAPES3D) -> ArrayWorld:
@@ -93,7 +98,9 @@ def shapes3d(*, root: str | Path | None = None, layout: Layout = SHAPES3D) -> Ar
         layout: grid and image shape, the published ones by default.
     """
     path = locate("shapes3d", (PUBLISHED["shapes3d"].files[0].filename,), root)
-    return _world("shapes3d", path, layout, _shapes3d_blocks(path, layout), {})
+    blocks = _shapes3d_blocks(path, layout)
+    blocks = _identified("shapes3d", path, blocks) if layout == SHAPES3D else blocks
+    return _world("shapes3d", path, layout, blocks, {})
 
 
 def mpi3d(
@@ -116,6 +123,7 @@ def mpi3d(
     hint = f"fetch it with `unseam data fetch mpi3d --variant {variant}` or pass root= with the file or its folder"
     path = locate("mpi3d", (PUBLISHED[f"mpi3d:{variant}"].files[0].filename,), root, hint=hint)
     blocks = npz_blocks(path, "images", (len(layout), *layout.shape[1:], layout.shape[0]))
+    blocks = _identified(f"mpi3d:{variant}", path, blocks) if layout in (MPI3D, MPI3D_COMPLEX) else blocks
     return _world("mpi3d", path, layout, (_channels_first(block) for block in blocks), {"variant": variant})
 
 
@@ -158,7 +166,7 @@ def _digits(name: str, root: str | Path | None, part: str) -> ArrayWorld:
     parts = {"train": ("train",), "test": ("test",), "all": ("train", "test")}
     if part not in parts:
         raise ValueError(f"part must be one of {', '.join(parts)}, got {part!r}")
-    read = [read_part(name, one, root) for one in parts[part]]
+    read = [read_part(name, one, root, _check_part) for one in parts[part]]
     return ArrayWorld(
         torch.from_numpy(np.concatenate([images for images, _ in read]))[:, None],
         torch.from_numpy(np.concatenate([labels for _, labels in read]))[:, None].long(),
@@ -180,6 +188,30 @@ def _world(
         factor_sizes=layout.factor_sizes,
         options=options,
     )
+
+
+def _identified(key: str, path: Path, blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """The same blocks, after the file was compared with its published checksum.
+
+    A conversion has the size and date of its source in its name: whoever finds one need not compare again.
+    """
+    check_published(PUBLISHED[key].files[0], path)
+    yield from blocks
+
+
+def _check_part(name: str, path: Path, items: int) -> None:
+    """Compare an idx file that has as many items as the published one with its checksum.
+
+    Only where its content is known too: copies that were compressed again are common.
+    """
+    files = {_plain(file): file for file in PUBLISHED[name].files}
+    file = files.get(path.name.removesuffix(".gz").replace(".", "-"))
+    if file is not None and file.content and items in DIGITS:
+        check_published(file, path)
+
+
+def _plain(file: RemoteFile) -> str:
+    return file.filename.removesuffix(".gz")
 
 
 def _dsprites_blocks(path: Path, layout: Layout) -> Iterator[np.ndarray]:

@@ -9,14 +9,28 @@ from pathlib import Path
 
 import pandas as pd
 
-from unseam.files import read_json, write_json, write_text
+from unseam.files import open_file, read_json, write_json, write_text
 from unseam.papers.artefact import DIGITS, SCALES, Artefact, Result
 from unseam.papers.plots import Tables
 
-__all__ = ["committed", "load_result", "read_tables", "results_folder", "save_result", "write_tables"]
+__all__ = [
+    "MissingTableError",
+    "committed",
+    "load_result",
+    "read_tables",
+    "results_folder",
+    "save_result",
+    "write_tables",
+]
 
 TABLES = "tables"
 """Folder of the tables beside the records that name them."""
+LARGEST = 1 << 30
+"""Bytes of a table."""
+
+
+class MissingTableError(ValueError):
+    """A table that a record names is not there, or not what was stored."""
 
 
 def save_result(result: Result, folder: Path) -> Path:
@@ -104,7 +118,10 @@ def write_tables(path: Path, tables: Tables) -> dict[str, str]:
     for name, table in tables.items():
         text = table.to_csv(index=False, float_format=DIGITS, lineterminator="\n")
         stored[name] = f"{name}-{_checksum(text)}.csv"
-        if not (target := path.parent / TABLES / stored[name]).exists():
+        target = path.parent / TABLES / stored[name]
+        if not target.exists() or _checksum(
+            target.read_text(encoding="utf-8", errors="replace")
+        ) != _checksum(text):
             write_text(target, text)
     return stored
 
@@ -112,16 +129,20 @@ def write_tables(path: Path, tables: Tables) -> dict[str, str]:
 def read_tables(path: Path) -> dict[str, pd.DataFrame]:
     """Tables that the record at ``path`` names; a missing or changed one is an error."""
     found = {}
-    for name, file in read_json(path)["tables"].items():
+    tables = read_json(path).get("tables")
+    if not isinstance(tables, dict) or any(Path(str(file)).name != file for file in tables.values()):
+        raise ValueError(f"{path} is damaged: tables must be names of files; delete it to measure again")
+    for name, file in tables.items():
         source = path.parent / TABLES / file
         try:
-            text = source.read_text(encoding="utf-8")
+            with open_file(source, largest=LARGEST) as held:
+                text = held.read().decode()
         except (FileNotFoundError, UnicodeDecodeError):
-            raise ValueError(
+            raise MissingTableError(
                 f"{source} is missing or damaged; restore it, or delete {path} to measure again"
             ) from None
         if file != f"{name}-{_checksum(text)}.csv":
-            raise ValueError(
+            raise MissingTableError(
                 f"{source} has changed since it was stored; restore it, or delete {path} to measure again"
             )
         found[name] = pd.read_csv(io.StringIO(text)) if text.strip() else pd.DataFrame()

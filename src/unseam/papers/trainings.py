@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
 import json
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,10 +14,10 @@ from typing import Any, Self
 import pandas as pd
 
 from unseam.data import MissingFileError, World, identify_data, load
-from unseam.files import write_json
+from unseam.files import remove_folder, write_json
 from unseam.papers.artefact import Workplace, missing_table
 from unseam.papers.plots import Tables
-from unseam.papers.results import read_tables, write_tables
+from unseam.papers.results import MissingTableError, read_tables, write_tables
 from unseam.papers.tables import concatenate
 from unseam.training import Ensemble, train
 from unseam.trial import Trial
@@ -106,8 +106,9 @@ def follow(
 ) -> dict[str, pd.DataFrame]:
     """Tables of a training: those stored before, or of the training done now through :func:`unseam.train`.
 
-    The training keeps checkpoints beside the stored tables, with what was observed so far, so that a process killed at
-    any time loses less than a minute of it. Tables come back as they are stored, with six digits.
+    A stored table that is missing or has changed is measured again, with the others of its training. The training keeps
+    checkpoints beside the stored tables, with what was observed so far, so that a process killed at any time loses less
+    than a minute of it. Tables come back as they are stored, with six digits.
 
     Args:
         trials: one stack.
@@ -133,7 +134,8 @@ def follow(
     name = training_name(trials, measured)
     folder = place.shared
     if folder is not None and (folder / f"{name}.json").exists():
-        return read_tables(folder / f"{name}.json")
+        with contextlib.suppress(MissingTableError):
+            return read_tables(folder / f"{name}.json")
     data = world if isinstance(world, World) else world()
     work = place.folder / name if folder is None and place.folder is not None else None
     work = folder / f".{name}.work" if folder is not None else work
@@ -155,7 +157,7 @@ def follow(
     stored = write_tables(folder / f"{name}.json", found)
     write_json(folder / f"{name}.json", json.loads(json.dumps(record | {"tables": stored}, default=list)))
     if work is not None:
-        shutil.rmtree(work, ignore_errors=True)
+        remove_folder(work)
     return read_tables(folder / f"{name}.json")
 
 

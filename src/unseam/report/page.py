@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 from unseam.charts import style
 from unseam.files import write_text
+from unseam.locks import temporary_name
 
 __all__ = ["Group", "Panel", "Section", "check_path", "write_page"]
 
@@ -131,8 +131,12 @@ def check_path(path: Path) -> None:
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not above.is_dir():
         raise OSError(f"could not write {path}: {above} is no folder")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise OSError(f"could not write {path}: {above} may not be written to")
+    probe = above / temporary_name(path.name)
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OSError(f"could not write {path}: {above} may not be written to ({error.strerror})") from None
 
 
 def slim(svg: str, prefix: str) -> str:

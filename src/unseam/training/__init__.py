@@ -7,7 +7,7 @@ from unseam.training.ensemble import Ensemble
 from unseam.training.learner import Learner, learner
 from unseam.training.loop import Record, training_index, training_steps
 from unseam.training.provenance import provenance
-from unseam.training.run import DivergenceWarning, train
+from unseam.training.run import DivergenceWarning, Interrupted, train
 from unseam.training.sgd import Sgd
 from unseam.training.splits import Split, split_items
 from unseam.training.stack import Stack, group, stack_trials
@@ -18,6 +18,7 @@ from unseam.trial import Trial
 __all__ = [
     "DivergenceWarning",
     "Ensemble",
+    "Interrupted",
     "Learner",
     "Record",
     "Split",

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from unseam import choices
 from unseam.data import World, data_difference, identify_data
 from unseam.files import (
+    TensorShape,
+    check_memory,
+    digest,
     read_json,
     read_table,
     read_tensors,
+    sync_folder,
+    tensor_shapes,
     write_json,
     write_table,
     write_tensors,
 )
+from unseam.locks import FolderLock, lock_folder
 from unseam.training.ensemble import Ensemble
+from unseam.training.learner import blank_learner
 from unseam.training.stack import CAUSES, Stack, group, stack_trials
-from unseam.trial import Trial
+from unseam.trial import KINDS, Trial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,12 +45,16 @@ __all__ = [
     "restore",
     "save",
     "write_checkpoint",
-    "write_run",
 ]
+
+T = TypeVar("T")
 
 FORMAT = 1
 OBSERVED = "observed-"
 MEMBERS = ("trials", "shape", "sizes", "steps", "stopped")
+HISTORY = {"member": "iu", "step": "iu", "alive": "b"}
+ATTEMPTS = 3
+"""Readings of a run's files, which a training may exchange meanwhile."""
 
 
 class Recorded(NamedTuple):
@@ -55,6 +70,8 @@ class Recorded(NamedTuple):
     """What was no longer finite, of each of them."""
     about: dict[str, Any]
     """Versions, hardware, code revision, worlds."""
+    files: dict[str, str]
+    """Digests of the other files of the checkpoint by name; none in runs of an earlier version."""
 
 
 def save(ensemble: Ensemble, path: str | Path) -> None:
@@ -69,97 +86,29 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
     True
     """
     folder = Path(path)
-    if (folder / "run.json").exists():
-        record = read_run(folder)
-        if record.trials != ensemble.trials:
-            raise ValueError(
-                f"{folder} holds a run of other trials; choose another folder, or remove it first"
-            )
-        if any(
-            a and b and a != b for a, b in zip(*map(_digests, (record.about, ensemble.about)), strict=False)
-        ):
-            raise ValueError(
-                f"{folder} holds a run of these trials on other data; choose another folder, or remove it first"
-            )
-    if not _holds_weights(folder, ensemble):
-        # the state of other weights is nothing to go on with
-        (folder / "optimizer.safetensors").unlink(missing_ok=True)
-    write_run(folder, ensemble.trials, ensemble.shape, ensemble.stacks, ensemble.about)
-    write_table(folder / "history.parquet", ensemble.history)
+    with lock_folder(folder) as lock:
+        if not (folder / "run.json").exists() or not _resumable(folder, ensemble):
+            write_checkpoint(folder, ensemble, lock, state=False)
 
 
-def load(path: str | Path, *, device: torch.device | str = "cpu") -> Ensemble:
-    """Read an ensemble from its run folder.
-
-    Its files (JSON, safetensors, Parquet) hold data and no code, but a trial may name a choice as
-    ``package.module:object``. Reading ``run.json`` then imports the module of an architecture, posterior, likelihood,
-    objective or optimiser, and using the data imports that of a world: from the current folder first, otherwise from
-    wherever Python finds it. Importing runs its code, so look for such names before loading a run that is not yours.
-    Plain names are built in, or entry points of installed packages.
-
-    Args:
-        path: folder that :func:`save` or a training wrote.
-        device: of the members.
-
-    >>> load("absent")
-    Traceback (most recent call last):
-    FileNotFoundError: absent holds no run.json; is it the folder of a run?
-    """
-    return read_ensemble(Path(path), read_run(Path(path)), device=device)
-
-
-def read_ensemble(folder: Path, record: Recorded, *, device: torch.device | str = "cpu") -> Ensemble:
-    """The ensemble of a run's folder whose ``run.json`` was read already; no weights are drawn on the way."""
-    trials = record.trials
-    tensors = read_tensors(folder / "weights.safetensors")
-    positions = tuple(map(tuple, group(trials)))
-    stacks = []
-    for number, members in enumerate(positions):
-        stack = stack_trials(
-            [trials[i] for i in members], record.shape, size=record.sizes[number], device=device, drawn=False
+def _resumable(folder: Path, ensemble: Ensemble) -> bool:
+    """Whether the folder has all of the ensemble and its optimiser's state besides; another run is an error."""
+    record = read_run(folder)
+    if record.trials != ensemble.trials:
+        raise ValueError(f"{folder} holds a run of other trials; choose another folder, or remove it first")
+    if any(a and b and a != b for a, b in zip(*map(_digests, (record.about, ensemble.about)), strict=False)):
+        raise ValueError(
+            f"{folder} holds a run of these trials on other data; choose another folder, or remove it first"
         )
-        _fill(stack, _part(tensors, number), folder / "weights.safetensors")
-        stack.step = record.steps[number]
-        stack.stopped_at.copy_(torch.tensor([record.stopped.get(member, -1) for member in members]))
-        stack.alive.copy_(stack.stopped_at < 0)
-        causes = [CAUSES.index(record.stopped_by.get(member, "")) for member in members]
-        stack.stopped_by.copy_(torch.tensor(causes))
-        stacks.append(stack)
-    history = read_table(folder / "history.parquet")
-    return Ensemble(trials, record.shape, tuple(stacks), positions, history, record.about)
-
-
-def write_run(
-    folder: Path,
-    trials: Sequence[Trial],
-    shape: tuple[int, ...],
-    stacks: Sequence[Stack],
-    about: Mapping[str, Any],
-) -> None:
-    """Write weights and then ``run.json``."""
-    named = {
-        f"{number}/{name}": value
-        for number, stack in enumerate(stacks)
-        for name, value in (*stack.parameters.items(), *stack.buffers.items())
-    }
-    write_tensors(folder / "weights.safetensors", named, note={"format": str(FORMAT)})
-    stopped, stopped_by = {}, {}
-    for members, stack in zip(group(trials), stacks, strict=True):
-        for row, position in enumerate(members):
-            if stack.stopped_at[row] >= 0:
-                stopped[str(position)] = int(stack.stopped_at[row])
-                stopped_by[str(position)] = CAUSES[int(stack.stopped_by[row])]
-    record = dict(about) | {
-        "format": FORMAT,
-        "shape": list(shape),
-        "sizes": [stack.template.size for stack in stacks],
-        "steps": [stack.step for stack in stacks],
-        "complete": all(stack.step >= stack.trials[0].steps for stack in stacks),
-        "stopped": stopped,
-        "stopped_by": stopped_by,
-        "trials": [trial.to_dict() for trial in trials],
-    }
-    write_json(folder / "run.json", record)
+    if not (folder / "optimizer.safetensors").exists():
+        return False
+    saved = read_ensemble(folder, record)
+    if not all(torch.equal(a.flat.cpu(), b.flat) for a, b in zip(ensemble.stacks, saved.stacks, strict=True)):
+        raise ValueError(
+            f"{folder} holds a training of the same trials with other weights, which can be resumed; choose another "
+            f"folder, or remove it first"
+        )
+    return True
 
 
 def _digests(about: Mapping[str, Any]) -> list[Any]:
@@ -167,40 +116,191 @@ def _digests(about: Mapping[str, Any]) -> list[Any]:
     return [world.get("digest") for world in about.get("worlds", ())]
 
 
-def _holds_weights(folder: Path, ensemble: Ensemble) -> bool:
-    """Whether the state from which a run would be resumed is that of an ensemble's weights."""
-    path = folder / "optimizer.safetensors"
-    if not path.exists():
-        return False
-    held = read_tensors(path)
-    return all(
-        int(held.get(f"{number}/state/step", -1)) == stack.step
-        and all(
-            f"{number}/{name}" in held and torch.equal(held[f"{number}/{name}"], value.detach().cpu())
-            for name, value in (*stack.parameters.items(), *stack.buffers.items())
-        )
-        for number, stack in enumerate(ensemble.stacks)
-    )
+def load(path: str | Path, *, device: torch.device | str = "cpu", trust: bool = False) -> Ensemble:
+    """Read an ensemble from its run folder; nothing in it can run code.
 
+    Args:
+        path: folder that :func:`save` or a training wrote.
+        device: of the members.
+        trust: whether to import modules that the run names as ``package.module:object``; without it, a choice of your
+            own is found only where its module has been imported already.
 
-def write_checkpoint(folder: Path, ensemble: Ensemble) -> None:
-    """Write a run with everything that is needed to go on from here.
-
-    ``optimizer.safetensors`` alone decides where a resumed run starts: it holds parameters, buffers, optimiser
-    state and step together, so that a process killed between two files leaves a state that belongs together. The
-    history and the observed tables before it reach at least as far, and ``run.json`` comes last, so that a run without
-    one never began.
+    >>> load("absent")
+    Traceback (most recent call last):
+    FileNotFoundError: absent holds no run.json; is it the folder of a run?
     """
-    write_table(folder / "history.parquet", ensemble.history)
-    for name, table in ensemble.observed.items():
-        write_table(folder / f"{OBSERVED}{name}.parquet", table)
-    named = {
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return read_ensemble(Path(path), read_run(Path(path), trust=trust), device=device)
+        except _ChangedError:
+            continue
+    return read_ensemble(Path(path), read_run(Path(path), trust=trust), device=device)
+
+
+def read_ensemble(folder: Path, record: Recorded, *, device: torch.device | str = "cpu") -> Ensemble:
+    """The ensemble of a run's folder whose ``run.json`` was read already; no weights are drawn on the way."""
+    trials = record.trials
+    positions = tuple(map(tuple, group(trials)))
+    path = folder / "weights.safetensors"
+    tensors = _read(folder, record.files, path.name, functools.partial(_read_weights, record, positions))
+    history = _read(folder, record.files, "history.parquet", functools.partial(read_table, columns=HISTORY))
+    stacks = []
+    for number, members in enumerate(positions):
+        stack = stack_trials(
+            [trials[i] for i in members], record.shape, size=record.sizes[number], device=device, drawn=False
+        )
+        _fill(stack, _part(tensors, number), path)
+        stack.step = record.steps[number]
+        stack.stopped_at.copy_(torch.tensor([record.stopped.get(member, -1) for member in members]))
+        stack.alive.copy_(stack.stopped_at < 0)
+        causes = [CAUSES.index(record.stopped_by.get(member, "")) for member in members]
+        stack.stopped_by.copy_(torch.tensor(causes))
+        stacks.append(stack)
+    return Ensemble(trials, record.shape, tuple(stacks), positions, history, record.about)
+
+
+class _ChangedError(ValueError):
+    """The run has a later checkpoint than the one that was asked for."""
+
+
+def _read(folder: Path, files: Mapping[str, str], name: str, read: Callable[[Path], T]) -> T:
+    """A file of a checkpoint, compared with its digest after it was read: whoever exchanged it meanwhile is noticed."""
+    path, waiting = folder / name, folder / _waiting(name)
+    if name not in files:
+        return read(path)
+    for attempt in range(ATTEMPTS):
+        try:
+            found = waiting if waiting.exists() and digest(waiting) == files[name] else path
+            content = read(found)
+            if digest(found) == files[name]:
+                return content
+            problem: Exception = ValueError(
+                f"{path} is damaged: its content has changed since it was written, says its digest in run.json; "
+                f"restore the file or train the run again"
+            )
+        except (FileNotFoundError, ValueError) as error:
+            problem = error
+        if read_json(folder / "run.json").get("files") != files:
+            raise _ChangedError(f"{folder} has gone on since it was opened; open it again") from None
+        if attempt == ATTEMPTS - 1:
+            raise problem
+    raise AssertionError
+
+
+def _waiting(name: str) -> str:
+    """Name of a file that waits for ``run.json`` to name its digest, and then for its own name."""
+    return f".{name}.new"
+
+
+def _read_weights(record: Recorded, positions: Sequence[Sequence[int]], path: Path) -> dict[str, Tensor]:
+    """Weights, after their shapes were compared with what the trials say and before any memory is taken."""
+    held = tensor_shapes(path)
+    for number, members in enumerate(positions):
+        for name, shape in _shapes(record, number, members[0]).items():
+            wanted = (len(members), *shape)
+            found = held.get(f"{number}/{name}", TensorShape((), "nothing"))
+            if found.shape != wanted:
+                came = "nothing" if found.dtype == "nothing" else str(found.shape)
+                raise ValueError(f"{path} must hold '{number}/{name}' of shape {wanted}, got {came}")
+    # as read, and as a stack: once for the weights, and twice for the optimiser's state
+    check_memory(4 * path.stat().st_size, str(path))
+    return read_tensors(path)
+
+
+def _shapes(record: Recorded, number: int, member: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of one member's parameters and buffers, from a model without memory."""
+    trial = record.trials[member]
+    try:
+        with torch.device("meta"):
+            blank = blank_learner(trial, record.shape, size=record.sizes[number])
+    except (NotImplementedError, RuntimeError, TypeError) as error:
+        # networks of the user's own may compute with values where they are made
+        if any(":" in getattr(trial, kind) for kind in KINDS):
+            return {}
+        raise ValueError(
+            f"trial {member} describes a model that cannot be made: {str(error).splitlines()[0]}"
+        ) from None
+    named = (*blank.named_parameters(), *blank.named_buffers())
+    return {name: tuple(value.shape) for name, value in named}
+
+
+def write_checkpoint(
+    folder: Path, ensemble: Ensemble, lock: FolderLock | None = None, *, state: bool = True
+) -> None:
+    """Write a run with everything that is needed to go on from here, as one unit.
+
+    Files wait under names of their own; ``run.json``, which names the digest of each, is replaced in one step; then
+    they get their names. A process killed before that step leaves the earlier checkpoint, one killed after it the new
+    one, which readers find under either name. ``run.json`` of a run that never began does not exist.
+
+    Args:
+        folder: of the run.
+        ensemble: what to write.
+        lock: of the folder, which must still be held when ``run.json`` is replaced.
+        state: whether to write what resuming needs beside the weights.
+    """
+    stacks = list(enumerate(ensemble.stacks))
+    weights = {
         f"{number}/{name}": value
-        for number, stack in enumerate(ensemble.stacks)
-        for name, value in _state(stack).items()
+        for number, stack in stacks
+        for name, value in (*stack.parameters.items(), *stack.buffers.items())
     }
-    write_tensors(folder / "optimizer.safetensors", named, note={"format": str(FORMAT)})
-    write_run(folder, ensemble.trials, ensemble.shape, ensemble.stacks, ensemble.about)
+    note = {"format": str(FORMAT)}
+    tables = {f"{OBSERVED}{name}.parquet": table for name, table in ensemble.observed.items()}
+    writers: dict[str, Callable[[Path], None]] = {
+        name: functools.partial(write_table, table=table)
+        for name, table in ({"history.parquet": ensemble.history} | tables).items()
+    }
+    if state:
+        resume = {
+            f"{number}/{name}": value for number, stack in stacks for name, value in _state(stack).items()
+        }
+        writers["optimizer.safetensors"] = functools.partial(write_tensors, tensors=resume, note=note)
+    writers["weights.safetensors"] = functools.partial(write_tensors, tensors=weights, note=note)
+    try:
+        files = {}
+        for name, write in writers.items():
+            write(folder / _waiting(name))
+            files[name] = digest(folder / _waiting(name))
+        if lock is not None:
+            lock.check()
+        write_json(folder / "run.json", _record(ensemble) | {"files": files})
+    except BaseException:
+        for name in writers:
+            (folder / _waiting(name)).unlink(missing_ok=True)
+        raise
+    _settle(folder, files)
+
+
+def _settle(folder: Path, files: Mapping[str, str]) -> None:
+    """Give the files of the last checkpoint their names, and remove those of one that was not finished."""
+    for waiting in folder.glob(".*.new"):
+        name = waiting.name[1 : -len(".new")]
+        if name in files and digest(waiting) == files[name]:
+            os.replace(waiting, folder / name)
+        else:
+            waiting.unlink()
+    sync_folder(folder)
+
+
+def _record(ensemble: Ensemble) -> dict[str, Any]:
+    """What ``run.json`` says of an ensemble, without the digests of files."""
+    stopped, stopped_by = {}, {}
+    for members, stack in zip(group(ensemble.trials), ensemble.stacks, strict=True):
+        for row, position in enumerate(members):
+            if stack.stopped_at[row] >= 0:
+                stopped[str(position)] = int(stack.stopped_at[row])
+                stopped_by[str(position)] = CAUSES[int(stack.stopped_by[row])]
+    return dict(ensemble.about) | {
+        "format": FORMAT,
+        "shape": list(ensemble.shape),
+        "sizes": [stack.template.size for stack in ensemble.stacks],
+        "steps": [stack.step for stack in ensemble.stacks],
+        "complete": all(stack.step >= stack.trials[0].steps for stack in ensemble.stacks),
+        "stopped": stopped,
+        "stopped_by": stopped_by,
+        "trials": [trial.to_dict() for trial in ensemble.trials],
+    }
 
 
 class Restored(NamedTuple):
@@ -235,52 +335,91 @@ def restore(
                 f"{folder} was trained on {recorded['name']}, which is not the world given now, {world.name}: {apart}; "
                 f"resume it with the data it was started with, or choose another folder"
             )
+    _settle(folder, record.files)
     path = folder / "optimizer.safetensors"
     if not path.exists():
         raise ValueError(
             f"{folder} holds a saved ensemble, not a training to go on with; choose another folder"
         )
-    tensors = read_tensors(path)
+    tensors = _read(folder, record.files, path.name, read_tensors)
+    if record.files:  # an earlier version had everything in one file
+        tensors |= _read(folder, record.files, "weights.safetensors", read_tensors)
     for number, stack in enumerate(stacks):
-        part = _part(tensors, number)
-        _fill(stack, part, path)
-        for name, value in stack.state.items():
-            if f"state/{name}" in part:
-                value[:, stack.columns] = part[f"state/{name}"].to(value)
-        stack.alive.copy_(part["state/alive"])
-        stack.stopped_at.copy_(part["state/stopped_at"])
-        if "state/stopped_by" in part:
-            stack.stopped_by.copy_(part["state/stopped_by"])
-        stack.step = int(part["state/step"])
-        stack.clock.fill_(stack.step)
-    history = read_table(folder / "history.parquet")
+        _restore_stack(stack, _part(tensors, number), path)
+    history = _read(folder, record.files, "history.parquet", functools.partial(read_table, columns=HISTORY))
     reached = {member: s.step for members, s in zip(group(trials), stacks, strict=True) for member in members}
     return Restored(
         history[history["step"] <= history["member"].map(reached)].reset_index(drop=True),
         {key: value for key, value in record.about.items() if key not in ("format", "complete")},
-        _observed(folder, max(reached.values())),
+        _observed(folder, record.files, max(reached.values())),
     )
 
 
-def _observed(folder: Path, step: int) -> dict[str, pd.DataFrame]:
+def _restore_stack(stack: Stack, part: Mapping[str, Tensor], path: Path) -> None:
+    """Put a stack where the checkpoint was: weights, optimiser, members that stopped, and means on their way."""
+    _fill(stack, part, path)
+    members = (len(stack),)
+    stack.step = int(_tensor(part, "state/step", (), path))
+    if stack.step < stack.trials[0].steps:
+        for name, value in stack.state.items():
+            wanted = (len(stack), len(stack.columns))
+            value[:, stack.columns] = _tensor(part, f"state/{name}", wanted, path).to(value)
+    stack.alive.copy_(_tensor(part, "state/alive", members, path))
+    stack.stopped_at.copy_(_tensor(part, "state/stopped_at", members, path))
+    if "state/stopped_by" in part:
+        stack.stopped_by.copy_(_tensor(part, "state/stopped_by", members, path))
+    stack.clock.fill_(stack.step)
+    if "state/counted" in part:
+        stack.counted = int(_tensor(part, "state/counted", (), path))
+        names = [name.removeprefix(TOTAL) for name in part if name.startswith(TOTAL)]
+        stack.totals = {
+            name: _tensor(part, f"{TOTAL}{name}", members, path).to(stack.device) for name in names
+        }
+
+
+def _tensor(part: Mapping[str, Tensor], name: str, shape: tuple[int, ...], path: Path) -> Tensor:
+    if name not in part or tuple(part[name].shape) != shape:
+        came = "nothing" if name not in part else str(tuple(part[name].shape))
+        raise ValueError(f"{path} must hold {name!r} of shape {shape}, got {came}")
+    return part[name]
+
+
+def _observed(folder: Path, files: Mapping[str, str], step: int) -> dict[str, pd.DataFrame]:
     """Tables measured along the way, up to the step from which the run goes on."""
+    read = functools.partial(read_table, columns={"step": "iu"})
     tables = {
-        path.stem.removeprefix(OBSERVED): read_table(path) for path in folder.glob(f"{OBSERVED}*.parquet")
+        path.stem.removeprefix(OBSERVED): _read(folder, files, path.name, read)
+        for path in folder.glob(f"{OBSERVED}*.parquet")
     }
     return {name: table[table["step"] <= step].reset_index(drop=True) for name, table in tables.items()}
 
 
-def read_run(folder: Path) -> Recorded:
-    """What ``run.json`` in a run's folder says."""
-    record = read_json(folder / "run.json")
+def read_run(folder: Path, *, trust: bool = False) -> Recorded:
+    """What ``run.json`` in a run's folder says.
+
+    Args:
+        folder: of the run.
+        trust: whether to import modules that it names (see :func:`load`).
+    """
+    path = folder / "run.json"
+    record = read_json(path)
     missing = [key for key in MEMBERS if key not in record]
     if missing or record.get("format") != FORMAT:
         what = (
             f"lacks {missing[0]!r}" if missing else f"has format {record.get('format')!r}, expected {FORMAT}"
         )
-        raise ValueError(f"{folder / 'run.json'} {what}; it was not written by this version")
+        raise ValueError(f"{path} {what}; it was not written by this version")
+    _check_schema(record, path)
+    with choices.importing(trust):
+        trials = tuple(_trial(entry, number, path) for number, entry in enumerate(record["trials"]))
+        stacks = len(group(trials))
+    for name in ("sizes", "steps"):
+        if len(record[name]) != stacks:
+            raise ValueError(
+                f"{path} is damaged: {name} must have one entry per stack ({stacks}), got {len(record[name])}"
+            )
     return Recorded(
-        tuple(Trial.from_dict(entry) for entry in record["trials"]),
+        trials,
         tuple(record["shape"]),
         tuple(record["sizes"]),
         tuple(record["steps"]),
@@ -289,15 +428,82 @@ def read_run(folder: Path) -> Recorded:
             int(member): cause if cause in CAUSES else ""
             for member, cause in record.get("stopped_by", {}).items()
         },
-        {key: value for key, value in record.items() if key not in (*MEMBERS, "stopped_by")},
+        {key: value for key, value in record.items() if key not in (*MEMBERS, "stopped_by", "files")},
+        record.get("files", {}),
     )
 
 
+def _whole(value: object, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**53
+
+
+_SCHEMA: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "trials": (
+        "a list of trials",
+        lambda v: isinstance(v, list) and all(isinstance(t, dict) for t in v) and v,
+    ),
+    "shape": (
+        "a list of sizes",
+        lambda v: isinstance(v, list) and v and all(_whole(n, 1) for n in v) and math.prod(v) < 2**53,
+    ),
+    "sizes": ("a list of counts", lambda v: isinstance(v, list) and all(_whole(n, 1) for n in v)),
+    "steps": ("a list of counts", lambda v: isinstance(v, list) and all(_whole(n) for n in v)),
+    "stopped": (
+        "steps by member",
+        lambda v: isinstance(v, dict) and all(k.isdecimal() and _whole(n) for k, n in v.items()),
+    ),
+    "files": (
+        "digests by name",
+        lambda v: isinstance(v, dict) and all(isinstance(d, str) and Path(k).name == k for k, d in v.items()),
+    ),
+    "versions": ("an object", lambda v: isinstance(v, dict)),
+    "hardware": ("an object", lambda v: isinstance(v, dict)),
+    "revision": ("text", lambda v: isinstance(v, str)),
+    "created": ("text", lambda v: isinstance(v, str)),
+    "seconds": ("a number", lambda v: isinstance(v, int | float) and math.isfinite(v)),
+    "worlds": ("a list of objects", lambda v: isinstance(v, list) and all(isinstance(w, dict) for w in v)),
+    "resumed": ("a list of objects", lambda v: isinstance(v, list) and all(isinstance(w, dict) for w in v)),
+}
+
+
+def _check_schema(record: Mapping[str, Any], path: Path) -> None:
+    for name, (wanted, fits) in _SCHEMA.items():
+        if name in record and not fits(record[name]):
+            raise ValueError(f"{path} is damaged: {name} must be {wanted}, got {str(record[name])[:60]!r}")
+
+
+def _trial(entry: Mapping[str, Any], number: int, path: Path) -> Trial:
+    """One trial of a run, with every choice of the user's own looked up."""
+    try:
+        trial = Trial.from_dict(entry)
+        hash(trial.stack_key())
+        for name in ("world", "encoder_activation", "decoder_activation"):
+            if not isinstance(getattr(trial, name), str):
+                raise ValueError(f"{name} must be text, got {getattr(trial, name)!r}")
+        for name in ("latent", "steps", "batch_size"):
+            if not _whole(getattr(trial, name), 1):
+                raise ValueError(f"{name} must be below 2^53, got {str(getattr(trial, name))[:20]}...")
+        if ":" in trial.world:
+            choices.find(choices.World, trial.world)
+    except ValueError as error:
+        raise ValueError(f"{path}, trial {number}: {error}") from None
+    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"{path} is damaged: trial {number} has a field of the wrong type ({error})"
+        ) from None
+    return trial
+
+
+TOTAL = "state/total/"
+
+
 def _state(stack: Stack) -> dict[str, Tensor]:
-    """All that a stack needs to go on; the optimiser's part only while there is something left to do."""
-    named = {**stack.parameters, **stack.buffers}
+    """What a stack needs beside its weights; the optimiser's part only while there is something left to do."""
+    named: dict[str, Tensor] = {}
     if stack.step < stack.trials[0].steps:
         named |= {f"state/{name}": value[:, stack.columns] for name, value in stack.state.items()}
+        named |= {f"{TOTAL}{name}": value for name, value in stack.totals.items()}
+        named |= {"state/counted": torch.tensor(stack.counted)}
     named |= {f"state/{name}": getattr(stack, name) for name in ("alive", "stopped_at", "stopped_by")}
     return named | {"state/step": torch.tensor(stack.step)}
 

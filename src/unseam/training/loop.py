@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -31,17 +31,20 @@ class Record(NamedTuple):
 
 
 @torch.inference_mode(False)
-def training_steps(stack: Stack, world: World, *, every: int = 100) -> Iterator[Record]:
+def training_steps(
+    stack: Stack, world: World, *, every: int = 100, after_step: Callable[[], None] = lambda: None
+) -> Iterator[Record]:
     """Train every member to the end of its trial, yielding a record each ``every`` steps.
 
     Noise and minibatches of a member are a function of its seed and the step, so the trajectory is the same
-    wherever it is interrupted and whatever else is in the stack. Checkpoints, logs and plots are the caller's, and
-    the stack is consistent whenever a record is out.
+    wherever it is interrupted and whatever else is in the stack. Checkpoints, logs and plots are the caller's.
 
     Args:
         stack: the members; starts from ``stack.step``.
         world: on the stack's device (see :func:`unseam.data.place`).
         every: steps between records; the last record comes at the last step.
+        after_step: called after every step and its record, when the stack is consistent: it may write a checkpoint, or
+            raise to stop.
 
     >>> from unseam.data import load
     >>> from unseam.training import Trial, stack_trials
@@ -55,8 +58,6 @@ def training_steps(stack: Stack, world: World, *, every: int = 100) -> Iterator[
     subset = None if subset is None else subset.to(stack.device)
     size = len(world) if subset is None else len(subset)
     advance = make_step(stack, world)
-    totals: dict[str, Tensor] = {}
-    counted = 0
     stack.runner.train()
     while stack.step < trial.steps:
         horizon = min(trial.steps, stack.step + every - stack.step % every)
@@ -71,12 +72,17 @@ def training_steps(stack: Stack, world: World, *, every: int = 100) -> Iterator[
             for number in range(len(steps)):
                 terms = advance(index[number], noise[number], None if keys is None else keys[number])
                 for name, value in terms._asdict().items():
-                    totals[name] = totals[name].add_(value) if name in totals else value.clone()
-        counted += len(steps)
-        stack.step = stop
-        if stop == horizon:
-            yield Record(stop, {name: value / counted for name, value in totals.items()}, stack.alive.clone())
-            totals, counted = {}, 0
+                    total = stack.totals.get(name)
+                    stack.totals[name] = value.clone() if total is None else total.add_(value)
+                stack.counted += 1
+                stack.step += 1
+                if stack.step < horizon:
+                    after_step()
+        if stack.step == horizon:
+            means = {name: stack.totals[name] / stack.counted for name in terms._fields}
+            stack.totals, stack.counted = {}, 0
+            yield Record(horizon, means, stack.alive.clone())
+            after_step()
 
 
 def training_index(trial: Trial, items: int) -> Tensor | None:

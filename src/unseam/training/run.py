@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import torch
 from unseam.data import ArrayWorld, World, identify_data, place
 from unseam.data import load as load_world
 from unseam.files import clear_parts
+from unseam.locks import FolderLock, lock_folder
 from unseam.training.checkpoint import restore, write_checkpoint
 from unseam.training.ensemble import Ensemble
 from unseam.training.loop import Record, training_index, training_steps
@@ -28,13 +30,25 @@ from unseam.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DivergenceWarning", "choose_device", "train"]
+__all__ = ["DivergenceWarning", "Interrupted", "choose_device", "train"]
 
 CHECKED = 256
 
 
 class DivergenceWarning(UserWarning):
     """A member's loss or gradient was no longer finite, so it stopped."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal stopped the training, after a checkpoint where there was time for one.
+
+    Attributes:
+        signal: its number.
+    """
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.signal = signal
 
 
 @torch.inference_mode(False)
@@ -58,8 +72,9 @@ def train(
         device: where to train; CUDA when there is one.
         out: folder of the run, where checkpoints go; nothing is written without it.
         resume: go on with the run in ``out`` where it stopped (or start it, when there is none).
-        every: steps between two rows of the history; checkpoints fall on such steps.
-        checkpoint_seconds: least time between two checkpoints.
+        every: steps between two rows of the history.
+        checkpoint_seconds: time between two checkpoints. One more is written when SIGINT (Ctrl-C), SIGTERM or SIGHUP
+            asks the training to stop, which it does after the current step; a second signal stops it at once.
         progress: whether to report progress; by default only on a terminal.
         observe: measures the members along the way: a function of the ensemble as it is and the step, called at every
             record, whose tables are collected in ``ensemble.observed`` with a column ``step``. They are part of every
@@ -79,6 +94,33 @@ def train(
     if world is not None and not isinstance(world, World):
         raise ValueError(f"world must be a World (see unseam.data.load), got {type(world).__name__}")
     folder = _folder(out, resume)
+    with nullcontext() if folder is None else lock_folder(folder) as lock:
+        trained = _train(
+            chosen, world, place_on, folder, lock, resume, every, checkpoint_seconds, progress, observe
+        )
+    for member, step in trained.stopped.items():
+        cause = trained.stopped_by.get(member, "it")
+        text = f"member {member} stopped at step {step}, where {cause} was no longer finite"
+        warnings.warn(f"{text}: {chosen[member].describe()}", DivergenceWarning, stacklevel=2)
+    return trained
+
+
+def _train(
+    chosen: tuple[Trial, ...],
+    world: World | None,
+    place_on: torch.device,
+    folder: Path | None,
+    lock: FolderLock | None,
+    resume: bool,
+    every: int,
+    checkpoint_seconds: float,
+    progress: bool | None,
+    observe: Callable[[Ensemble, int], Mapping[str, pd.DataFrame]] | None,
+) -> Ensemble:
+    """The training itself, by the only process that writes to its folder."""
+    if folder is not None:
+        _check_new(folder, resume)
+        clear_parts(folder)
     positions = group(chosen)
     worlds, described = _worlds(chosen, positions, world, place_on)
     # weights are drawn only where there are none to go on with
@@ -110,30 +152,31 @@ def train(
     def checkpoint() -> Ensemble:
         now = ensemble()
         if folder is not None:
-            write_checkpoint(folder, now)
+            write_checkpoint(folder, now, lock)
         return now
 
     total, last = sum(stack.trials[0].steps for stack in stacks), time.monotonic()
-    with report_progress(progress) as report, _interruptible(folder is not None) as interrupted:
+    with report_progress(progress) as report, _interruptible(folder) as interruption:
         checkpoint()
+
+        def after_step() -> None:
+            nonlocal last
+            received = interruption()
+            if received or time.monotonic() - last >= checkpoint_seconds:
+                checkpoint()
+                last = time.monotonic()
+            if received:
+                steps = ", ".join(str(stack.step) for stack in stacks)
+                raise Interrupted(f"stopped at step {steps}; {folder} can be resumed", received)
+
         for members, stack, its in zip(positions, stacks, worlds, strict=True):
-            for record in training_steps(stack, its, every=every):
+            for record in training_steps(stack, its, every=every, after_step=after_step):
                 rows.append(_rows(members, record))
                 if observe is not None:
                     for name, table in _observe(observe, live, record.step).items():
                         observed.setdefault(name, []).append(table)
                 report(stack, record, sum(one.step for one in stacks), total)
-                if interrupted() or time.monotonic() - last >= checkpoint_seconds:
-                    checkpoint()
-                    last = time.monotonic()
-                if interrupted():
-                    raise KeyboardInterrupt(f"stopped at step {record.step}; {folder} can be resumed")
-        trained = checkpoint()
-    for member, step in trained.stopped.items():
-        cause = trained.stopped_by.get(member, "it")
-        text = f"member {member} stopped at step {step}, where {cause} was no longer finite"
-        warnings.warn(f"{text}: {chosen[member].describe()}", DivergenceWarning, stacklevel=2)
-    return trained
+        return checkpoint()
 
 
 def _check(trials: Trial | Sequence[Trial], every: int) -> tuple[Trial, ...]:
@@ -173,12 +216,15 @@ def _folder(out: str | Path | None, resume: bool) -> Path | None:
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"out must be a folder, but {folder} is a file")
+    _check_new(folder, resume)
+    return folder
+
+
+def _check_new(folder: Path, resume: bool) -> None:
     if not resume and (folder / "run.json").exists():
         raise ValueError(
             f"{folder} holds a run already; pass resume=True to go on with it, or another folder"
         )
-    clear_parts(folder)
-    return folder
 
 
 def _worlds(
@@ -270,20 +316,35 @@ def _joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 @contextmanager
-def _interruptible(resumable: bool) -> Iterator[Any]:
-    """Make the first Ctrl-C wait for the next record, so that the run can be saved; the second stops at once."""
-    pressed = threading.Event()
-    if not resumable or threading.current_thread() is not threading.main_thread():
-        yield pressed.is_set
+def _interruptible(folder: Path | None) -> Iterator[Callable[[], int]]:
+    """The signal that asks a training with a folder to stop, 0 before one comes; a second one stops at once.
+
+    What was to be ignored before, as SIGHUP under nohup, still is.
+    """
+    received = 0
+    if folder is None or threading.current_thread() is not threading.main_thread():
+        yield lambda: received
         return
 
-    def press(number: int, frame: Any) -> None:
-        if pressed.is_set():
-            raise KeyboardInterrupt("stopped at once; the last checkpoint is saved")
-        pressed.set()
+    def receive(number: int, frame: Any) -> None:
+        nonlocal received
+        name = signal.Signals(number).name
+        if received:
+            raise Interrupted(f"{name}: stopped at once; {folder} has its last checkpoint", number)
+        received = number
+        # not print, which a signal may have interrupted
+        os.write(
+            2, f"{name}: saving a checkpoint after this step, then stopping; again to stop at once\n".encode()
+        )
 
-    before = signal.signal(signal.SIGINT, press)
+    kinds = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {kind: signal.getsignal(kind) for kind in kinds}
+    for kind, handler in before.items():
+        if handler not in (signal.SIG_IGN, None):
+            signal.signal(kind, receive)
     try:
-        yield pressed.is_set
+        yield lambda: received
     finally:
-        signal.signal(signal.SIGINT, before)
+        for kind, handler in before.items():
+            if handler not in (signal.SIG_IGN, None):
+                signal.signal(kind, handler)

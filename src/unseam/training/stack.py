@@ -46,7 +46,8 @@ class Stack:
     operations on one tensor however many layers there are; ``parameters`` are views of it, with unused numbers between
     them that stay zero, and ``columns`` are those in use. ``template`` is what a
     member is; ``runner`` computes the same in the way that is fast for a training step on this device. ``calm`` says
-    which members are known to be far from overflow.
+    which members are known to be far from overflow. ``totals`` sums each term of the objective over the ``counted``
+    steps since the last record.
 
     >>> stack = stack_trials([Trial(world="linear", likelihood="gaussian", latent=2, seed=s) for s in range(3)],
     ...                      (3,), size=100)
@@ -70,6 +71,8 @@ class Stack:
     stopped_by: Tensor
     calm: Tensor
     step: int = 0
+    counted: int = 0
+    totals: dict[str, Tensor] = field(default_factory=dict)
     clock: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
 
     def __len__(self) -> int:
