@@ -251,3 +251,13 @@ def test_parameters_start_where_products_read_fast(world):
     unused[stack.columns] = False
     assert unused.sum() > 0 and (stack.flat[:, unused] == 0).all()
     assert len(stack.columns) == sum(value[0].numel() for value in stack.parameters.values())
+
+
+@pytest.mark.parametrize("value", [200.0, float("nan")])
+def test_every_item_trained_on_is_checked_against_the_likelihood(value):
+    items = torch.rand(900, 4, generator=torch.Generator().manual_seed(0))
+    items[700, 2] = value
+    world = unseam.data.ArrayWorld(items, torch.zeros(900, 0), name="own", factor_names=(), factor_sizes=())
+    trial = Trial(likelihood="bernoulli", latent=2, encoder_widths=(4,), decoder_widths=(4,), steps=2)
+    with pytest.raises(ValueError, match="bernoulli"):
+        unseam.train(trial, world=world)

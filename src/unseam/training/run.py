@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import signal
 import threading
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DivergenceWarning", "Interrupted", "choose_device", "train"]
 
-CHECKED = 256
+CHECKED, CHECKED_VALUES = 256, 1 << 24
 
 
 class DivergenceWarning(UserWarning):
@@ -267,9 +268,17 @@ def _stack(trials: Sequence[Trial], world: World, device: torch.device, drawn: b
     index = training_index(trials[0], len(world))
     size = len(world) if index is None else len(index)
     stack = stack_trials(trials, world.shape, size=size, device=device, drawn=drawn)
-    first = torch.arange(min(CHECKED, len(world)), device=world.device)
-    stack.template.model.likelihood.check(world.images(first))
+    _check_items(stack.template.model.likelihood.check, world, index)
     return stack
+
+
+def _check_items(check: Callable[[torch.Tensor], None], world: World, index: torch.Tensor | None) -> None:
+    """Every item trained on suits the likelihood; of bytes and rendered items the first ones show it for all."""
+    index = torch.arange(len(world)) if index is None else index
+    if not isinstance(world, ArrayWorld) or world.dtype == torch.uint8:
+        index = index[:CHECKED]
+    for part in index.to(world.device).split(max(1, CHECKED_VALUES // math.prod(world.shape))):
+        check(world.images(part))
 
 
 def _continued(earlier: dict[str, Any], now: dict[str, Any], stacks: Sequence[Stack]) -> dict[str, Any]:
