@@ -163,7 +163,7 @@ def test_whoever_names_a_data_set_waits_for_no_other(tmp_path, monkeypatch):
 def test_the_published_data_set_is_measured_as_its_twin(monkeypatch):
     """A stand-in for the file: the same grid of factors under its name."""
     twin = unseam.data.load("sprites", orientations=4, positions=4, resolution=8, scales=2)
-    monkeypatch.setattr("unseam.papers.rolinek2019.setups.load", lambda name, **options: twin)
+    monkeypatch.setattr("unseam.papers.trainings.load", lambda name, **options: twin)
     (result,) = run_artefacts(
         [artefacts()["rolinek2019.table2_sprites"]], "smoke", out=None, device="cpu", world="dsprites"
     )

@@ -203,7 +203,7 @@ def test_runs_of_earlier_versions_are_read_with_a_remark(tmp_path, call):
 
 
 def interrupted(folder, trials, at=10):
-    """A run that stopped on its way, with a checkpoint there."""
+    """A run that stopped at its second record, with a checkpoint after every step before."""
 
     def stop(ensemble, step):
         if step > at:
@@ -226,7 +226,7 @@ def test_scores_of_an_unfinished_run_are_not_those_of_the_finished_one(tmp_path)
     trials = [SPRITES, dataclasses.replace(SPRITES, seed=1)]
     interrupted(tmp_path, trials)
     early = score(tmp_path, preset="fast")
-    assert set(early.step) == {10}
+    assert set(early.step) == {19}
     assert Run.open(tmp_path).scores is not None
     unseam.train(trials, out=tmp_path, resume=True, device="cpu", progress=False)
     run = Run.open(tmp_path)
@@ -302,7 +302,7 @@ def diverged(tmp_path_factory):
 
 
 def test_standing_of_members(unfinished, diverged):
-    assert Run.open(unfinished).standing == (Standing(10, 20),)
+    assert Run.open(unfinished).standing == (Standing(19, 20),)
     run = Run.open(diverged)
     assert run.sound == [0, 2]
     assert run.standing[1] == Standing(20, 20, 12, "its loss")
@@ -312,7 +312,7 @@ def test_standing_of_members(unfinished, diverged):
 
 @pytest.mark.parametrize("command", ["inspect", "score", "report"])
 def test_every_command_says_that_a_run_is_unfinished(command, unfinished, call):
-    said = "member 0 of 1: unfinished, 10 of 20 steps"
+    said = "member 0 of 1: unfinished, 19 of 20 steps"
     status, out, _ = call(command, unfinished)
     assert status == 0 and said in " ".join(out.split())
     status, out, _ = call(command, unfinished, "--json")
@@ -322,10 +322,10 @@ def test_every_command_says_that_a_run_is_unfinished(command, unfinished, call):
 
 def test_pages_say_that_a_run_is_unfinished(unfinished, tmp_path):
     page = unseam.report.write(unfinished, tmp_path / "r.html").read_text()
-    assert "Note: member 0 of 1: unfinished, 10 of 20 steps." in page
+    assert "Note: member 0 of 1: unfinished, 19 of 20 steps." in page
     exhibit = exhibit_run(unfinished)
-    assert exhibit.remarks == ("member 0 of 1: unfinished, 10 of 20 steps",)
-    assert exhibit.subjects[0].name.endswith("(unfinished, 10 of 20 steps)")
+    assert exhibit.remarks == ("member 0 of 1: unfinished, 19 of 20 steps",)
+    assert exhibit.subjects[0].name.endswith("(unfinished, 19 of 20 steps)")
 
 
 def test_diverged_members_are_left_out_of_means_and_counted(diverged, tmp_path, call):

@@ -180,9 +180,9 @@ def test_command_on_an_own_decoder(own, monkeypatch, capsys):
         ((".", "--likelihood", "bernoulli", "--latents", "3"), "its own; got --latents, --likelihood"),
         (
             ("mine_to_inspect:orthogonal", "--data", "z.npy", "--member", "0"),
-            "--member and --root are for a run; a decoder of your own has neither; got --member",
+            "--member, --root and --world are for a run; a decoder of your own has none; got --member",
         ),
-        (("mine_to_inspect:orthogonal", "--data", "z.npy", "--root", "."), "has neither; got --root"),
+        (("mine_to_inspect:orthogonal", "--data", "z.npy", "--root", "."), "has none; got --root"),
     ],
 )
 def test_bad_targets(own, monkeypatch, capsys, words, message):

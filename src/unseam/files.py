@@ -488,7 +488,16 @@ def _unpacked(path: Path) -> int:
 
 
 def npz_header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any, bool]:
-    """Shape, type and Fortran order of an array from the head of its npy stream."""
+    """Shape, type and Fortran order of an array from the head of its npy stream.
+
+    >>> import io
+    >>> import numpy as np
+    >>> stream = io.BytesIO()
+    >>> np.save(stream, np.zeros((2, 3)))
+    >>> _ = stream.seek(0)
+    >>> npz_header(stream)
+    ((2, 3), dtype('float64'), False)
+    """
     import numpy as np
 
     version = np.lib.format.read_magic(stream)

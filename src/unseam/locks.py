@@ -62,7 +62,11 @@ def alive(mark: str) -> bool | None:
 
 
 def temporary_name(name: str) -> str:
-    """A name beside ``name`` that says which process it belongs to."""
+    """A name beside ``name`` that says which process it belongs to.
+
+    >>> temporary_name("run.json").startswith(".run.json.")
+    True
+    """
     return f".{name}.{mark()}.{secrets.token_hex(4)}.part"
 
 
@@ -75,6 +79,14 @@ class FolderLock:
 
     Args:
         folder: what to write to; made where it does not exist.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     lock = FolderLock(Path(folder))
+    ...     lock.check()
+    ...     lock.release()
+    ...     os.listdir(folder)
+    []
     """
 
     def __init__(self, folder: Path) -> None:

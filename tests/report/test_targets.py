@@ -1,8 +1,9 @@
 """What a report is made of and where it goes: refused before anything is measured, and told apart."""
 
-import os
+import errno
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -58,7 +59,10 @@ def test_write_looks_at_the_path_first(run, tmp_path, monkeypatch):
 
 
 def test_a_folder_that_may_not_be_written_to(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda *_: False)
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "touch", refuse)
     with pytest.raises(OSError, match="could not write .*new/page.html: .* may not be written to"):
         check_path(tmp_path / "new" / "page.html")
     assert not (tmp_path / "new").exists()

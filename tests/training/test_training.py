@@ -253,6 +253,21 @@ def test_parameters_start_where_products_read_fast(world):
     assert len(stack.columns) == sum(value[0].numel() for value in stack.parameters.values())
 
 
+@pytest.mark.parametrize("threads", [2, 4])
+def test_threads_change_no_bit(threads, world):
+    trial = dataclasses.replace(
+        SMALL, encoder_widths=(64, 64), decoder_widths=(64, 64), batch_size=256, steps=20
+    )
+    trials = [dataclasses.replace(trial, seed=seed) for seed in range(3)]
+    one = trained(trials, world).flat
+    try:
+        torch.set_num_threads(threads)
+        several = trained(trials, world).flat
+    finally:
+        torch.set_num_threads(1)
+    assert torch.equal(several, one)
+
+
 @pytest.mark.parametrize("value", [200.0, float("nan")])
 def test_every_item_trained_on_is_checked_against_the_likelihood(value):
     items = torch.rand(900, 4, generator=torch.Generator().manual_seed(0))

@@ -20,7 +20,7 @@ from unseam.data import ArrayWorld, World, identify_data, place
 from unseam.data import load as load_world
 from unseam.files import clear_parts
 from unseam.locks import FolderLock, lock_folder
-from unseam.training.checkpoint import restore, write_checkpoint
+from unseam.training.checkpoint import Restored, restore, write_checkpoint
 from unseam.training.ensemble import Ensemble
 from unseam.training.loop import Record, training_index, training_steps
 from unseam.training.progress import report_progress
@@ -45,6 +45,9 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes:
         signal: its number.
+
+    >>> Interrupted("stopped at step 3", 15).signal
+    15
     """
 
     def __init__(self, message: str, signal: int) -> None:
@@ -95,34 +98,11 @@ def train(
     if world is not None and not isinstance(world, World):
         raise ValueError(f"world must be a World (see unseam.data.load), got {type(world).__name__}")
     folder = _folder(out, resume)
-    with nullcontext() if folder is None else lock_folder(folder) as lock:
-        trained = _train(
-            chosen, world, place_on, folder, lock, resume, every, checkpoint_seconds, progress, observe
-        )
-    for member, step in trained.stopped.items():
-        cause = trained.stopped_by.get(member, "it")
-        text = f"member {member} stopped at step {step}, where {cause} was no longer finite"
-        warnings.warn(f"{text}: {chosen[member].describe()}", DivergenceWarning, stacklevel=2)
-    return trained
-
-
-def _train(
-    chosen: tuple[Trial, ...],
-    world: World | None,
-    place_on: torch.device,
-    folder: Path | None,
-    lock: FolderLock | None,
-    resume: bool,
-    every: int,
-    checkpoint_seconds: float,
-    progress: bool | None,
-    observe: Callable[[Ensemble, int], Mapping[str, pd.DataFrame]] | None,
-) -> Ensemble:
-    """The training itself, by the only process that writes to its folder."""
-    if folder is not None:
-        _check_new(folder, resume)
-        clear_parts(folder)
     positions = group(chosen)
+    if observe is not None and len(positions) > 1:
+        raise ValueError(
+            f"observe needs trials that share their shapes, but these make {len(positions)} stacks"
+        )
     worlds, described = _worlds(chosen, positions, world, place_on)
     # weights are drawn only where there are none to go on with
     drawn = not resume or folder is None or not (folder / "run.json").exists()
@@ -131,18 +111,45 @@ def _train(
         for members, its in zip(positions, worlds, strict=True)
     ]
     about = provenance(place_on) | {"worlds": described}
-    shape = worlds[0].shape
+    members = tuple(map(tuple, positions))
+    live = Ensemble(chosen, worlds[0].shape, tuple(stacks), members, _history(()), about)
+    with nullcontext() if folder is None else lock_folder(folder) as lock:
+        if folder is not None:
+            _check_new(folder, resume)
+            clear_parts(folder)
+        earlier = restore(folder, chosen, stacks, worlds) if folder is not None and resume else None
+        if earlier is None and not drawn:
+            raise ValueError(f"{folder} was removed while it was opened; start again")
+        trained = _train(live, worlds, earlier, folder, lock, every, checkpoint_seconds, progress, observe)
+    for member, step in trained.stopped.items():
+        cause = trained.stopped_by.get(member, "it")
+        text = f"member {member} stopped at step {step}, where {cause} was no longer finite"
+        warnings.warn(f"{text}: {chosen[member].describe()}", DivergenceWarning, stacklevel=2)
+    return trained
+
+
+def _train(
+    live: Ensemble,
+    worlds: Sequence[World],
+    earlier: Restored | None,
+    folder: Path | None,
+    lock: FolderLock | None,
+    every: int,
+    checkpoint_seconds: float,
+    progress: bool | None,
+    observe: Callable[[Ensemble, int], Mapping[str, pd.DataFrame]] | None,
+) -> Ensemble:
+    """The training itself, by the only process that writes to its folder."""
+    stacks, positions, about = live.stacks, live.positions, live.about
     rows: list[pd.DataFrame] = []
     observed: dict[str, list[pd.DataFrame]] = {}
-    if folder is not None and resume and (earlier := restore(folder, chosen, stacks, worlds)) is not None:
+    if earlier is not None:
         rows.append(earlier.history)
         observed = {name: [table] for name, table in earlier.observed.items()}
         about = _continued(earlier.about, about, stacks)
-    if observe is not None and len(stacks) > 1:
-        raise ValueError(f"observe needs trials that share their shapes, but these make {len(stacks)} stacks")
+        live = dataclasses.replace(live, about=about)
     before, began = float(about.get("seconds", 0.0)), time.monotonic()
     finished = "seconds" in about and all(stack.step >= stack.trials[0].steps for stack in stacks)
-    live = Ensemble(chosen, shape, tuple(stacks), tuple(map(tuple, positions)), _history(()), about)
 
     def ensemble() -> Ensemble:
         if not finished:
@@ -346,7 +353,8 @@ def _interruptible(folder: Path | None) -> Iterator[Callable[[], int]]:
             2, f"{name}: saving a checkpoint after this step, then stopping; again to stop at once\n".encode()
         )
 
-    kinds = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    named = {kind.name: kind for kind in signal.Signals}
+    kinds = [named[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in named]
     before = {kind: signal.getsignal(kind) for kind in kinds}
     for kind, handler in before.items():
         if handler not in (signal.SIG_IGN, None):
