@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,7 @@ _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 
 def _check_types(choice: choices.World, make: Callable[..., World], options: dict[str, Any]) -> None:
     """Refuse an option that is no number where one is wanted, or the like."""
-    hints = get_type_hints(make)
+    hints = get_type_hints(make.func if isinstance(make, functools.partial) else make)
     for name, value in options.items():
         wanted = hints.get(name)
         fits: tuple[type, ...] = (
