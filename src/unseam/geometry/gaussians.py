@@ -107,7 +107,8 @@ def gaussian_kl(mean: Tensor | NDArray[Any], variance: Tensor | NDArray[Any]) ->
     tensor([2., 0.])
     """
     mean, variance = as_tensor("mean", mean), as_tensor("variance", variance)
-    if 0 in variance.shape and mean.shape != variance.shape:
+    pairs = zip(mean.shape[::-1], variance.shape[::-1], strict=False)
+    if any(a != b and 1 not in (a, b) for a, b in pairs):
         raise ValueError(f"variance must fit mean {tuple(mean.shape)}, got shape {tuple(variance.shape)}")
     return (mean.square() + variance - variance.log() - 1) / 2
 

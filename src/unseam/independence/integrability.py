@@ -103,6 +103,8 @@ def integrability(
     True
     """
     points = check_points(z).detach()
+    if points.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"z must be float32 or float64, as second derivatives need it, got {points.dtype}")
     check_number("degeneracy", degeneracy, least=0)
     if step is not None:
         check_number("step", step, above=0)
