@@ -20,6 +20,7 @@ def command(monkeypatch, capsys):
     return run
 
 
+@pytest.mark.slow
 def test_all_artefacts_are_listed_with_their_outcomes(command):
     rows = json.loads(command("--json"))
     assert [row["artefact"] for row in rows] == list(artefacts())

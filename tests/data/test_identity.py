@@ -116,6 +116,7 @@ def test_rounding_of_another_processor_is_no_difference():
 
 
 @pytest.mark.parametrize("name", ["mixture", "shapes"])
+@pytest.mark.slow
 def test_other_instructions_of_the_processor_draw_the_same_data(name, root):
     """These two worlds differ in their last bits where torch uses no vector instructions."""
     code = (

@@ -107,6 +107,7 @@ def environment():
     return os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
+@pytest.mark.slow
 def test_one_visit_follows_another_in_a_process_that_runs_a_loop():
     pytest.importorskip("nicegui", reason="the explorer's extra is not installed")
     result = subprocess.run(

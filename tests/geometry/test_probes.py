@@ -77,6 +77,7 @@ def test_convolution_within_four_standard_errors(convolution):
     assert found.abs().max() < 4, found
 
 
+@pytest.mark.slow
 def test_convolution_is_calibrated(convolution):
     decoder, z, truth = convolution
     found = scores(decoder, z, spread_out(truth), seeds=60, latents=24, partners=4)

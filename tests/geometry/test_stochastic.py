@@ -161,6 +161,7 @@ def test_sampled_part_against_quadrature(generator):
     torch.testing.assert_close(found.gap, found.deterministic - found.sampled)
 
 
+@pytest.mark.slow
 def test_standard_error_is_calibrated(curved, x, mean, variance, generator):
     def gap(samples):
         noise = torch.randn(samples, 5, 3, generator=generator, dtype=F64)

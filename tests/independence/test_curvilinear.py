@@ -127,6 +127,7 @@ def test_a_decoder_without_directions_is_undecided(generator):
     assert "undecided: singular values repeat at every point" in found.verdict
 
 
+@pytest.mark.slow
 def test_too_few_points_are_undecided(generator):
     found = component_case(
         separable, draws(30, 2), generator=generator, reference=ReferenceCurves(length=0.3, steps=4)

@@ -326,6 +326,7 @@ def test_a_step_is_flat_nearly_everywhere():
 # Collapse
 
 
+@pytest.mark.slow
 def test_linear_models_have_the_predicted_latents():
     settings = collapse.Settings(
         betas=4, seeds=1, scales=(4.0, 2.0), linear_steps=1500, batch_size=64, items=2000, points=200

@@ -1,6 +1,7 @@
 """Every artefact at smoke scale: runs, plots, is judged, and survives the way to disk and back."""
 
 import dataclasses
+import inspect
 import json
 import zlib
 
@@ -30,9 +31,30 @@ ARTEFACTS = artefacts()
 each = pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=ARTEFACTS.keys())
 
 
-@each
-def test_smoke(artefact, tmp_path):
-    result = reproduce(artefact, "smoke", device="cpu", folder=tmp_path / "work")
+def _first_of_its_measurement(artefact):
+    measure = inspect.unwrap(getattr(artefact.measure, "func", artefact.measure))
+    return artefact is next(
+        other
+        for other in ARTEFACTS.values()
+        if inspect.unwrap(getattr(other.measure, "func", other.measure)).__module__ == measure.__module__
+    )
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory):
+    """Trainings that artefacts of a paper share."""
+    return tmp_path_factory.mktemp("trainings")
+
+
+@pytest.mark.parametrize(
+    "artefact",
+    [
+        pytest.param(artefact, id=key, marks=() if _first_of_its_measurement(artefact) else pytest.mark.slow)
+        for key, artefact in ARTEFACTS.items()
+    ],
+)
+def test_smoke(artefact, tmp_path, shared):
+    result = reproduce(artefact, "smoke", device="cpu", folder=tmp_path / "work", shared=shared)
     assert result.findings
     assert {finding.outcome for finding in result.findings} <= set(OUTCOMES)
     path = save_result(result, tmp_path)

@@ -407,6 +407,7 @@ def test_a_cell_with_a_diverged_model_is_not_stored(tmp_path):
     assert not list(tmp_path.glob("*.json"))
 
 
+@pytest.mark.slow
 def test_groups_of_models_are_looked_at_by_themselves(tmp_path):
     """The long-trained are not ranked among those that were stopped early."""
     here = Workplace(torch.device("cpu"), shared=tmp_path)

@@ -403,6 +403,7 @@ def test_levels_of_strata_are_no_correlation_within_them():
     assert outcome(Correlations, Correlation("x", first, first, positive=True, strata=level)) == "agrees"
 
 
+@pytest.mark.slow
 def test_correlations_of_noise_are_rarely_significant():
     noise = np.random.default_rng(5).normal(size=(200, 2, 9))
     cases = [Correlation("x", first, second) for first, second in noise]
@@ -433,6 +434,7 @@ def test_rank_correlation_is_scipys():
     assert rank_correlation(samples) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_intervals_have_their_coverage():
     """Over many samples the intervals contain the truth about as often as they say."""
     samples = np.random.default_rng(1).normal(size=(400, 12))

@@ -136,6 +136,7 @@ class Killed(BaseException):
     """What no handler in between may swallow."""
 
 
+@pytest.mark.slow
 def test_a_killed_artefact_is_resumed_and_gives_the_same_tables(tmp_path, monkeypatch):
     """Killed in the middle of its first training, at the fourth of eight checks; checkpoints fall on every check."""
     monkeypatch.setattr("unseam.papers.trainings.CHECKPOINT_SECONDS", 0.0)
@@ -345,6 +346,7 @@ def maps(dto, errors):
     return {"members": pd.DataFrame(rows), "maps": own}
 
 
+@pytest.mark.slow
 def test_maps_are_paired_and_counted():
     key = "rolinek2019.maps"
     good = maps({"β-VAE": 0.18, "AE": 0.54, "β-VAE_Σ": 0.55}, [0.1] + [0.01] * 11)

@@ -317,6 +317,7 @@ def test_linear_terms_at_the_optimum_are_the_closed_form(beta):
     torch.testing.assert_close(found.mie, best.mie, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_network_terms_are_means_over_data():
     """Against torch's distributions on 200 000 items, for half-trained networks whose variances depend on x."""
     mixing = example_mixing(4)

@@ -42,6 +42,7 @@ def followed(folder, observe=observe, measured=1):
     return follow(TRIALS, place, world=WORLD, measured=measured, finish=finish, observe=observe, every=10)
 
 
+@pytest.mark.slow
 def test_a_killed_training_is_resumed_and_gives_the_same_tables(tmp_path, monkeypatch):
     monkeypatch.setattr("unseam.papers.trainings.CHECKPOINT_SECONDS", 0.0)
     whole = followed(tmp_path / "whole")

@@ -120,6 +120,7 @@ NAMED = ("history.parquet", "optimizer.safetensors", "weights.safetensors")
 
 
 @pytest.mark.parametrize("file", [*WAITING, "run.json", *NAMED])
+@pytest.mark.slow
 def test_a_checkpoint_is_one_unit(tmp_path, whole, file):
     """Checkpoints come at steps 0, 1 and 2; the last one is cut short before a file gets its name."""
     process = start(tmp_path, TRIALS, killed_before=file)
@@ -133,6 +134,7 @@ def test_a_checkpoint_is_one_unit(tmp_path, whole, file):
     assert_resumes_to_the_same_bits(tmp_path, whole)
 
 
+@pytest.mark.slow
 def test_runs_killed_at_any_moment_resume_to_the_same_bits(tmp_path, whole):
     wait = random.Random(0)
     for _ in range(3):
