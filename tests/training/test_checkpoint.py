@@ -80,7 +80,7 @@ def start(tmp_path, trials, *, killed_before="", every=10):
 
 
 def test_save_and_load(tmp_path):
-    ensemble = unseam.train(TRIALS, every=50)
+    ensemble = unseam.train(TRIALS, every=50, device="cpu")
     unseam.save(ensemble, tmp_path)
     again = unseam.load(tmp_path)
     x = unseam.data.load("nonlinear", size=5).images(torch.arange(5))

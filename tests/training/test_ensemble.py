@@ -21,7 +21,7 @@ def world():
 @pytest.fixture(scope="module")
 def ensemble(world):
     full = dataclasses.replace(TRIAL, posterior="full")
-    return unseam.train([TRIAL, full, dataclasses.replace(TRIAL, seed=1)], world=world)
+    return unseam.train([TRIAL, full, dataclasses.replace(TRIAL, seed=1)], world=world, device="cpu")
 
 
 def test_encode_equals_each_member(ensemble, world):
@@ -46,7 +46,7 @@ def test_decode_and_reconstruct_equal_each_member(ensemble, world):
 def test_members_of_different_precision_run_in_their_own(world):
     fine = dataclasses.replace(TRIAL, precision="float64")
     coarse = [dataclasses.replace(TRIAL, precision=precision, seed=1) for precision in ("tf32", "float32")]
-    ensemble = unseam.train([coarse[0], fine, coarse[1]], world=world)
+    ensemble = unseam.train([coarse[0], fine, coarse[1]], world=world, device="cpu")
     x = world.images(torch.arange(7)).double() + 1e-9
     found = ensemble.encode(x)
     assert found.mean.dtype == found.variance.dtype == ensemble.decode(found.mean).dtype == torch.float64
@@ -60,7 +60,7 @@ def test_members_of_different_precision_run_in_their_own(world):
 
 def test_members_with_parameters_of_different_shapes_are_named(world):
     wide = dataclasses.replace(TRIAL, likelihood="gaussian_pixel")
-    ensemble = unseam.train([TRIAL, dataclasses.replace(TRIAL, seed=1), wide], world=world)
+    ensemble = unseam.train([TRIAL, dataclasses.replace(TRIAL, seed=1), wide], world=world, device="cpu")
     message = (
         r"got \(6,\) of member 0 \(gaussian\), \(12,\) of member 2 \(gaussian_pixel\): decode them one by one"
     )
