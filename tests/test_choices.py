@@ -1,6 +1,8 @@
 """Built-in choices: read from the files that hold them, without importing them."""
 
 import importlib
+import subprocess
+import sys
 
 import pytest
 
@@ -31,3 +33,13 @@ def test_every_option_field_has_one_kind_of_choice():
         for choice in choices.built_in(kind).values():
             for option in choice.options:
                 assert owners.setdefault(option.name, name) == name
+
+
+def test_a_file_of_the_current_folder_stands_in_for_no_module(tmp_path):
+    """A run may lie beside files named as modules that are imported later."""
+    (tmp_path / "scipy.py").write_text("raise SystemExit('ran')")
+    code = "from unseam import choices; choices.objective('beta_elbo').load(); import scipy; print(scipy.__version__)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

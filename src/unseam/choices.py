@@ -263,8 +263,8 @@ def load_object(name: str) -> Any:
         raise ValueError(f"an object of your own is named package.module:object, got {name!r}")
     if not _IMPORTING.get():
         return _imported(name, module, attribute)
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    if not module.startswith("unseam.") and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last, so that a file there stands in for no other module
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -135,7 +135,7 @@ def replacing(path: Path) -> Iterator[Path]:
     ['a.txt']
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    clear_parts(path.parent)
+    clear_parts(path.parent, of=path.name)
     temporary = path.with_name(temporary_name(path.name))
     try:
         yield temporary
@@ -179,8 +179,8 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         ) from error
 
 
-def clear_parts(folder: Path) -> None:
-    """Remove temporary files that belong to no living process.
+def clear_parts(folder: Path, of: str | None = None) -> None:
+    """Remove temporary files that belong to no living process: of one file, or in a run's folder of all.
 
     Of a process on another machine, or one that did not sign its files, no one knows whether it lives: its files are
     removed when they have not changed for an hour.
@@ -194,12 +194,16 @@ def clear_parts(folder: Path) -> None:
     """
     for entry in os.scandir(folder) if folder.is_dir() else ():
         signed = _PART.fullmatch(entry.name)
-        if signed is None and not _UNSIGNED.fullmatch(entry.name):
+        if signed is None and (of is not None or not _UNSIGNED.fullmatch(entry.name)):
+            continue
+        if of is not None and not entry.name.startswith(f".{of}."):
             continue
         living = alive(signed["mark"]) if signed is not None else None
         try:
             if living is None:
                 living = time.time() - entry.stat(follow_symlinks=False).st_mtime < _ABANDONED
+            if entry.is_dir(follow_symlinks=False):
+                living = living or signed is None
             if not living and entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path, ignore_errors=True)
             elif not living:

@@ -135,7 +135,7 @@ class FolderLock:
             # a reply of a network file system may get lost: the link counts, not the answer
             return own.stat().st_nlink == 2
         except OSError as error:
-            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+            if error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO):
                 raise
             return self._created()
         return True

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
@@ -318,10 +320,14 @@ class Run:
         read = recorded.get("read")
         return self._cache.once(("identity", id(world), read), lambda: identify_data(world, read=read))
 
+    def _stacks(self) -> dict[int, int]:
+        """The stack of each member."""
+        return {m: number for number, members in enumerate(group(self.trials)) for m in members}
+
     def _recorded(self, member: int) -> Mapping[str, Any]:
         """What the run recorded of a member's data; nothing where it did not."""
         worlds = self.about.get("worlds") or []
-        stack = next(number for number, members in enumerate(group(self.trials)) if member in members)
+        stack = self._cache.once("stacks", self._stacks)[member]
         return worlds[stack] if stack < len(worlds) else {}
 
     @property
@@ -666,7 +672,10 @@ def score(
         parts.append(table.assign(points=len(codes.factors), world=f"{data.name}{twin}", seed=seed, **stamp))
     table = pd.concat(parts).sort_values("member", kind="stable", ignore_index=True)
     table.attrs = {"seed": seed, "preset": preset, "about": provenance(run.device)}
-    run.save_scores(table)
+    if run.path is None or os.access(run.path, os.W_OK):
+        run.save_scores(table)
+    else:
+        warnings.warn(f"{run.path} may not be written to: the scores are not stored there", stacklevel=2)
     return table
 
 

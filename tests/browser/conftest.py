@@ -76,7 +76,8 @@ def run(tmp_path_factory) -> Path:
     from unseam.demo import DEMO
 
     changes = [
-        {}, {"beta": 0.5}, {"beta": 32.0}, {"posterior": "full"}, {"posterior": "point", "objective": "autoencoder"},
+        {}, {"beta": 0.5}, {"beta": 32.0}, {"posterior": "full"},
+        {"posterior": "point", "objective": "autoencoder", "beta": 1.0},
     ]  # fmt: skip
     folder = tmp_path_factory.mktemp("runs") / "demo"
     trials = [dataclasses.replace(DEMO, **change, steps=120) for change in changes]

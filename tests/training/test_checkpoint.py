@@ -583,3 +583,35 @@ def test_a_record_of_a_huge_network_takes_no_memory(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match="weights.safetensors must hold .* of shape"):
         unseam.load(tmp_path)
+
+
+def test_an_interrupt_after_the_commit_leaves_the_new_checkpoint(tmp_path, monkeypatch):
+    """A second Ctrl-C while the folder is synchronised, when run.json names the new files already."""
+    trial = dataclasses.replace(TRIAL, steps=3)
+    whole = unseam.train(trial)
+    calls, sync = [], files.sync_folder
+
+    def interrupted(folder):
+        calls.append(len(list(folder.glob(".*.new"))))
+        record = folder / "run.json"
+        if calls[-1] and record.exists() and json.loads(record.read_text())["complete"]:
+            raise KeyboardInterrupt
+        sync(folder)
+
+    monkeypatch.setattr(files, "sync_folder", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        unseam.train(trial, out=tmp_path)
+    monkeypatch.undo()
+    assert torch.equal(unseam.load(tmp_path).stacks[0].flat, whole.stacks[0].flat)
+
+
+def test_files_of_others_are_left_alone(tmp_path):
+    for name in (".env.new", ".tmpAbC123"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / ".tmpXyZ789").mkdir()
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
+    files.write_text(tmp_path / "page.html", "x")
+    assert (tmp_path / ".tmpAbC123").exists()
+    unseam.train(dataclasses.replace(TRIAL, steps=2), out=tmp_path)
+    assert (tmp_path / ".env.new").exists() and (tmp_path / ".tmpXyZ789").is_dir()

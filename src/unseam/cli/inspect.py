@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,7 +70,11 @@ def inspect_decoder(
         inspected = opened.inspect(member or None, points=points, seed=seed, at=at)  # type: ignore[arg-type]
         remarks = opened.remarks(member or None)
         found = {opened.subject(one).name: held for one, held in inspected.items()}
-        figures = figures if figures is not None or as_json else Path(target) / "inspection"
+        if figures is None and not as_json:
+            if os.access(target, os.W_OK):
+                figures = Path(target) / "inspection"
+            else:
+                remarks.append(f"no figures, since {target} may not be written to; give --figures FOLDER")
     else:
         generator = torch.Generator().manual_seed(seed)
         found = {target: opened.inspect(latents=latents or "all", generator=generator)}

@@ -257,8 +257,8 @@ def write_checkpoint(
         }
         writers["optimizer.safetensors"] = functools.partial(write_tensors, tensors=resume, note=note)
     writers["weights.safetensors"] = functools.partial(write_tensors, tensors=weights, note=note)
+    files: dict[str, str] = {}
     try:
-        files = {}
         for name, write in writers.items():
             write(folder / _waiting(name))
             files[name] = digest(folder / _waiting(name))
@@ -266,8 +266,10 @@ def write_checkpoint(
             lock.check()
         write_json(folder / "run.json", _record(ensemble) | {"files": files})
     except BaseException:
-        for name in writers:
-            (folder / _waiting(name)).unlink(missing_ok=True)
+        # an interrupt may come after run.json was replaced: then the files are those of the new checkpoint
+        if not (folder / "run.json").exists() or read_json(folder / "run.json").get("files") != files:
+            for name in writers:
+                (folder / _waiting(name)).unlink(missing_ok=True)
         raise
     _settle(folder, files)
 
@@ -276,6 +278,8 @@ def _settle(folder: Path, files: Mapping[str, str]) -> None:
     """Give the files of the last checkpoint their names, and remove those of one that was not finished."""
     for waiting in folder.glob(".*.new"):
         name = waiting.name[1 : -len(".new")]
+        if name not in (*files, *FILES) and not name.startswith(OBSERVED):
+            continue  # not of a checkpoint
         if name in files and digest(waiting) == files[name]:
             os.replace(waiting, folder / name)
         else:
@@ -437,6 +441,24 @@ def _whole(value: object, least: int = 0) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**53
 
 
+def _describes_data(world: object) -> bool:
+    """Whether an entry of ``worlds`` is of the form that this version or an earlier one wrote."""
+    kinds = {
+        "name": str,
+        "options": dict,
+        "shape": list,
+        "digest": str,
+        "factor_digest": str,
+        "read": int,
+        "sketch": list,
+    }
+    return (
+        isinstance(world, dict)
+        and isinstance(world.get("name"), str)
+        and all(isinstance(world.get(key), kind | None) for key, kind in kinds.items())
+    )
+
+
 _SCHEMA: dict[str, tuple[str, Callable[[Any], object]]] = {
     "trials": (
         "a list of trials",
@@ -461,7 +483,14 @@ _SCHEMA: dict[str, tuple[str, Callable[[Any], object]]] = {
     "revision": ("text", lambda v: isinstance(v, str)),
     "created": ("text", lambda v: isinstance(v, str)),
     "seconds": ("a number", lambda v: isinstance(v, int | float) and math.isfinite(v)),
-    "worlds": ("a list of objects", lambda v: isinstance(v, list) and all(isinstance(w, dict) for w in v)),
+    "stopped_by": (
+        "causes by member",
+        lambda v: isinstance(v, dict) and all(k.isdecimal() and isinstance(c, str) for k, c in v.items()),
+    ),
+    "worlds": (
+        "a list of descriptions of data",
+        lambda v: isinstance(v, list) and all(map(_describes_data, v)),
+    ),
     "resumed": ("a list of objects", lambda v: isinstance(v, list) and all(isinstance(w, dict) for w in v)),
 }
 
@@ -495,6 +524,7 @@ def _trial(entry: Mapping[str, Any], number: int, path: Path) -> Trial:
 
 
 TOTAL = "state/total/"
+FILES = ("history.parquet", "optimizer.safetensors", "weights.safetensors")
 
 
 def _state(stack: Stack) -> dict[str, Tensor]:
