@@ -25,10 +25,10 @@ test: .venv/.dev ## run tests and doctests, warnings as errors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --benchmark-disable
 
 test-slow: .venv/.dev ## run the tests that make test leaves out for their time
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --benchmark-disable -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --benchmark-disable -m "slow and not browser"
 
 test-browser: .venv/.browser chromium ## run the tests of pages in Chromium, which is installed where it is absent
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser -m browser
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) tests/browser -m "browser and not slow"
 
 test-kernels: .venv/kernels ## run the tests of the CUDA kernels on the host, by Triton's interpreter
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 PYTHONPATH=.venv/kernels $(BIN)/python -m pytest -n $(WORKERS) tests/training/test_kernels.py

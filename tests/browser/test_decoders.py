@@ -40,6 +40,7 @@ def test_one_latent_or_many_fit_the_screen(visit, explored, latent, width):
         page.context.close()
 
 
+@pytest.mark.slow
 def test_a_visit_that_is_stopped_while_tabs_are_open_ends_quietly(chromium, explored):
     with explored(2) as found:  # which sees to it that nothing was said
         page = chromium.new_page()  # it logs, rightly, that it has lost its server

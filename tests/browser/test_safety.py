@@ -89,7 +89,7 @@ def test_wild_values_change_nothing(visit, server):
         """selector => {
           const control = getElement(document.querySelector(selector).closest('.control').id.slice(1));
           const wild = [1e9, -1e9, NaN, null, 'x', {}, [1], true, '../../etc/passwd'];
-          for (const value of wild) control.$emit('told', value);
+          for (const value of wild) control.$emit('changed', value);
         }""",
         SLIDER,
     )
@@ -100,8 +100,8 @@ def test_wild_values_change_nothing(visit, server):
 
 FLOOD = """([selector, last]) => {
   const control = getElement(document.querySelector(selector).closest('.control').id.slice(1));
-  for (let k = 0; k < 1000; k++) control.$emit('told', -2 + 4 * Math.random());
-  control.$emit('told', last);
+  for (let k = 0; k < 1000; k++) control.$emit('changed', -2 + 4 * Math.random());
+  control.$emit('changed', last);
 }"""
 
 
@@ -112,15 +112,16 @@ def test_a_thousand_moves_leave_it_responsive_and_right(visit, server, picture):
     page.evaluate(FLOOD, [SLIDER, 1.0])
     page.wait_for_timeout(300)
     wanted.focus()
-    page.get_by_role("button", name="Copy link").click()
-    page.wait_for_url(re.compile(r"z=[^&]*\b1\b"))
+    while not re.search(r"z=[^&]*\b1\b", page.url) and time.monotonic() - start < 10:
+        page.get_by_role("button", name="Copy link").click()
+        page.wait_for_timeout(100)
     took = time.monotonic() - start
     again = visit(page.url)
     deadline = time.monotonic() + 5
     while picture(page) != picture(again) and time.monotonic() < deadline:
         page.wait_for_timeout(50)
     assert picture(page) == picture(again)
-    assert took < 10
+    assert took < 10, page.url
 
 
 def test_tabs_do_not_disturb_each_other(visit, server, picture):
@@ -134,6 +135,7 @@ def test_tabs_do_not_disturb_each_other(visit, server, picture):
     assert second.locator(SLIDER).first.input_value() == "0"
 
 
+@pytest.mark.slow
 def test_memory_stays_flat(visit, server, capsys):
     """Tabs come, move a thousand times, and go; what is held afterwards does not grow with their number."""
 

@@ -172,6 +172,7 @@ def test_posterior_average_is_the_mean_over_opposite_samples(decoder, x, z, gene
     torch.testing.assert_close(found.exact, found.gauss_newton + found.residual)
 
 
+@pytest.mark.slow
 def test_price_theorem(generator):
     """d E_q[log p] / dσ² = ½ E_q[H]: the stationarity that the optimum of Opper and Archambeau rests on."""
     x, mean = torch.full((1, 4), 0.3, dtype=F64), torch.full((1, 1), 0.4, dtype=F64)

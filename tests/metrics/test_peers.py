@@ -136,6 +136,7 @@ def test_information_is_scikit_learns(codes, factors):
         ("factor_vae, without the dead code", FactorVaeSettings()),
     ],
 )
+@pytest.mark.slow
 def test_factor_vae_score_over_draws(case, settings, codes, factors):
     """Without pruning a dead code may win votes; disent never prunes, so it gets the codes without."""
     found = [factor_vae_score(codes, factors, preset=settings, generator=seeded(seed)) for seed in range(6)]

@@ -78,6 +78,7 @@ def test_seeds_do_not_see_each_other():
         assert torch.allclose(one[0], both[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_training_comes_closer_to_the_data():
     settings = dataclasses.replace(SETTINGS, steps=400, width=16, discriminator=32, batch_size=64)
     world = load("linear", size=1000, ratio=2.0)

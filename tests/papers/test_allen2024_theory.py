@@ -131,6 +131,7 @@ def test_the_claim_on_tempered_posteriors_holds():
 
 
 @pytest.mark.parametrize(("power", "said"), [(1.0, "holds"), (1.3, "false as printed")])
+@pytest.mark.slow
 def test_an_optimum_at_another_temperature_is_seen(power, said, monkeypatch):
     def other(problems, beta, iterations):
         return torch.log_softmax(problems.log_likelihood / beta**power + problems.log_prior, 1)

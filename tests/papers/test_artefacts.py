@@ -31,6 +31,36 @@ ARTEFACTS = artefacts()
 each = pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=ARTEFACTS.keys())
 
 
+SECONDS = {
+    "allen2024.collapse",
+    "allen2024.diagonal_hessian",
+    "allen2024.piecewise_linear",
+    "allen2024.plateaus",
+    "allen2024.traversals",
+    "bhowal2024.audit",
+    "bhowal2024.beyond",
+    "bhowal2024.figure4",
+    "bhowal2024.lemma5",
+    "bhowal2024.losses",
+    "bhowal2024.table2",
+    "bhowal2024.table4",
+    "bhowal2024.table5",
+    "bhowal2024.table6",
+    "bhowal2024.theorem1",
+    "bhowal2024.theorem1c",
+    "bhowal2024.theorem2",
+    "rolinek2019.along",
+    "rolinek2019.maps",
+    "rolinek2019.pca",
+    "rolinek2019.table1_nonlinear",
+    "rolinek2019.table2_nonlinear",
+    "rolinek2019.theorem2",
+    "sikka2019.figure1",
+    "sikka2019.figure3",
+}
+"""Artefacts that take several seconds at the smallest scale."""
+
+
 def _first_of_its_measurement(artefact):
     measure = inspect.unwrap(getattr(artefact.measure, "func", artefact.measure))
     return artefact is next(
@@ -49,7 +79,11 @@ def shared(tmp_path_factory):
 @pytest.mark.parametrize(
     "artefact",
     [
-        pytest.param(artefact, id=key, marks=() if _first_of_its_measurement(artefact) else pytest.mark.slow)
+        pytest.param(
+            artefact,
+            id=key,
+            marks=() if _first_of_its_measurement(artefact) and key not in SECONDS else pytest.mark.slow,
+        )
         for key, artefact in ARTEFACTS.items()
     ],
 )

@@ -199,6 +199,7 @@ def test_descents_cut_short_reach_no_minimum():
     assert found[0].note == "tolerance 0; 16 descents had not converged"
 
 
+@pytest.mark.slow
 def test_another_closed_form_is_reached_by_no_descent(monkeypatch):
     """A minimum that is claimed to lie lower is never reached."""
     least = theorem2.Problems.least

@@ -51,6 +51,7 @@ def test_no_weights_are_likelier(covariance, minimise, generator):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_a_diagonal_posterior_finds_the_axes_and_an_exact_one_does_not(covariance, seed):
     best = linear_vae(covariance, 2, noise=0.25)
     turned = []
