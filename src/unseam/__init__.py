@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         theory,
         training,
     )
+    from unseam.estimator import BetaVAE
     from unseam.inspection import Inspection
     from unseam.run import Run, inspect, score
     from unseam.subject import Subject
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from unseam.trial import Trial
 
 __all__ = [
+    "BetaVAE",
     "Ensemble",
     "Inspection",
     "Run",
@@ -58,6 +60,7 @@ __version__ = "0.1.0"
 
 # Nothing is imported before it is asked for: `import unseam` costs no torch. What has no home here is a package.
 _HOMES = {
+    "BetaVAE": "unseam.estimator",
     "Ensemble": "unseam.training",
     "Inspection": "unseam.inspection",
     "Run": "unseam.run",
