@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from unseam.estimator import BetaVAE
     from unseam.inspection import Inspection
     from unseam.run import Run, inspect, score
+    from unseam.sharing import export, from_pretrained, push_to_hub, save_pretrained
     from unseam.subject import Subject
     from unseam.training import Ensemble, load, save, train
     from unseam.trial import Trial
@@ -40,6 +41,8 @@ __all__ = [
     "data",
     "demo",
     "explore",
+    "export",
+    "from_pretrained",
     "geometry",
     "independence",
     "inspect",
@@ -48,8 +51,10 @@ __all__ = [
     "metrics",
     "models",
     "objectives",
+    "push_to_hub",
     "report",
     "save",
+    "save_pretrained",
     "score",
     "theory",
     "train",
@@ -60,6 +65,10 @@ __version__ = "0.1.0"
 
 # Nothing is imported before it is asked for: `import unseam` costs no torch. What has no home here is a package.
 _HOMES = {
+    "save_pretrained": "unseam.sharing",
+    "push_to_hub": "unseam.sharing",
+    "from_pretrained": "unseam.sharing",
+    "export": "unseam.sharing",
     "BetaVAE": "unseam.estimator",
     "Ensemble": "unseam.training",
     "Inspection": "unseam.inspection",

@@ -24,6 +24,7 @@ from unseam.subject import Subject
 from unseam.training import Ensemble, Split, group, provenance, split_items
 from unseam.training.checkpoint import read_ensemble, read_run
 from unseam.training.run import choose_device
+from unseam.training.stack import EARLY
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
@@ -568,7 +569,9 @@ def _standing(
     trials: Sequence[Trial], steps: Mapping[int, int], stopped: Mapping[int, int], causes: Mapping[int, str]
 ) -> list[Standing]:
     return [
-        Standing(steps[member], trial.steps, stopped.get(member), causes.get(member, ""))
+        Standing(steps[member], trial.steps)
+        if causes.get(member) == EARLY
+        else Standing(steps[member], trial.steps, stopped.get(member), causes.get(member, ""))
         for member, trial in enumerate(trials)
     ]
 

@@ -30,19 +30,26 @@ def train_trials(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in that folder.")] = False,
     device: Device = None,
     every: Annotated[int, typer.Option(min=1, help="Updates between two rows of the history.")] = 100,
+    patience: Annotated[
+        int | None,
+        typer.Option(min=1, help="End a member's training after so many rows without a smaller loss."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train one model, or a stack of them that differ in one or more fields."""
     import warnings
 
-    from unseam.training import DivergenceWarning, train
+    from unseam.training import DivergenceWarning, EarlyStopping, train
 
     trials = flags.trials(vary or [])
     folder = out if out is not None else flags.folder(trials)
     _check_target(folder, resume, device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)
-        ensemble = train(trials, out=folder, resume=resume, device=device, every=every, progress=True)
+        callbacks = [] if patience is None else [EarlyStopping(patience)]
+        ensemble = train(
+            trials, out=folder, resume=resume, device=device, every=every, progress=True, callbacks=callbacks
+        )
     members = member_rows(ensemble)
     if as_json:
         listed = [trial.to_dict() for trial in trials]
@@ -68,10 +75,12 @@ def member_rows(ensemble: Ensemble) -> list[Row]:
     varied = [name for name, value in trials[0].items() if any(trial[name] != value for trial in trials)]
     history = ensemble.history.drop(columns="alive")
     last = history.drop_duplicates("member", keep="last").set_index("member").to_dict("index")
+    stopped = ensemble.stopped | ensemble.stopped_early
+    causes = dict.fromkeys(ensemble.stopped_early, "early stopping") | ensemble.stopped_by
     return [
         {"member": member}
         | {name: trials[member][name] for name in varied}
-        | {"stopped": ensemble.stopped.get(member), "cause": ensemble.stopped_by.get(member)}
+        | {"stopped": stopped.get(member), "cause": causes.get(member)}
         | {str(name): value if math.isfinite(value) else None for name, value in last[member].items()}
         for member in range(len(ensemble))
     ]

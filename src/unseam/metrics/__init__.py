@@ -13,6 +13,7 @@ from unseam.metrics.factor_vae_score import FactorVaeScore, FactorVaeSettings, f
 from unseam.metrics.intervals import Interval
 from unseam.metrics.irs import Irs, IrsSettings, irs
 from unseam.metrics.mcc import Mcc, MccSettings, mcc
+from unseam.metrics.meter import Meter
 from unseam.metrics.mig import Mig, MigSettings, MigSup, MigSupSettings, mig, mig_sup
 from unseam.metrics.mig_entropy import MigEntropy, MigEntropySettings, mig_entropy
 from unseam.metrics.modularity import Modularity, ModularitySettings, modularity
@@ -63,6 +64,7 @@ __all__ = [
     "Irs",
     "irs",
     "IrsSettings",
+    "Meter",
     "Mcc",
     "mcc",
     "MccSettings",

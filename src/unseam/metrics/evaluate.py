@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -81,7 +81,7 @@ def evaluate(
         codes: z (batch, latent) or (member, batch, latent).
         factors: v (batch, factor).
         metrics: names, or functions of the same form (:func:`functools.partial` included), whose results may lack
-            ``interval`` and ``settings``. By default all that fit: ``mig_entropy`` and ``udr`` need a positive
+            ``interval`` and ``settings``, or be a plain number. By default all that fit: ``mig_entropy`` and ``udr`` need a positive
             ``variance``, and ``udr`` two members or more.
         discrete: which factors are; by default those of integer type, booleans, words and categories.
         variance: posterior variance of the codes, in their shape.
@@ -112,7 +112,7 @@ def evaluate(
             about = {"metric": name, **nothing, "preset": "", "settings": "", "note": reason}
             rows += ({"member": member, **about} for member in range(len(given.codes)))
             continue
-        found = _call(metric, given, presets[name], torch.Generator().manual_seed(seed))
+        found = _call(metric, given, presets[name], seed)
         rows += _rows(name, found, presets[name])
     rows.sort(key=lambda row: row["member"])
     return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -171,17 +171,32 @@ def _misfit(metric: Metric, given: Checked) -> str:
     return ""
 
 
-def _call(metric: Metric, given: Checked, preset: Any, generator: torch.Generator) -> Any:
+class _Score(NamedTuple):
+    """What a metric of the user's own gave as plain numbers."""
+
+    score: Tensor
+
+
+def _call(metric: Metric, given: Checked, preset: Any, seed: int) -> Any:
+    generator = torch.Generator().manual_seed(seed)
     if metric is udr:
         return udr(given.codes, _divergence(given), preset=preset, generator=generator)
-    return metric(
-        given.codes,
-        given.factors,
-        discrete=given.discrete,
-        variance=given.variance,
-        preset=preset,
-        generator=generator,
-    )
+    options = {"discrete": given.discrete, "variance": given.variance, "preset": preset}
+    found = metric(given.codes, given.factors, **options, generator=generator)
+    if isinstance(found, tuple):
+        return found
+    scores = torch.as_tensor(found, dtype=torch.float64).reshape(-1)
+    if len(scores) == 1 < len(given.codes):  # one number for all members: ask for each of them
+        variances = [None] * len(given.codes) if given.variance is None else given.variance.split(1)
+        pairs = zip(given.codes.split(1), variances, strict=True)
+        alone = [given._replace(codes=codes, variance=variance) for codes, variance in pairs]
+        scores = torch.cat([_call(metric, one, preset, seed).score for one in alone])
+    if len(scores) != len(given.codes):
+        raise ValueError(
+            f"a metric must return one number per member ({len(given.codes)}) or a NamedTuple with a score, "
+            f"got {len(scores)} numbers"
+        )
+    return _Score(scores)
 
 
 def _divergence(given: Checked) -> Tensor:

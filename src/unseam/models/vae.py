@@ -85,6 +85,10 @@ class VAE(nn.Module):
         output: Tensor = self.decoder(z)
         return output
 
+    def generate(self, z: Tensor) -> Tensor:
+        """E[x|z] (batch, *data) at ``z`` (batch, latent)."""
+        return self.likelihood.mean(self.decode(z))
+
     def reconstruct(self, x: Tensor) -> Tensor:
         """E[x|z] at the posterior mean of each item."""
-        return self.likelihood.mean(self.decode(self.moments(x).mean))
+        return self.generate(self.moments(x).mean)

@@ -28,8 +28,10 @@ from unseam.files import (
     write_tensors,
 )
 from unseam.locks import FolderLock, lock_folder
-from unseam.training.ensemble import Ensemble
+from unseam.models import VAE
+from unseam.training.ensemble import Ensemble, empty_history
 from unseam.training.learner import blank_learner
+from unseam.training.provenance import provenance
 from unseam.training.stack import CAUSES, Stack, group, stack_trials
 from unseam.trial import KINDS, Trial
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Recorded",
     "Restored",
+    "adopt",
     "load",
     "read_ensemble",
     "read_run",
@@ -74,8 +77,16 @@ class Recorded(NamedTuple):
     """Digests of the other files of the checkpoint by name; none in runs of an earlier version."""
 
 
-def save(ensemble: Ensemble, path: str | Path) -> None:
+def save(
+    ensemble: Ensemble | VAE, path: str | Path, *, trial: Trial | None = None, world: World | None = None
+) -> None:
     """Write an ensemble as a run folder: ``run.json``, ``weights.safetensors``, ``history.parquet``.
+
+    Args:
+        ensemble: the members; or a VAE that was trained in a loop of your own, and becomes a run of one member.
+        path: the folder.
+        trial: of such a VAE: its parts by name (see :func:`unseam.models.build`), and what is known of its training.
+        world: of such a VAE: the data it was trained on, which the run records; unrecorded by default.
 
     >>> import tempfile, unseam
     >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)
@@ -86,9 +97,41 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
     True
     """
     folder = Path(path)
+    if isinstance(ensemble, VAE):
+        ensemble = adopt(ensemble, trial, world)
     with lock_folder(folder) as lock:
         if not (folder / "run.json").exists() or not _resumable(folder, ensemble):
             write_checkpoint(folder, ensemble, lock, state=False)
+
+
+@torch.no_grad()
+def adopt(model: VAE, trial: Trial | None, world: World | None = None) -> Ensemble:
+    """A VAE that was trained elsewhere as an ensemble of one, after its parts were compared with those of the trial."""
+    if trial is None:
+        raise ValueError(
+            "trial must say what the parts of a VAE are (unseam.Trial with its architecture, latent, posterior and "
+            "likelihood), got None"
+        )
+    own = model.state_dict()
+    first = next(model.parameters())
+    z = torch.zeros(1, model.posterior.latent, device=first.device, dtype=first.dtype)
+    shape = tuple(model.generate(z).shape[1:])
+    stack = stack_trials([trial], shape, size=1 if world is None else len(world), drawn=False)
+    named = {name.removeprefix("model."): value for name, value in {**stack.parameters, **stack.buffers}.items()
+             if name.startswith("model.")}  # fmt: skip
+    for name in sorted(own.keys() | named.keys()):
+        wanted = tuple(named[name].shape[1:]) if name in named else "nothing"
+        came = tuple(own[name].shape) if name in own else "nothing"
+        if wanted != came:
+            raise ValueError(
+                f"trial must describe the VAE: {name} is {wanted} by the trial, {came} in the VAE"
+            )
+        named[name].copy_(own[name][None])
+    stack.step = trial.steps
+    about = provenance("cpu")
+    if world is not None:
+        about["worlds"] = [identify_data(world)._asdict() | {"given": True}]
+    return Ensemble((trial,), shape, (stack,), ((0,),), empty_history(), about)
 
 
 def _resumable(folder: Path, ensemble: Ensemble) -> bool:

@@ -13,14 +13,14 @@ from torch.func import functional_call, vmap
 
 from unseam.models import VAE, Encoding
 from unseam.training.learner import blank_learner
-from unseam.training.stack import CAUSES, Stack
+from unseam.training.stack import CAUSES, EARLY, Stack
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-__all__ = ["Ensemble"]
+__all__ = ["Ensemble", "empty_history"]
 
 # Values that one evaluation may produce at once, over all members: 512 MiB as float32.
 AT_ONCE = 1 << 27
@@ -77,7 +77,14 @@ class Ensemble:
     @property
     def stopped(self) -> dict[int, int]:
         """Members that diverged, with the step at which each stopped."""
-        return {member: step for member, step in self._each("stopped_at").items() if step >= 0}
+        causes = self._causes()
+        return {m: at for m, at in self._each("stopped_at").items() if at >= 0 and causes[m] != EARLY}
+
+    @property
+    def stopped_early(self) -> dict[int, int]:
+        """Members whose training a callback ended, with the step at which each stopped."""
+        causes = self._causes()
+        return {m: at for m, at in self._each("stopped_at").items() if causes[m] == EARLY}
 
     @property
     def stopped_by(self) -> dict[int, str]:
@@ -85,7 +92,7 @@ class Ensemble:
 
         The update is the gradient, and the weights and the optimiser's state that it leads to.
         """
-        return {member: CAUSES[cause] for member, cause in self._each("stopped_by").items() if cause}
+        return {member: cause for member, cause in self._causes().items() if cause not in ("", EARLY)}
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -94,6 +101,9 @@ class Ensemble:
             p: s.step for s, positions in zip(self.stacks, self.positions, strict=True) for p in positions
         }
         return tuple(done[member] for member in range(len(self)))
+
+    def _causes(self) -> dict[int, str]:
+        return {member: CAUSES[cause] for member, cause in self._each("stopped_by").items()}
 
     def _each(self, name: str) -> dict[int, int]:
         """A whole number per member, from the stacks."""
@@ -131,6 +141,18 @@ class Ensemble:
         """Mean of p(x | z) at the posterior mean (member, batch, *shape) of every member."""
         x = self._check(x, self.shape, "x")
         return self._gather("reconstruct", x, width=_numel(self.shape))[0]
+
+    def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
+        """E[x|z] (member, n, *shape) of every member at ``n`` draws z of the prior, the same for all members.
+
+        Args:
+            n: number of draws.
+            generator: of the draws.
+        """
+        if not isinstance(n, int) or n < 1:
+            raise ValueError(f"n must be a whole number of at least 1, got {n!r}")
+        z = torch.randn(n, self._latent(), generator=generator, device=generator.device)
+        return self._gather("generate", z.to(self.device, self._dtype()), width=_numel(self.shape))[0]
 
     def _find(self, member: int) -> tuple[Stack, int]:
         wanted = member + len(self) if member < 0 else member
@@ -187,6 +209,18 @@ class Ensemble:
             parts.append([torch.cat(pieces, dim=1).to(given.dtype) for pieces in zip(*chunks, strict=True)])
         order = torch.tensor([p for positions in self.positions for p in positions]).argsort().to(self.device)
         return tuple(torch.cat(_alike(pieces))[order] for pieces in zip(*parts, strict=True))
+
+
+def empty_history() -> pd.DataFrame:
+    """A history without records.
+
+    >>> list(empty_history())
+    ['member', 'step', 'alive']
+    """
+    import pandas as pd
+
+    kinds = {"member": int, "step": int, "alive": bool}
+    return pd.DataFrame({name: [] for name in kinds}).astype(kinds)
 
 
 def _run(stack: Stack, method: str, given: Tensor, *, own: bool) -> tuple[Tensor, ...]:

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from unseam.data import load as load_world
 from unseam.files import clear_parts
 from unseam.locks import FolderLock, lock_folder
 from unseam.training.checkpoint import Restored, restore, write_checkpoint
-from unseam.training.ensemble import Ensemble
+from unseam.training.ensemble import Ensemble, empty_history
 from unseam.training.loop import Record, training_index, training_steps
 from unseam.training.progress import report_progress
 from unseam.training.provenance import provenance
@@ -31,8 +31,10 @@ from unseam.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DivergenceWarning", "Interrupted", "choose_device", "train"]
+__all__ = ["Callback", "DivergenceWarning", "Interrupted", "choose_device", "train"]
 
+Callback = Callable[[Ensemble], Collection[int] | None]
+"""Called at every record of a training; may return members whose training ends."""
 CHECKED, CHECKED_VALUES = 256, 1 << 24
 
 
@@ -67,6 +69,7 @@ def train(
     checkpoint_seconds: float = 30.0,
     progress: bool | None = None,
     observe: Callable[[Ensemble, int], Mapping[str, pd.DataFrame]] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Ensemble:
     """Train one trial or many; those that share shapes train as one stack.
 
@@ -83,6 +86,9 @@ def train(
         observe: measures the members along the way: a function of the ensemble as it is and the step, called at every
             record, whose tables are collected in ``ensemble.observed`` with a column ``step``. They are part of every
             checkpoint, so that a resumed run has all of them. The trials must share their shapes.
+        callbacks: functions of the ensemble as it is, with its history so far, called in order at every record. One may
+            return the members whose training ends there, as :class:`unseam.training.EarlyStopping` does; they are
+            listed in ``ensemble.stopped_early`` and are measured as the others.
 
     Returns:
         The members in the order of their trials. A member that diverged has its last finite weights, is named
@@ -111,6 +117,8 @@ def train(
         for members, its in zip(positions, worlds, strict=True)
     ]
     about = provenance(place_on) | {"worlds": described}
+    if callbacks:
+        about["callbacks"] = [repr(callback) for callback in callbacks]
     members = tuple(map(tuple, positions))
     live = Ensemble(chosen, worlds[0].shape, tuple(stacks), members, _history(()), about)
     with nullcontext() if folder is None else lock_folder(folder) as lock:
@@ -120,7 +128,9 @@ def train(
         earlier = restore(folder, chosen, stacks, worlds) if folder is not None and resume else None
         if earlier is None and not drawn:
             raise ValueError(f"{folder} was removed while it was opened; start again")
-        trained = _train(live, worlds, earlier, folder, lock, every, checkpoint_seconds, progress, observe)
+        trained = _train(
+            live, worlds, earlier, folder, lock, every, checkpoint_seconds, progress, observe, callbacks
+        )
     for member, step in trained.stopped.items():
         cause = trained.stopped_by.get(member, "it")
         text = f"member {member} stopped at step {step}, where {cause} was no longer finite"
@@ -138,6 +148,7 @@ def _train(
     checkpoint_seconds: float,
     progress: bool | None,
     observe: Callable[[Ensemble, int], Mapping[str, pd.DataFrame]] | None,
+    callbacks: Sequence[Callback],
 ) -> Ensemble:
     """The training itself, by the only process that writes to its folder."""
     stacks, positions, about = live.stacks, live.positions, live.about
@@ -183,6 +194,11 @@ def _train(
                 if observe is not None:
                     for name, table in _observe(observe, live, record.step).items():
                         observed.setdefault(name, []).append(table)
+                for callback in callbacks:
+                    rows[:] = [_history(rows)]
+                    with _evaluating(stack):
+                        ended = callback(dataclasses.replace(live, history=rows[0])) or ()
+                    stack.stop([members.index(member) for member in ended if member in members])
                 report(stack, record, sum(one.step for one in stacks), total)
         return checkpoint()
 
@@ -300,12 +316,17 @@ def _observe(
     observe: Callable[[Ensemble, int], Mapping[str, pd.DataFrame]], ensemble: Ensemble, step: int
 ) -> dict[str, pd.DataFrame]:
     """Tables of one record, measured in evaluation mode, in the middle of a training that goes on."""
-    (stack,) = ensemble.stacks
+    with _evaluating(ensemble.stacks[0]):
+        return {name: table.assign(step=step) for name, table in observe(ensemble, step).items()}
+
+
+@contextmanager
+def _evaluating(stack: Stack) -> Iterator[None]:
+    """The members in evaluation mode."""
     stack.template.eval()
-    found = {name: table.assign(step=step) for name, table in observe(ensemble, step).items()}
+    yield
     stack.template.train()
     stack.runner.train()
-    return found
 
 
 def _rows(members: Sequence[int], record: Record) -> pd.DataFrame:
@@ -316,12 +337,7 @@ def _rows(members: Sequence[int], record: Record) -> pd.DataFrame:
 
 
 def _history(rows: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    import pandas as pd
-
-    empty = pd.DataFrame({"member": [], "step": [], "alive": []}).astype(
-        {"member": int, "step": int, "alive": bool}
-    )
-    return _joined(rows) if any(len(part) for part in rows) else empty
+    return _joined(rows) if any(len(part) for part in rows) else empty_history()
 
 
 def _joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:

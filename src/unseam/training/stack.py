@@ -18,10 +18,12 @@ from unseam.training.learner import Learner, blank_learner, learner
 from unseam.training.optimisers import Optimiser
 from unseam.trial import Trial
 
-__all__ = ["CAUSES", "Block", "Stack", "group", "stack_trials"]
+__all__ = ["CAUSES", "EARLY", "Block", "Stack", "group", "stack_trials"]
 
-CAUSES = ("", "its loss", "its update")
-"""What was no longer finite where a member stopped: unknown, its loss, or its gradient, weights or optimiser state."""
+EARLY = "early stopping"
+CAUSES = ("", "its loss", "its update", EARLY)
+"""Why a member stopped: what was no longer finite (unknown, its loss, or its gradient, weights or optimiser state), or
+a callback that ended its training."""
 
 # FactorVAE's discriminator has decay rates of its own (Kim & Mnih 2018, Suppl. A).
 DISCRIMINATOR_BETAS = (0.5, 0.9)
@@ -107,6 +109,15 @@ class Stack:
         members = vmap(one, in_dims=(0, 0, 0, 0, 0, None if keys is None else 0))
         terms: NamedTuple = members(self.parameters, self.buffers, self.weights, x, noise, keys)
         return terms
+
+    def stop(self, rows: Sequence[int]) -> None:
+        """End the training of members early; once none is left, that of the stack."""
+        rows = [row for row in rows if self.alive[row]]
+        self.stopped_at[rows] = self.step
+        self.stopped_by[rows] = CAUSES.index(EARLY)
+        self.alive[rows] = False
+        if rows and not bool(self.alive.any()):
+            self.step = self.trials[0].steps
 
     def member_state(self, member: int) -> dict[str, Tensor]:
         """State dict of one member's learner, copied."""
