@@ -6,7 +6,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo explore screenshots test test-slow test-browser test-kernels test-faults hostile chromium lint types format docs pages check-pages record check-record fuzz mutants bench validation calibration clean
+.PHONY: help venv demo explore screenshots test test-slow test-browser test-kernels test-package test-floors test-faults hostile chromium lint types format docs pages check-pages record check-record fuzz mutants bench validation calibration clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -32,6 +32,19 @@ test-browser: .venv/.browser chromium ## run the tests of pages in Chromium, whi
 
 test-kernels: .venv/kernels ## run the tests of the CUDA kernels on the host, by Triton's interpreter
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 PYTHONPATH=.venv/kernels $(BIN)/python -m pytest -n $(WORKERS) tests/training/test_kernels.py
+
+test-package: .venv/.dev ## build wheel and sdist, install the wheel into an empty environment and use it there (minutes)
+	rm -rf build/package dist
+	$(BIN)/python -m hatchling build -d dist
+	$(PYTHON) -m venv build/package
+	PIP_CONSTRAINT=constraints.txt build/package/bin/python -m pip install --quiet dist/*.whl
+	cd build && package/bin/python ../tools/installed.py
+
+test-floors: | .venv/bin/python ## run the tests of the library with the lowest versions that pyproject.toml allows (torch's apart)
+	rm -rf build/floors && $(PYTHON) -m venv build/floors
+	$(BIN)/python tools/floors.py > build/floors/constraints.txt
+	PIP_CONSTRAINT=build/floors/constraints.txt build/floors/bin/python -m pip install --quiet -e '.[explore]' pytest pytest-benchmark hypothesis pytest-xdist
+	OMP_NUM_THREADS=1 build/floors/bin/python -m pytest -n $(WORKERS) --benchmark-disable -W default $(FLOORS)
 
 test-faults: .venv/.dev ## break trainings by kills, full disks and second writers (FAULTS="--points 0 --kills 100" for hours)
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore tools/faults.py $(FAULTS)

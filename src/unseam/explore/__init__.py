@@ -7,6 +7,7 @@ from unseam.explore.rotation import Rotation, rotation_matrix
 from unseam.explore.serving import serve
 from unseam.explore.state import State
 from unseam.explore.walking import Walk, walk
+from unseam.explore.widget import widget
 from unseam.subject import Subject
 
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "rotation_matrix",
     "Walk",
     "walk",
+    "widget",
 ]

@@ -81,8 +81,8 @@ def evaluate(
         codes: z (batch, latent) or (member, batch, latent).
         factors: v (batch, factor).
         metrics: names, or functions of the same form (:func:`functools.partial` included), whose results may lack
-            ``interval`` and ``settings``, or be a plain number. By default all that fit: ``mig_entropy`` and ``udr`` need a positive
-            ``variance``, and ``udr`` two members or more.
+            ``interval`` and ``settings``, or be a plain number. By default all that fit: ``mig_entropy`` and ``udr``
+            need a positive ``variance``, and ``udr`` two members or more.
         discrete: which factors are; by default those of integer type, booleans, words and categories.
         variance: posterior variance of the codes, in their shape.
         preset: a name for all metrics, or by metric a name or settings; those not in the mapping take ``dlib``.
