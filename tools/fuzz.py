@@ -37,7 +37,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import test_conformance as conformance
 from unseam import models
-from unseam.geometry import Hessian
 from unseam.theory import Moments, linear_vae
 
 POINTS, LATENT, DATA = 40, 3, 5
@@ -189,7 +188,6 @@ OPTIONS: dict[str, Value] = {
     "metrics": lambda s: ["mig", "mcc"],
 }
 OWN: dict[str, dict[str, Value]] = {
-    "unseam.geometry.dropped_share": {"hessian": lambda s: Hessian(*(s.gram(4) for _ in range(3)))},
     "unseam.geometry.haar_dto": {"samples": lambda s: 8},
     "unseam.geometry.uniform_dto": {"samples": lambda s: 8},
     "unseam.geometry.od_score": {"form": lambda s: "invariant"},

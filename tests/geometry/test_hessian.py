@@ -9,9 +9,7 @@ import torch
 from torch import nn
 
 from unseam.geometry import (
-    Hessian,
     diagonal_share,
-    dropped_share,
     likelihood_hessian,
     posterior_hessian,
     precision_error,
@@ -82,7 +80,6 @@ def test_linear_gaussian_closed_form(generator, x, z, variance):
     expected = (-weights.T @ weights / likelihood.log_variance.exp()).expand(5, 3, 3)
     torch.testing.assert_close(found.exact, expected)
     torch.testing.assert_close(found.residual, torch.zeros_like(expected), rtol=0, atol=1e-12)
-    torch.testing.assert_close(dropped_share(found), torch.zeros(5, dtype=F64), rtol=0, atol=1e-12)
 
 
 @LIKELIHOODS
@@ -115,7 +112,6 @@ def test_rotation_of_latents(decoder, x, z, generator):
     found = likelihood_hessian(lambda z: decoder(z @ rotation.T), Bernoulli(), x, z @ rotation)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, rotation.T @ other @ rotation)
-    torch.testing.assert_close(dropped_share(found), dropped_share(expected))
 
 
 @pytest.mark.parametrize("chunk_size", [1, 2, 9])
@@ -220,12 +216,6 @@ def test_diagonal_share():
     assert diagonal_share(1e-30 * matrix.float()).item() == pytest.approx(17 / 25)
     torch.testing.assert_close(diagonal_share(-7 * matrix.flip(0, 1)), diagonal_share(matrix))
     torch.testing.assert_close(diagonal_share(matrix.numpy()), diagonal_share(matrix))
-
-
-def test_dropped_share_of_zero_and_of_cancelling_terms():
-    zero, one = torch.zeros(1, 2, 2), torch.ones(1, 2, 2)
-    assert dropped_share(Hessian(zero, zero, zero)).item() == 0
-    assert dropped_share(Hessian(zero, -one, one)).item() == math.inf
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ from unseam.metrics import (
     binned_information,
     mig,
     mig_sup,
-    neighbour_information,
 )
+from unseam.metrics._inputs import check_inputs
 from unseam.metrics.intervals import groups
+from unseam.metrics.mutual_information import neighbour_estimates
 
 GRID = torch.cartesian_prod(torch.arange(3), torch.arange(4), torch.arange(5))
 
@@ -124,9 +125,8 @@ def test_neighbours_instead_of_bins(mixed):
     table = torch.cat([factors.double(), codes[1, :, :1] + factors[:, :1]], 1)
     found = mig(codes[0], table, discrete=[True, True, True, False], preset=settings)
     assert found.estimators == ("knn-discrete",) * 3 + ("knn-continuous",)
-    expected = neighbour_information(
-        codes[0], table, discrete=[True, True, True, False], neighbours=4
-    ).information
+    given = check_inputs(codes[0], table, discrete=[True, True, True, False])
+    expected = neighbour_estimates(given, 4, None)[0, 0]
     torch.testing.assert_close(found.information, expected)
     entropies = binned_information(codes[0], factors).factor_entropy
     torch.testing.assert_close(found.normalised[:, :3], expected[:, :3] / entropies)

@@ -1,6 +1,7 @@
 """Mutual information by bins and by neighbours."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -8,9 +9,26 @@ import torch
 from sklearn.feature_selection import mutual_info_classif, mutual_info_regression
 from sklearn.metrics import mutual_info_score
 
-from unseam.metrics import binned_information, neighbour_information
+from unseam.metrics import binned_information
+from unseam.metrics._inputs import check_inputs
+from unseam.metrics.mutual_information import neighbour_estimates
 
 BATCH = 400
+
+
+class Neighbours(NamedTuple):
+    """What neighbours say of all points, and without each group."""
+
+    information: torch.Tensor
+    left_out: torch.Tensor
+
+
+def neighbour_information(codes, factors, *, discrete=None, neighbours=3, group=None):
+    """Estimates by neighbours, with a member axis where the codes have one."""
+    given = check_inputs(codes, factors, discrete=discrete).rescaled()
+    found = neighbour_estimates(given, neighbours, group)
+    found = found if given.stacked else found[:, 0]
+    return Neighbours(found[0], found[1:])
 
 
 @pytest.fixture
@@ -214,7 +232,6 @@ def test_ties_are_counted_whole():
     ("call", "message"),
     [
         (lambda z, v: binned_information(z, v, bins=0), "bins must be at least 1, got 0"),
-        (lambda z, v: neighbour_information(z, v, neighbours=0), "neighbours must be at least 1, got 0"),
         (
             lambda z, v: binned_information(z, v, group=torch.zeros(3)),
             "group must be a number from 0 on for each of",

@@ -25,7 +25,6 @@ from unseam.geometry.hessian import (
     LogLikelihood,
     PosteriorHessian,
     diagonal_share,
-    dropped_share,
     likelihood_hessian,
     posterior_hessian,
 )
@@ -55,7 +54,6 @@ __all__ = [
     "DeltaKl",
     "diagonal_share",
     "distance_to_orthogonality",
-    "dropped_share",
     "elbo_gap",
     "FisherWeighted",
     "Gap",

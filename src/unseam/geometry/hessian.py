@@ -19,7 +19,6 @@ __all__ = [
     "LogLikelihood",
     "PosteriorHessian",
     "diagonal_share",
-    "dropped_share",
     "likelihood_hessian",
     "posterior_hessian",
 ]
@@ -187,27 +186,6 @@ def diagonal_share(matrix: Tensor | NDArray[Any]) -> Tensor:
     squares = (matrix / torch.where(largest == 0, 1.0, largest)).square()
     whole = squares.sum((-2, -1))
     return torch.where(whole == 0, 1.0, squares.diagonal(dim1=-2, dim2=-1).sum(-1) / whole)
-
-
-def dropped_share(hessian: Hessian | PosteriorHessian) -> Tensor:
-    r"""Size of the term that the Gauss-Newton Hessian drops, relative to the exact Hessian.
-
-    .. math:: \lVert H + D^\top A^2 D \rVert_F / \lVert H \rVert_F
-
-    Args:
-        hessian: from :func:`likelihood_hessian` or :func:`posterior_hessian`.
-
-    Returns:
-        The ratio of Frobenius norms (batch,); 0 where nothing is dropped, infinite where the dropped term
-        cancels the other one.
-
-    >>> dropped_share(Hessian(-4 * torch.eye(2), -3 * torch.eye(2), -torch.eye(2)))
-    tensor(0.2500)
-    """
-    if not isinstance(hessian, Hessian | PosteriorHessian):
-        raise ValueError(f"hessian must be a Hessian or PosteriorHessian, got {type(hessian).__name__}")
-    dropped = torch.linalg.matrix_norm(hessian.residual)
-    return torch.where(dropped == 0, 0.0, dropped / torch.linalg.matrix_norm(hessian.exact))
 
 
 def _second_derivatives(decoder: Decoder, likelihood: LogLikelihood, x: Tensor, z: Tensor) -> Tensor:

@@ -17,12 +17,7 @@ from unseam.metrics.meter import Meter
 from unseam.metrics.mig import Mig, MigSettings, MigSup, MigSupSettings, mig, mig_sup
 from unseam.metrics.mig_entropy import MigEntropy, MigEntropySettings, mig_entropy
 from unseam.metrics.modularity import Modularity, ModularitySettings, modularity
-from unseam.metrics.mutual_information import (
-    BinnedInformation,
-    NeighbourInformation,
-    binned_information,
-    neighbour_information,
-)
+from unseam.metrics.mutual_information import BinnedInformation, binned_information
 from unseam.metrics.r2 import R2, R2Settings, r2
 from unseam.metrics.sap import Sap, SapSettings, sap
 from unseam.metrics.total_correlation import (
@@ -81,8 +76,6 @@ __all__ = [
     "Modularity",
     "modularity",
     "ModularitySettings",
-    "neighbour_information",
-    "NeighbourInformation",
     "PairwiseInformation",
     "PairwiseInformationSettings",
     "R2",

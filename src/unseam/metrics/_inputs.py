@@ -54,8 +54,6 @@ __all__ = [
     "labels",
     "map_members",
     "metric",
-    "of_codes",
-    "of_factors",
     "ratio",
     "resolve_preset",
     "row_slices",
@@ -118,8 +116,10 @@ def check_inputs(
     *,
     discrete: Sequence[bool] | None = None,
     variance: Tensor | NDArray[Any] | None = None,
+    preset: Any = "dlib",
+    generator: torch.Generator | None = None,
 ) -> Checked:
-    """Codes and factors that fit each other, or a message that says why they do not.
+    """Codes and factors that fit each other, or a message that says why they do not: what a metric is called with.
 
     Booleans and unsigned integers count as integers; words and categories as discrete, by their order.
     """
@@ -156,10 +156,18 @@ def _spread(variance: Tensor | NDArray[Any], codes: Tensor) -> Tensor:
     return spread
 
 
-def check_codes(codes: Tensor | NDArray[Any], *, variance: Tensor | NDArray[Any] | None = None) -> Checked:
-    """Codes alone, as :func:`check_inputs` gives them, with a table of no factors."""
+def check_codes(
+    codes: Tensor | NDArray[Any],
+    factors: Table | None = None,
+    *,
+    discrete: Sequence[bool] | None = None,
+    variance: Tensor | NDArray[Any] | None = None,
+    preset: Any = "dlib",
+    generator: torch.Generator | None = None,
+) -> Checked:
+    """Codes alone, with a table of no factors: what :func:`~unseam.metrics.evaluate` gives besides is not looked at."""
     given = as_floating("codes", codes, CODES)
-    found = check_inputs(given, torch.zeros(given.shape[-2], 1), variance=variance)
+    found = check_inputs(given, torch.zeros(given.shape[-2], 1))
     return found._replace(factors=found.factors[:, :0], discrete=())
 
 
@@ -279,32 +287,6 @@ class AbstractFitted(AbstractSettings):
     """How many are fitted to; in a result, how many there were."""
     test: int = 5_000
     """How many are scored on; in a result, how many there were."""
-
-
-def of_factors(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: Any = "dlib",
-    generator: torch.Generator | None = None,
-) -> Checked:
-    """What a metric of codes and factors is called with, checked."""
-    return check_inputs(codes, factors, discrete=discrete, variance=variance)
-
-
-def of_codes(
-    codes: Tensor | NDArray[Any],
-    factors: Table | None = None,
-    *,
-    discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
-    preset: Any = "dlib",
-    generator: torch.Generator | None = None,
-) -> Checked:
-    """What a metric of codes alone is called with, checked; the rest is there for :func:`~unseam.metrics.evaluate`."""
-    return check_codes(codes)
 
 
 ARGUMENTS = """Args:

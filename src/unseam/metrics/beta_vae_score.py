@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unseam.metrics._inputs import AbstractFitted, Checked, map_members, metric, of_factors, scale_by_power
+from unseam.metrics._inputs import AbstractFitted, Checked, check_inputs, map_members, metric, scale_by_power
 from unseam.metrics._logistic import multinomial
 from unseam.metrics._splits import check_points
 from unseam.metrics._votes import Votes, accuracy_interval, draw_votes, group_masks, vote_slices
@@ -50,7 +50,7 @@ class BetaVaeScore(NamedTuple):
     """As used."""
 
 
-@metric(BETA_VAE_PRESETS, of_factors)
+@metric(BETA_VAE_PRESETS, check_inputs)
 def beta_vae_score(given: Checked, settings: BetaVaeSettings, source: torch.Generator) -> BetaVaeScore:
     r"""Accuracy of predicting which factor pairs share from how their codes differ (Higgins et al. 2017, §3).
 
@@ -79,7 +79,7 @@ def beta_vae_score(given: Checked, settings: BetaVaeSettings, source: torch.Gene
     """
     check_points(given.codes.shape[1])
     given, exponent = given.rescale(small=False)
-    source, device = source, given.codes.device
+    device = given.codes.device
     count, train = settings.train + settings.test, settings.train
     votes = draw_votes(given, count, settings.batch, settings.batch, settings.bins, source)
     of_votes, of_rows = (groups(size, source).to(device) for size in (settings.test, given.codes.shape[1]))
@@ -95,8 +95,7 @@ def beta_vae_score(given: Checked, settings: BetaVaeSettings, source: torch.Gene
     change = right[..., 1:].double() - right[..., :1].double()
     score, interval = accuracy_interval(right[:, train:, 0], change, of_votes)
     differences = scale_by_power(differences, -exponent.mT)
-    found = BetaVaeScore(score, interval, right[:, :train, 0].double().mean(1), differences, settings)
-    return found
+    return BetaVaeScore(score, interval, right[:, :train, 0].double().mean(1), differences, settings)
 
 
 def _differences(codes: Tensor, votes: Votes, group: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unseam.metrics._boosting import Boosted, boost_binned, boost_exact
-from unseam.metrics._inputs import AbstractFitted, Checked, centre_distant, metric, of_factors, ratio
+from unseam.metrics._inputs import AbstractFitted, Checked, centre_distant, check_inputs, metric, ratio
 from unseam.metrics._splits import (
     Halves,
     halves,
@@ -78,7 +78,7 @@ class Dci(NamedTuple):
     """As used: with as many points as there were."""
 
 
-@metric(DCI_PRESETS, of_factors)
+@metric(DCI_PRESETS, check_inputs)
 def dci(given: Checked, settings: DciSettings, source: torch.Generator) -> Dci:
     r"""Disentanglement, completeness, informativeness by boosted trees (Eastwood & Williams 2018, §2).
 

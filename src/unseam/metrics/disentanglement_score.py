@@ -11,10 +11,10 @@ from torch import Tensor
 from unseam.metrics._inputs import (
     AbstractSettings,
     Checked,
+    check_inputs,
     draw_points,
     map_members,
     metric,
-    of_factors,
     ratio,
 )
 from unseam.metrics._splits import (
@@ -68,7 +68,7 @@ class DisentanglementScore(NamedTuple):
     """As used: with as many points and neighbours as there were."""
 
 
-@metric(DISENTANGLEMENT_PRESETS, of_factors)
+@metric(DISENTANGLEMENT_PRESETS, check_inputs)
 def disentanglement_score(
     given: Checked, settings: DisentanglementSettings, source: torch.Generator
 ) -> DisentanglementScore:
@@ -102,8 +102,7 @@ def disentanglement_score(
     >>> disentanglement_score(factors.double(), factors, preset="printed").gaps
     tensor([1.0000, 1.7368], dtype=torch.float64)
     """
-    given = given.rescaled()
-    given = draw_points(given, settings.points, source)
+    given = draw_points(given.rescaled(), settings.points, source)
     batch = given.codes.shape[1]
     train, test = split_by_share(batch, settings.train_share)
     used = replace(settings, points=batch, neighbours=min(settings.neighbours, train))
@@ -115,8 +114,7 @@ def disentanglement_score(
     scores = torch.cat(parts, 1)
     gaps = gap(scores.mT)
     means = mean_over_varying(gaps, given)
-    found = DisentanglementScore(*with_interval(means), scores[0], gaps[0], used)
-    return found
+    return DisentanglementScore(*with_interval(means), scores[0], gaps[0], used)
 
 
 def _sensitivities(given: Checked, split: Halves, settings: DisentanglementSettings) -> Tensor:

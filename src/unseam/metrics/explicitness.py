@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unseam.metrics._inputs import AbstractFitted, Checked, classes, map_members, metric, of_factors
+from unseam.metrics._inputs import AbstractFitted, Checked, check_inputs, classes, map_members, metric
 from unseam.metrics._logistic import one_vs_rest
 from unseam.metrics._splits import Halves, halves, mean_over_varying, split_sizes
 from unseam.metrics.intervals import GROUPS, Interval, with_interval
@@ -44,7 +44,7 @@ class Explicitness(NamedTuple):
     """As used: with as many points as there were."""
 
 
-@metric(EXPLICITNESS_PRESETS, of_factors)
+@metric(EXPLICITNESS_PRESETS, check_inputs)
 def explicitness(given: Checked, settings: ExplicitnessSettings, source: torch.Generator) -> Explicitness:
     r"""Area under the ROC curve of logistic regressions one-vs-rest (Ridgeway & Mozer 2018, §3).
 
@@ -75,8 +75,7 @@ def explicitness(given: Checked, settings: ExplicitnessSettings, source: torch.G
     areas = torch.stack([_areas(given.codes, column, split, settings.penalty) for column in labels.T], -1)
     means = mean_over_varying(areas, given)
     settings = replace(settings, train=train, test=test)
-    found = Explicitness(*with_interval(means), areas[0], settings)
-    return found
+    return Explicitness(*with_interval(means), areas[0], settings)
 
 
 def _areas(codes: Tensor, labels: Tensor, split: Halves, penalty: float) -> Tensor:

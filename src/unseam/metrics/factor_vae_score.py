@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from unseam.metrics._inputs import AbstractFitted, Checked, draw_distinct, metric, of_factors
+from unseam.metrics._inputs import AbstractFitted, Checked, check_inputs, draw_distinct, metric
 from unseam.metrics._splits import check_points
 from unseam.metrics._votes import accuracy_interval, draw_votes, group_masks, vote_slices
 from unseam.metrics.intervals import GROUPS, Interval, groups
@@ -51,7 +51,7 @@ class FactorVaeScore(NamedTuple):
     """As used: with as many points as there were."""
 
 
-@metric(FACTOR_VAE_PRESETS, of_factors)
+@metric(FACTOR_VAE_PRESETS, check_inputs)
 def factor_vae_score(given: Checked, settings: FactorVaeSettings, source: torch.Generator) -> FactorVaeScore:
     r"""Accuracy of predicting a fixed factor from the code that varies least (Kim & Mnih 2018, §4).
 
@@ -98,8 +98,7 @@ def factor_vae_score(given: Checked, settings: FactorVaeSettings, source: torch.
     change = (right_without & any_active[..., None]).double() - right[:, train:, None].double()
     score, interval = accuracy_interval(right[:, train:], change, of_votes)
     settings = replace(settings, points=len(points))
-    found = FactorVaeScore(score, interval, right[:, :train].double().mean(1), table, active, settings)
-    return found
+    return FactorVaeScore(score, interval, right[:, :train].double().mean(1), table, active, settings)
 
 
 def _scale(spread: Tensor, active: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ from torch import Tensor
 from unseam.metrics._inputs import (
     AbstractDrawn,
     Checked,
+    check_inputs,
     classes,
     metric,
-    of_factors,
     ratio,
     row_slices,
     scale_by_power,
@@ -55,7 +55,7 @@ class Irs(NamedTuple):
     """The parameters."""
 
 
-@metric(IRS_PRESETS, of_factors)
+@metric(IRS_PRESETS, check_inputs)
 def irs(given: Checked, settings: IrsSettings, source: torch.Generator) -> Irs:
     r"""Interventional robustness score: how little a code moves while one factor is held and others change.
 
@@ -94,8 +94,7 @@ def irs(given: Checked, settings: IrsSettings, source: torch.Generator) -> Irs:
     score = ratio((weight * per_code).sum(-1), weight.sum(-1))
     deviation = scale_by_power(weight[0], -exponent[:, 0])
     settings = replace(settings, points=batch)
-    found = Irs(*with_interval(score), per_code[0], robustness[0], deviation, settings)
-    return found
+    return Irs(*with_interval(score), per_code[0], robustness[0], deviation, settings)
 
 
 def _largest(rows: Tensor, group: Tensor) -> Tensor:

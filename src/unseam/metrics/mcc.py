@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from unseam.metrics._inputs import AbstractDrawn, Checked, metric, of_factors, row_slices
+from unseam.metrics._inputs import AbstractDrawn, Checked, check_inputs, metric, row_slices
 from unseam.metrics._splits import sample_points
 from unseam.metrics._tables import Grouping, correlation, covariance, grouping, leave_out_masks, ranks
 from unseam.metrics.intervals import Interval, with_interval
@@ -47,7 +47,7 @@ class Mcc(NamedTuple):
     """The parameters."""
 
 
-@metric(MCC_PRESETS, of_factors)
+@metric(MCC_PRESETS, check_inputs)
 def mcc(given: Checked, settings: MccSettings, source: torch.Generator) -> Mcc:
     r"""Mean correlation coefficient after the best one-to-one matching of codes to factors.
 
@@ -67,8 +67,7 @@ def mcc(given: Checked, settings: MccSettings, source: torch.Generator) -> Mcc:
     >>> mcc(-grid.double().flip(1), grid).match
     tensor([1, 0])
     """
-    given = given.rescaled()
-    given, group = sample_points(given, settings.points, source)
+    given, group = sample_points(given.rescaled(), settings.points, source)
     batch = given.codes.shape[1]
     grouped = grouping(group, batch, given.codes.device)
     varies = given.factors.amax(0) > given.factors.amin(0)
@@ -82,8 +81,7 @@ def mcc(given: Checked, settings: MccSettings, source: torch.Generator) -> Mcc:
         _mean(found[:1], _match_codes(found[:1]), varies)[0] for found in (pearson_found, spearman_found)
     )
     settings = replace(settings, points=batch)
-    result = Mcc(*with_interval(score), pearson_mean, spearman_mean, match[0], used[0], settings)
-    return result
+    return Mcc(*with_interval(score), pearson_mean, spearman_mean, match[0], used[0], settings)
 
 
 def _pearson(given: Checked, grouped: Grouping) -> Tensor:

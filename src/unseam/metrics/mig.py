@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from unseam.metrics._inputs import AbstractDrawn, Checked, metric, of_factors, ratio
+from unseam.metrics._inputs import AbstractDrawn, Checked, check_inputs, metric, ratio
 from unseam.metrics._splits import gap, sample_points
 from unseam.metrics.intervals import Interval, with_interval
 from unseam.metrics.mutual_information import binned_estimates, factor_entropies, neighbour_estimates
@@ -82,7 +82,7 @@ class MigSup(NamedTuple):
     """The parameters."""
 
 
-@metric(MIG_PRESETS, of_factors)
+@metric(MIG_PRESETS, check_inputs)
 def mig(given: Checked, settings: MigSettings, source: torch.Generator) -> Mig:
     r"""Mutual information gap: how much more information the best code has about a factor than the second best.
 
@@ -111,19 +111,17 @@ def mig(given: Checked, settings: MigSettings, source: torch.Generator) -> Mig:
     >>> mig(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    given = given.rescaled()
-    given, group = sample_points(given, settings.points, source)
+    given, group = sample_points(given.rescaled(), settings.points, source)
     information, normalised, varies = _normalise(given, settings, group)
     gaps = gap(normalised.mT) * varies[:, None]
     score = gaps.sum(-1) / varies.sum(-1, keepdim=True).clamp(min=1)
     settings = replace(settings, points=given.codes.shape[1])
     knn = ("knn-discrete" if flag else "knn-continuous" for flag in given.discrete)
     estimators = ("binned",) * len(given.discrete) if settings.information == "binned" else tuple(knn)
-    found = Mig(*with_interval(score), gaps[0], information[0], normalised[0], estimators, settings)
-    return found
+    return Mig(*with_interval(score), gaps[0], information[0], normalised[0], estimators, settings)
 
 
-@metric(MIG_SUP_PRESETS, of_factors)
+@metric(MIG_SUP_PRESETS, check_inputs)
 def mig_sup(given: Checked, settings: MigSupSettings, source: torch.Generator) -> MigSup:
     r"""Gap per code: how much more information a code has about its best factor than about its second best.
 
@@ -145,8 +143,7 @@ def mig_sup(given: Checked, settings: MigSupSettings, source: torch.Generator) -
     >>> mig_sup(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    given = given.rescaled(small=False)
-    given, group = sample_points(given, settings.points, source)
+    given, group = sample_points(given.rescaled(small=False), settings.points, source)
     found = binned_estimates(given, settings.bins, group)
     entropy = (
         found.factor_entropy[:, None, None]
@@ -158,8 +155,7 @@ def mig_sup(given: Checked, settings: MigSupSettings, source: torch.Generator) -
     gaps = gap(normalised)
     score = (gaps * active).sum(-1) / active.sum(-1).clamp(min=1)
     settings = replace(settings, points=given.codes.shape[1])
-    result = MigSup(*with_interval(score), gaps[0], active, found.information[0], normalised[0], settings)
-    return result
+    return MigSup(*with_interval(score), gaps[0], active, found.information[0], normalised[0], settings)
 
 
 def _normalise(given: Checked, settings: MigSettings, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,11 +12,11 @@ from torch import Tensor
 from unseam.metrics._inputs import (
     AbstractSettings,
     Checked,
+    check_inputs,
     classes,
     draw_distinct,
     draw_points,
     metric,
-    of_factors,
     row_slices,
 )
 from unseam.metrics._splits import check_points, gap
@@ -60,7 +60,7 @@ class MigEntropy(NamedTuple):
     """The parameters."""
 
 
-@metric(MIG_ENTROPY_PRESETS, of_factors)
+@metric(MIG_ENTROPY_PRESETS, check_inputs)
 def mig_entropy(given: Checked, settings: MigEntropySettings, source: torch.Generator) -> MigEntropy:
     r"""Mutual information gap of codes drawn from their posteriors, as its authors defined it.
 
@@ -105,8 +105,7 @@ def mig_entropy(given: Checked, settings: MigEntropySettings, source: torch.Gene
     score = gaps.sum(-1) / counts.sum().clamp(min=1)
     settings = replace(settings, samples=samples, mixture=batch)
     code_entropy = code_entropy.view(members, latent)
-    found = MigEntropy(*with_interval(score), gaps[0], information[0], code_entropy, settings)
-    return found
+    return MigEntropy(*with_interval(score), gaps[0], information[0], code_entropy, settings)
 
 
 def _counted_factors(given: Checked, settings: MigEntropySettings) -> Tensor:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unseam.metrics._inputs import AbstractDrawn, Checked, metric, of_factors, ratio
+from unseam.metrics._inputs import AbstractDrawn, Checked, check_inputs, metric, ratio
 from unseam.metrics._splits import sample_points
 from unseam.metrics.intervals import Interval, with_interval
 from unseam.metrics.mutual_information import binned_estimates
@@ -42,7 +42,7 @@ class Modularity(NamedTuple):
     """The parameters."""
 
 
-@metric(MODULARITY_PRESETS, of_factors)
+@metric(MODULARITY_PRESETS, check_inputs)
 def modularity(given: Checked, settings: ModularitySettings, source: torch.Generator) -> Modularity:
     r"""How close each code comes to information about a single factor.
 
@@ -62,15 +62,13 @@ def modularity(given: Checked, settings: ModularitySettings, source: torch.Gener
     >>> modularity(grid.double(), grid).score
     tensor(1., dtype=torch.float64)
     """
-    given = given.rescaled()
-    given, group = sample_points(given, settings.points, source)
+    given, group = sample_points(given.rescaled(), settings.points, source)
     table = binned_estimates(given, settings.bins, group)
     information = table.information
     per_code = _per_code(information, (table.factor_entropy > 0).sum(-1))
     score = per_code.mean(-1)
     settings = replace(settings, points=given.codes.shape[1])
-    found = Modularity(*with_interval(score), per_code[0], information[0], settings)
-    return found
+    return Modularity(*with_interval(score), per_code[0], information[0], settings)
 
 
 def _per_code(information: Tensor, number: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from unseam.inputs import check_count
 from unseam.metrics._inputs import Checked, Table, check_inputs, classes, equal_width, labels, row_slices
 from unseam.metrics._tables import Grouping, count_cells, entropy, grouping, has_several, xlogx
 
-__all__ = ["BinnedInformation", "NeighbourInformation", "binned_information", "neighbour_information"]
+__all__ = ["BinnedInformation", "binned_information"]
 
 
 class BinnedInformation(NamedTuple):
@@ -30,15 +30,6 @@ class BinnedInformation(NamedTuple):
     """H(v_k), (factor,)."""
     left_out: BinnedInformation | None
     """The same without each group in turn: each field with a group axis in front; none without groups."""
-
-
-class NeighbourInformation(NamedTuple):
-    """Mutual information in nats by nearest neighbours, of all points and without each group's terms."""
-
-    information: Tensor
-    """I(z_j; v_k), (member, latent, factor), or (latent, factor) for one member."""
-    left_out: Tensor | None
-    """The same without the terms of each group in turn, a group axis in front; none without groups."""
 
 
 def binned_information(
@@ -83,50 +74,6 @@ def binned_information(
     return whole if group is None else whole._replace(left_out=without)
 
 
-def neighbour_information(
-    codes: Tensor | NDArray[Any],
-    factors: Table,
-    *,
-    discrete: Sequence[bool] | None = None,
-    neighbours: int = 3,
-    group: Tensor | None = None,
-) -> NeighbourInformation:
-    r"""Mutual information of every code with every factor by nearest neighbours, without bins.
-
-    .. math:: I(z; v) = \psi(n) + \psi(k) - \langle \psi(n_z) + \psi(n_v) \rangle, \qquad
-              I(z; c) = \psi(n) - \langle \psi(n_c) - \psi(k) + \psi(m) \rangle
-
-    The first, for a continuous factor, is Kraskov et al. 2004 Eq. 8: n_z and n_v count the points, itself
-    included, nearer in z and in v than the k-th neighbour in the larger of both distances, each scaled to
-    unit variance. The second, for a discrete one, is Ross 2014: m counts the points nearer than the k-th
-    neighbour of the same class, n_c those of the class; a class of one point drops out, one of fewer than
-    k + 1 points takes all it has. Negative estimates become 0. Neighbours are found by a k-d tree, or in windows
-    of sorted codes, so memory stays linear in the batch. The first is biased where dependence is strong: for Gaussians
-    of correlation 0.95 by +0.016 ± 0.003 of 1.164 nats with 800 points and k = 3, and by less than its error
-    of 0.002 at correlation 0.4.
-
-    Args:
-        codes: z (batch, latent) or (member, batch, latent).
-        factors: v (batch, factor).
-        discrete: which factors are; by default those of integer type.
-        neighbours: k.
-        group: group (batch,) of every point from 0 on, whose terms are left out of the mean in turn; its
-            points stay neighbours of the others.
-
-    Returns:
-        Information in nats. A constant code or factor has none; ties share their distance of zero.
-
-    >>> line = torch.linspace(0, 1, 8, dtype=torch.float64)[:, None]
-    >>> neighbour_information(line, line, neighbours=1).information  # 1 + 1/2 + … + 1/7
-    tensor([[2.5929]], dtype=torch.float64)
-    """
-    given = check_inputs(codes, factors, discrete=discrete).rescaled()
-    check_count("neighbours", neighbours)
-    found = neighbour_estimates(given, neighbours, group)
-    found = found if given.stacked else found[:, 0]
-    return NeighbourInformation(found[0], None if group is None else found[1:])
-
-
 def binned_estimates(given: Checked, bins: int, group: Tensor | None) -> BinnedInformation:
     """Binned information of checked input, each field with a first axis: all points, then without each group."""
     members, batch, latent = given.codes.shape
@@ -159,7 +106,23 @@ def binned_estimates(given: Checked, bins: int, group: Tensor | None) -> BinnedI
 
 
 def neighbour_estimates(given: Checked, neighbours: int, group: Tensor | None) -> Tensor:
-    """Information (1 + group, member, latent, factor) of checked input: all points, then without each group."""
+    r"""Information of every code with every factor by nearest neighbours, without bins, in nats.
+
+    .. math:: I(z; v) = \psi(n) + \psi(k) - \langle \psi(n_z) + \psi(n_v) \rangle, \qquad
+              I(z; c) = \psi(n) - \langle \psi(n_c) - \psi(k) + \psi(m) \rangle
+
+    The first, for a continuous factor, is Kraskov et al. 2004 Eq. 8: n_z and n_v count the points, itself
+    included, nearer in z and in v than the k-th neighbour in the larger of both distances, each scaled to
+    unit variance. The second, for a discrete one, is Ross 2014: m counts the points nearer than the k-th
+    neighbour of the same class, n_c those of the class; a class of one point drops out, one of fewer than
+    k + 1 points takes all it has. Negative estimates become 0; a constant code or factor has none. The first is
+    biased where dependence is strong: for Gaussians of correlation 0.95 by +0.016 ± 0.003 of 1.164 nats with 800
+    points and k = 3.
+
+    Returns:
+        (1 + group, member, latent, factor): of all points, then without the terms of each group, whose points
+        stay neighbours of the others.
+    """
     members, batch, latent = given.codes.shape
     grouped = grouping(group, batch, given.codes.device)
     of = grouped.of[grouped.order.argsort()]

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from unseam.metrics._inputs import AbstractFitted, Checked, draw_points, metric, of_factors, row_slices
+from unseam.metrics._inputs import AbstractFitted, Checked, check_inputs, draw_points, metric, row_slices
 from unseam.metrics._splits import split_sizes
 from unseam.metrics._tables import Grouping, grouping
 from unseam.metrics.intervals import Interval, groups, with_interval
@@ -53,7 +53,7 @@ class R2(NamedTuple):
     """The parameters."""
 
 
-@metric(R2_PRESETS, of_factors)
+@metric(R2_PRESETS, check_inputs)
 def r2(given: Checked, settings: R2Settings, source: torch.Generator) -> R2:
     r"""Coefficient of determination of regressions between codes and factors on points they were not fitted on.
 
@@ -92,8 +92,7 @@ def r2(given: Checked, settings: R2Settings, source: torch.Generator) -> R2:
     used, varies = shares[settings.form, settings.direction]
     score = (used * varies).sum(-1) / varies.sum(-1).clamp(min=1)
     linear, nonlinear, linear_back, nonlinear_back = (share[0] for share, _ in shares.values())
-    found = R2(*with_interval(score), linear, nonlinear, linear_back, nonlinear_back, settings)
-    return found
+    return R2(*with_interval(score), linear, nonlinear, linear_back, nonlinear_back, settings)
 
 
 class _Split(NamedTuple):

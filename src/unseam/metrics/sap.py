@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseam.metrics._inputs import AbstractFitted, Checked, map_members, metric, of_factors
+from unseam.metrics._inputs import AbstractFitted, Checked, check_inputs, map_members, metric
 from unseam.metrics._splits import Halves, gap, halves, leave_out_means, mean_over_varying, split_sizes
 from unseam.metrics.intervals import GROUPS, Interval, with_interval
 
@@ -50,7 +50,7 @@ class Sap(NamedTuple):
     """As used: with as many points as there were."""
 
 
-@metric(SAP_PRESETS, of_factors)
+@metric(SAP_PRESETS, check_inputs)
 def sap(given: Checked, settings: SapSettings, source: torch.Generator) -> Sap:
     r"""How much better the best code predicts each factor than the second best (Kumar et al. 2018).
 
@@ -85,8 +85,7 @@ def sap(given: Checked, settings: SapSettings, source: torch.Generator) -> Sap:
     gaps = gap(scores.mT)
     means = mean_over_varying(gaps, given)
     settings = replace(settings, train=train, test=test)
-    found = Sap(*with_interval(means), scores[0], gaps[0], settings)
-    return found
+    return Sap(*with_interval(means), scores[0], gaps[0], settings)
 
 
 def _predictabilities(given: Checked, split: Halves, penalty: float) -> Tensor:

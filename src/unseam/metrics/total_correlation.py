@@ -11,9 +11,9 @@ from torch import Tensor
 from unseam.metrics._inputs import (
     AbstractDrawn,
     Checked,
+    check_codes,
     equal_width,
     metric,
-    of_codes,
     ratio,
     row_slices,
     scale_by_power,
@@ -99,7 +99,7 @@ class PairwiseInformation(NamedTuple):
     """The parameters."""
 
 
-@metric(COVARIANCE_PRESETS, of_codes)
+@metric(COVARIANCE_PRESETS, check_codes)
 def total_correlation(
     given: Checked, settings: TotalCorrelationSettings, source: torch.Generator
 ) -> CodeDependence:
@@ -131,7 +131,7 @@ def total_correlation(
     return CodeDependence(*with_interval(score), found[0], settings)
 
 
-@metric(COVARIANCE_PRESETS, of_codes)
+@metric(COVARIANCE_PRESETS, check_codes)
 def wasserstein_correlation(
     given: Checked, settings: TotalCorrelationSettings, source: torch.Generator
 ) -> WassersteinCorrelation:
@@ -169,7 +169,7 @@ def wasserstein_correlation(
     return WassersteinCorrelation(*with_interval(score), normalised, settings)
 
 
-@metric(PAIRWISE_PRESETS, of_codes)
+@metric(PAIRWISE_PRESETS, check_codes)
 def mean_pairwise_information(
     given: Checked, settings: PairwiseInformationSettings, source: torch.Generator
 ) -> PairwiseInformation:

@@ -12,15 +12,12 @@ from unseam.models.convolutional import (
     study_decoder,
     study_encoder,
 )
-from unseam.models.diagonal import Diagonal
-from unseam.models.full import Full
 from unseam.models.gaussian import Gaussian, PixelGaussian
 from unseam.models.initialisation import initialise
 from unseam.models.likelihoods import AbstractLikelihood
 from unseam.models.networks import MLP, activation
 from unseam.models.normalisation import BatchNorm
-from unseam.models.point import Point
-from unseam.models.posteriors import AbstractPosterior, Moments
+from unseam.models.posteriors import AbstractPosterior, Diagonal, Full, Moments, Point
 from unseam.models.products import stacked
 from unseam.models.vae import VAE, Encoding, Pass
 
