@@ -273,7 +273,7 @@ def test_angle_of_a_known_turn(degrees):
     turn = math.radians(degrees)
     rotation = torch.tensor([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]], dtype=F64)
     scaled = (axes @ rotation) * torch.tensor([-3.0, 0.5], dtype=F64)
-    angles = identifiability._angles(scaled.flip(-1), axes)
+    angles = _members.angles_to(torch.nn.functional.normalize(scaled.flip(-1), dim=-2), axes)
     torch.testing.assert_close(angles, torch.full((2,), degrees, dtype=F64), rtol=0, atol=1e-5)
 
 

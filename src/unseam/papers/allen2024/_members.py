@@ -144,6 +144,11 @@ def rotate_columns(weights: Tensor, target: Tensor) -> Tensor:
     return weights @ (left @ right)
 
 
+def angles_to(columns: Tensor, axes: Tensor) -> Tensor:
+    """Angle in degrees (..., latent) of each axis (data, latent) to the column matched to it, all of unit length."""
+    return torch.rad2deg((align_columns(columns, axes) * axes).sum(-2).clamp(-1, 1).acos())
+
+
 def relative_distance(weights: Tensor, target: Tensor) -> Tensor:
     """Frobenius norm of the difference over that of the target (...)."""
     return torch.linalg.matrix_norm(weights - target) / torch.linalg.matrix_norm(target)

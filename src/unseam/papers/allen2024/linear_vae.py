@@ -112,7 +112,6 @@ def _rows(kind: str, weights: Tensor, best: LinearVAE, lost: Tensor) -> pd.DataF
 
 
 def _overlap(kind: str, weights: Tensor, best: LinearVAE) -> pd.DataFrame:
-    """|cos| between the columns of one decoder and the principal axes."""
     unit = torch.nn.functional.normalize(best.weights.double(), dim=0)
     found = torch.nn.functional.normalize(align_columns(weights, best.weights.double()), dim=0)
     cosine = (unit.mT @ found).abs()
@@ -128,7 +127,6 @@ def _cases(
     wrong: int = -1,
     **bounds: float,
 ) -> Iterator[Bound]:
-    """Distances of some kinds within bounds, beside another kind, a wrong model."""
     said = f"0, within {CLOSE:g}" if "most" in bounds else f"any, on average at least {FAR:g}"
     runs = [tables["members"][tables["members"]["kind"] == kind][up_to] for kind in KINDS]
     for kind in kinds:

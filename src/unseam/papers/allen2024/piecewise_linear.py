@@ -101,7 +101,6 @@ def _terms(model: VAE, x: Tensor, noise: Tensor, *, limit: VAE | None = None) ->
 
 
 def _of(tables: Tables, activation: str, steps: str, column: str) -> np.ndarray:
-    """Values per seed of an activation at the first or last record."""
     rows = tables["activations"]
     wanted = getattr(rows["steps"], steps)()
     return rows[(rows["activation"] == activation) & (rows["steps"] == wanted)][column].to_numpy()

@@ -145,7 +145,6 @@ def _newton(weights: Tensor, x: Tensor, beta: float) -> tuple[Tensor, Tensor]:
 
 
 def _relative(found: Tensor, expected: Tensor) -> float:
-    """Largest difference over the largest entry, over all models."""
     return float((found - expected).abs().max() / expected.abs().max())
 
 
@@ -215,7 +214,6 @@ def _distances(problems: Problems, beta: float, found: Tensor) -> dict[str, floa
 
 
 def _variation(first: Tensor, second: Tensor) -> Tensor:
-    """Total variation (item,) of two distributions given by logarithms."""
     return (first.exp() - second.exp()).abs().sum(1) / 2
 
 

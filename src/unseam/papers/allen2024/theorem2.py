@@ -196,7 +196,6 @@ def _profile(name: str, decoder: Decoder) -> pd.DataFrame:
 
 
 def _valid_maps(tables: Tables) -> pd.DataFrame:
-    """Maps that meet A#2 and A#3."""
     maps = tables["maps"].set_index("map")
     return maps[(maps["largest cosine"] <= ZERO) & (maps["error of the inverse"] <= ZERO)]
 

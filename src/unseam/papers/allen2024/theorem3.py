@@ -195,7 +195,6 @@ def _objective(form: Form, ensemble: Ensemble, x: Tensor, noise: Tensor) -> Tens
 
 
 def _optimum(form: Form, ensemble: Ensemble, settings: Settings) -> pd.DataFrame:
-    """Distance of linear decoders from U(S − βσ²I)^½ after the best signed permutation."""
     weights, _ = decoder_matrices(ensemble)
     target = linear_vae(_covariance(settings), len(settings.scales), noise=1.0, beta=form.beta).weights
     roles = [role for role in ROLES for _ in range(settings.seeds)]
@@ -240,7 +239,6 @@ def _other_seed_cases(tables: Tables) -> Iterator[Bound]:
 
 
 def _objective_cases(tables: Tables) -> Iterator[Bound]:
-    """Objectives of different seeds, in units of the difference to a VAE at σ²."""
     for name, part in _forms(tables, ENOUGH):
         second, third = (part[f"objective less that, {role}"] for role in ROLES[2:])
         words = f"{name}: objective less the VAE's from other seeds, of the difference to a VAE at σ²"
@@ -249,7 +247,6 @@ def _objective_cases(tables: Tables) -> Iterator[Bound]:
 
 
 def _forms(tables: Tables, seeds: int = 0) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Rows of each form that has so many seeds."""
     for name, part in tables["pairs"].groupby("form", sort=False):
         if len(part) >= seeds:
             yield str(name), part

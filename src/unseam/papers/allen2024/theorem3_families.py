@@ -249,7 +249,6 @@ def _nodes(family: Family, index: float) -> tuple[Tensor, Tensor]:
 
 
 def _outputs(family: Family) -> Tensor:
-    """Values (output, *event) of the decoder at which moments are taken."""
     values = torch.linspace(-1.5, 1.0, 9, dtype=torch.float64)
     if not family.classes:
         return values
@@ -291,7 +290,6 @@ def _tempered(family: Family, beta: float) -> float:
 
 
 def _masses() -> pd.DataFrame:
-    """Coefficients of exp(A/β) for two counterexamples."""
     by_name = {family.name: family for family in FAMILIES}
     parts = []
     for name, beta in SHOWN:
@@ -303,7 +301,6 @@ def _masses() -> pd.DataFrame:
 
 
 def _family_cases(whole: bool) -> Callable[[Tables], Iterator[Identity]]:
-    """Share of β at which no VAE of variance βσ² has the objective of the β-VAE, by family."""
 
     def cases(tables: Tables) -> Iterator[Identity]:
         for name, own in tables["families"].groupby("family", sort=False):

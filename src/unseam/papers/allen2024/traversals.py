@@ -173,7 +173,6 @@ def _changes(model: VAE, z: Tensor, read: Reader) -> Tensor:
 
 
 def _middle(world: World) -> int:
-    """The item in the middle of every factor."""
     sizes = world.factor_sizes
     return int(grid_index(torch.tensor([[size // 2 for size in sizes]]), sizes)[0])
 
@@ -188,7 +187,6 @@ def _pictures(model: VAE, z: Tensor, used: Tensor) -> pd.DataFrame:
 
 
 def _spans(tables: Tables) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
-    """Data set and β, its axes, and those at β = 1."""
     axes = tables["axes"]
     for (span, beta), own in axes[axes["β"] > 1].groupby(["span", "β"]):
         yield f"span {span:g}, β = {beta:g}", own, axes[(axes["span"] == span) & (axes["β"] == 1)]

@@ -228,7 +228,6 @@ def around(model: VAE, code: Encoding, active: Tensor, setup: Setup, *, audited:
 
 
 def _columns(variance: Tensor, squares: Tensor, active: Tensor) -> Rows:
-    """Of each active latent at some points."""
     points, latents = range(len(variance[:SHOWN])), active.nonzero().flatten().tolist()
     each = [(point, latent) for point in points for latent in latents]
     lengths = [(float(variance[place]), float(squares[place])) for place in each]
@@ -250,7 +249,6 @@ def _generator() -> torch.Generator:
 
 
 def _losses(fits: Mapping[str, LocalFit], metric: Tensor, code: Encoding, setup: Setup) -> dict[str, float]:
-    """Relative errors of predictions of the stochastic loss, all from the same held-out noises."""
     shifts = held_out_shifts(code, setup).double()
     predicted = {form: fit.predicted_stochastic.double() for form, fit in fits.items()}
     predicted["jacobian"] = torch.einsum("kpi,pij,kpj->p", shifts, metric, shifts) / len(shifts)

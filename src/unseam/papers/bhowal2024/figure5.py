@@ -81,7 +81,6 @@ def _scaled(axis: int, count: int) -> int:
 
 
 def _errors(values: Tensor) -> pd.DataFrame:
-    """Error per image of each range: the variance of the axes that it leaves out."""
     rows = []
     for (start, stop), printed in PRINTED.items():
         low, high = _scaled(start, len(values)), _scaled(stop, len(values))

@@ -113,7 +113,6 @@ def _tanh_energy(offset: Tensor, variance: Tensor) -> Tensor:
 
 
 def _summary(cases: pd.DataFrame) -> pd.DataFrame:
-    """Extremes and medians of random decoders, one row per ``size``."""
     rows = []
     for size, own in cases.groupby("size"):
         linear, tanh = own["saved_linear"], own["saved_tanh"]
@@ -150,7 +149,6 @@ def _linear(
 
 
 def _trained(tables: Tables) -> Iterator[Order]:
-    """Trained decoders against themselves with latents rotated at random."""
     for model, own in by_model(tables["members"]) if "members" in tables else ():
         quantity = f"{model}: Hadamard gap in nats, trained less randomly rotated"
         note = f"{own['gap_means'].mean():.3f} against {own['gap_rotated'].mean():.3f} nats"

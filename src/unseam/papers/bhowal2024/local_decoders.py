@@ -67,7 +67,6 @@ def measure_law(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]
 
 
 def _orders(better: str, worse: str, words: str) -> Callable[[Tables], Iterator[Order]]:
-    """Errors of the same models by two approximations."""
 
     def cases(tables: Tables) -> Iterator[Order]:
         for world, part in worlds(tables["members"]):
@@ -135,7 +134,6 @@ def _plot_errors(*names: str) -> Callable[[Tables], Figure]:
 
 
 def _slopes(*kinds: str) -> Callable[[Tables], Iterator[Bound]]:
-    """Slopes within bounds around −1."""
     least, most = -1 - WITHIN, -1 + WITHIN
 
     def cases(tables: Tables) -> Iterator[Bound]:

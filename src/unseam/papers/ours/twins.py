@@ -239,7 +239,6 @@ def _measures(ensemble: Ensemble, world: World, points: int) -> dict[str, Tensor
 
 
 def _pairs(tables: Tables) -> Iterator[tuple[str, dict[str, pd.DataFrame]]]:
-    """The tables of each twin, with what it is a twin of."""
     for world in tables["summary"]["world"]:
         own = {name: table[table["world"] == world] for name, table in tables.items() if name != "missing"}
         yield f"{TWINS[world]} for {NAMES[world]}", own
