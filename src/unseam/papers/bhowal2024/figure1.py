@@ -151,10 +151,8 @@ def _vertical_cases(tables: Tables) -> Iterator[Bound]:
     for model, own in by_model(tables["responses"]):
         chosen = vertical_latents(own)
         others = own.drop(chosen.index)
-        quantity, published = (
-            f"{model}: response of the vertical position to its latent",
-            f"it moves (at least {MOVES:g})",
-        )
+        quantity = f"{model}: response of the vertical position to its latent"
+        published = f"it moves (at least {MOVES:g})"
         wrong = {"other latents": others["vertical"]}
         yield Bound(quantity, published, chosen["vertical"], least=MOVES, wrong=wrong)
         quantity = f"{model}: impurity of the latent of the vertical position"
