@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, categories, finish
-from unseam.papers.tables import table_of
+from unseam.papers.tables import of_tables, table_of
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import diagonal_hessian as theorem4
 from unseam.theory import diagonal_hessian_optimal as theorem5
@@ -154,16 +154,13 @@ def _lost(exact: Tensor, newton: Tensor) -> tuple[Tensor, Tensor]:
     return (four.bound - four.value) / 2, five.bound - five.value
 
 
-def _bound_cases(columns: Mapping[str, str]) -> Callable[[Tables], Iterator[Identity]]:
+@of_tables
+def _bound_cases(tables: Tables, columns: Mapping[str, str]) -> Iterator[Identity]:
     """Largest violations over random Hessians: columns of ``bounds``, each with a note."""
-
-    def cases(tables: Tables) -> Iterator[Identity]:
-        bounds = tables["bounds"].iloc[0]
-        for column, note in columns.items():
-            violated = max(float(bounds[column]), 0.0)
-            yield Identity(column, "0", violated, ROUNDING, n=int(bounds["matrices"]), note=note)
-
-    return cases
+    bounds = tables["bounds"].iloc[0]
+    for column, note in columns.items():
+        violated = max(float(bounds[column]), 0.0)
+        yield Identity(column, "0", violated, ROUNDING, n=int(bounds["matrices"]), note=note)
 
 
 def _trained_cases(tables: Tables) -> Iterator[Bound]:

@@ -25,7 +25,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, legend_below
-from unseam.papers.tables import table_of
+from unseam.papers.tables import of_tables, table_of
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.training.streams import minibatches, normals
 
@@ -255,17 +255,14 @@ def _premise_cases(tables: Tables) -> Iterator[Bound]:
     yield Bound(words, "most: at least 0.5", share=share, least=0.5, wrong=wrong)
 
 
-def _axes_cases(who: int) -> Callable[[Tables], Iterator[Order]]:
+@of_tables
+def _axes_cases(tables: Tables, who: int) -> Iterator[Order]:
     """Measures in the decoder's own axes against random ones, which a normal prior cannot tell apart."""
-
-    def cases(tables: Tables) -> Iterator[Order]:
-        own = _fitting(tables)[who]
-        words = f"{KINDS[who]}: mean |cos| between columns, own axes less random axes"
-        yield Order(words, own["cosine"], own["cosine, random axes"], paired=True)
-        words = f"{KINDS[who]}: MCC of latents with factors, random axes less own axes"
-        yield Order(words, own["MCC, random axes"], own["MCC"], paired=True)
-
-    return cases
+    own = _fitting(tables)[who]
+    words = f"{KINDS[who]}: mean |cos| between columns, own axes less random axes"
+    yield Order(words, own["cosine"], own["cosine, random axes"], paired=True)
+    words = f"{KINDS[who]}: MCC of latents with factors, random axes less own axes"
+    yield Order(words, own["MCC, random axes"], own["MCC"], paired=True)
 
 
 def _vae_cases(tables: Tables) -> Iterator[Bound]:

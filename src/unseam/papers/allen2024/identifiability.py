@@ -13,12 +13,7 @@ from torch.nn.functional import normalize
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
-from unseam.papers.allen2024._members import (
-    angles_to,
-    decoder_matrices,
-    exact_sample,
-    square_trial,
-)
+from unseam.papers.allen2024._members import angles_to, decoder_matrices, exact_sample, square_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
 from unseam.papers.draws import orthonormal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, finish
-from unseam.papers.tables import table_of
+from unseam.papers.tables import of_tables, table_of
 
 __all__ = ["PUSH_FORWARD"]
 
@@ -97,30 +97,25 @@ def _parts(tables: Tables, *kinds: str) -> Iterator[tuple[str, pd.DataFrame]]:
         yield kind, table[table["kind"] == kind]
 
 
-def _density_cases(*kinds: str) -> Callable[[Tables], Iterator[Identity]]:
-    def cases(tables: Tables) -> Iterator[Identity]:
-        for kind, own in _parts(tables, *kinds):
-            words = f"{kind}: largest gap between log-density and sum of log-factors, nats"
-            note = f"coupling {own['coupling'].mean():.3g} on average"
-            yield Identity(words, "0", float(own["largest gap"].max()), ZERO, n=len(own), note=note)
-
-    return cases
+@of_tables
+def _density_cases(tables: Tables, *kinds: str) -> Iterator[Identity]:
+    for kind, own in _parts(tables, *kinds):
+        words = f"{kind}: largest gap between log-density and sum of log-factors, nats"
+        note = f"coupling {own['coupling'].mean():.3g} on average"
+        yield Identity(words, "0", float(own["largest gap"].max()), ZERO, n=len(own), note=note)
 
 
-def _share_cases(*kinds: str, dependent: bool = False) -> Callable[[Tables], Iterator[Bound]]:
+@of_tables
+def _share_cases(tables: Tables, *kinds: str, dependent: bool = False) -> Iterator[Bound]:
     """Rejections of independent components, with general decoders, or where these are meant linear ones, as wrong."""
     said = f"at least {1 - FEW:g}: nearly all" if dependent else f"at most {FEW:g}: few"
     bounds = {"least": 1 - FEW} if dependent else {"most": FEW}
-
-    def cases(tables: Tables) -> Iterator[Bound]:
-        ((name, other),) = _parts(tables, KINDS[0 if dependent else 4])
-        wrong = {name: other["p-value"] <= LEVEL}
-        for kind, own in _parts(tables, *kinds):
-            words = f"{kind}: share of decoders whose components are found dependent at level {LEVEL:g}"
-            share = (int((own["p-value"] <= LEVEL).sum()), len(own))
-            yield Bound(words, said, share=share, wrong=wrong, **bounds)
-
-    return cases
+    ((name, other),) = _parts(tables, KINDS[0 if dependent else 4])
+    wrong = {name: other["p-value"] <= LEVEL}
+    for kind, own in _parts(tables, *kinds):
+        words = f"{kind}: share of decoders whose components are found dependent at level {LEVEL:g}"
+        share = (int((own["p-value"] <= LEVEL).sum()), len(own))
+        yield Bound(words, said, share=share, wrong=wrong, **bounds)
 
 
 def _positive_cases(tables: Tables) -> Iterator[Bound]:

@@ -20,7 +20,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.draws import normal
 from unseam.papers.plots import Figure, Tables, finish
-from unseam.papers.tables import table_of
+from unseam.papers.tables import of_tables, table_of
 
 __all__ = ["THEOREM2"]
 
@@ -78,9 +78,7 @@ def _cases() -> dict[str, Case]:
         "separable": Case(curves, lambda x: 2 * torch.asinh(x[:, ::2])),
         "exponential": Case(exponential, None, 0.5),
         "staircase": Case(
-            staircase,
-            lambda x: torch.stack([x[:, :2].norm(dim=1).log(), x[:, 2]], 1),
-            _staircase_coupling(),
+            staircase, lambda x: torch.stack([x[:, :2].norm(dim=1).log(), x[:, 2]], 1), _staircase_coupling()
         ),
     }
     for name, stretch in (("sphere", 1.0), ("stretched sphere", STRETCH)):
@@ -186,17 +184,15 @@ def _premise_cases(tables: Tables) -> Iterator[Identity]:
     yield Identity(words, "0", worst, ZERO, n=len(maps), note="the exponential has no inverse")
 
 
-def _reading_cases(reading: str) -> Callable[[Tables], Iterator[Identity]]:
-    def cases(tables: Tables) -> Iterator[Identity]:
-        maps = tables["maps"].set_index("map")
-        valid = maps[(maps["largest cosine"] <= ZERO) & (maps["error of the inverse"] <= ZERO)]
-        for name, row in valid.iterrows():
-            known = float(row[f"{reading} by quadrature"])
-            note = f"{known:.6g} by quadrature, standard error {row[f'error of {reading}']:.2g}"
-            words, note = f"{name}, {READINGS[reading]}", note if known > ZERO else ""
-            yield Identity(words, "0 (Theorem 2)", float(row[reading]), ZERO, note=note)
-
-    return cases
+@of_tables
+def _reading_cases(tables: Tables, reading: str) -> Iterator[Identity]:
+    maps = tables["maps"].set_index("map")
+    valid = maps[(maps["largest cosine"] <= ZERO) & (maps["error of the inverse"] <= ZERO)]
+    for name, row in valid.iterrows():
+        known = float(row[f"{reading} by quadrature"])
+        note = f"{known:.6g} by quadrature, standard error {row[f'error of {reading}']:.2g}"
+        words, note = f"{name}, {READINGS[reading]}", note if known > ZERO else ""
+        yield Identity(words, "0 (Theorem 2)", float(row[reading]), ZERO, note=note)
 
 
 def _agreement_cases(tables: Tables) -> Iterator[Identity]:

@@ -18,7 +18,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import normal
 from unseam.papers.plots import Figure, Tables, finish, legend_below, reference
-from unseam.papers.tables import table_of
+from unseam.papers.tables import of_tables, table_of
 
 __all__ = ["THEOREM3_FAMILIES"]
 
@@ -286,16 +286,13 @@ def _tempered(family: Family, beta: float) -> float:
     return float((tempered / (beta * plain) - 1).abs().max())
 
 
-def _family_cases(whole: bool) -> Callable[[Tables], Iterator[Identity]]:
-
-    def cases(tables: Tables) -> Iterator[Identity]:
-        for name, own in tables["families"].groupby("family", sort=False):
-            part = own[own["whole κ"] == whole]
-            holds, betas = _equal(part), ", ".join(f"{beta:g}" for beta in part["β"])
-            words = f"{name}, β = {betas}: share without an equivalent VAE"
-            yield Identity(words, "0", float(1 - holds.mean()), 0.0, n=len(part), note=_witness(part, holds))
-
-    return cases
+@of_tables
+def _family_cases(tables: Tables, whole: bool) -> Iterator[Identity]:
+    for name, own in tables["families"].groupby("family", sort=False):
+        part = own[own["whole κ"] == whole]
+        holds, betas = _equal(part), ", ".join(f"{beta:g}" for beta in part["β"])
+        words = f"{name}, β = {betas}: share without an equivalent VAE"
+        yield Identity(words, "0", float(1 - holds.mean()), 0.0, n=len(part), note=_witness(part, holds))
 
 
 def _control_cases(tables: Tables) -> Iterator[Bound]:

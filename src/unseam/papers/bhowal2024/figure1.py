@@ -204,10 +204,7 @@ FIGURE1 = Artefact(
         ),
         Orders("That latent is purer in β-TCVAE than in VAE", _order_cases, ours=True),
     ),
-    presets={
-        "smoke": Settings(smoke(SPRITES)),
-        "full": Settings(LAPTOP[0].replace(steps=5000, seeds=8)),
-    },
+    presets={"smoke": Settings(smoke(SPRITES)), "full": Settings(LAPTOP[0].replace(steps=5000, seeds=8))},
     measure=measure,
     plot=plot,
     note="A latent is varied between the 5 % and 95 % quantiles of its posterior means, with the others at the means "

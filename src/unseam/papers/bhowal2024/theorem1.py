@@ -18,6 +18,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.draws import largest_cosine, normal, orthonormal, plane_rotations, uniform
 from unseam.papers.plots import Figure, Tables, finish, legend_below, lines
+from unseam.papers.tables import of_tables
 
 __all__ = ["FORMS", "THEOREM1", "Form", "Minimum", "minimise"]
 
@@ -401,30 +402,27 @@ def _profiles(settings: Settings, device: torch.device) -> Iterator[dict[str, An
             yield {"decoder": name, "degrees": where, "log_loss": loss}
 
 
+@of_tables
 def _shares(
-    *parts: tuple[str, str], sizes: str = "", own: bool = False
-) -> Callable[[Tables], Iterator[Identity]]:
+    tables: Tables, *parts: tuple[str, str], sizes: str = "", own: bool = False
+) -> Iterator[Identity]:
     """Shares of cases with a minimum in which parts of the theorem fail, each in words and its column of successes.
 
     ``sizes`` is ``least`` for the smallest Mε, as the proof assumes, or ``beyond`` for those that it does not cover;
     ``own`` takes forms with a slope of their own in every row alone.
     """
-
-    def cases(tables: Tables) -> Iterator[Identity]:
-        optima = tables["optima"]
-        if sizes:
-            chosen = optima["size"] == optima["size"].min() if sizes == "least" else optima["size"] >= SMALL
-            optima = optima[chosen]
-        forms = {name: form for name, form in FORMS.items() if form.own or not own}
-        for (name, form), (words, column) in itertools.product(forms.items(), parts):
-            rows = optima[optima["form"] == name]
-            found, holds, count = (int(rows[key].sum()) for key in ("found", column, "cases"))
-            absent = f"no minimum was found in {count - found} of {count} cases" if found < count else ""
-            failing = 1 - holds / found if found else math.nan
-            note = "; ".join(filter(None, (_describe(rows, column), absent)))
-            yield Identity(f"{form.words}{words}", "0", failing, 0.0, n=found, note=note)
-
-    return cases
+    optima = tables["optima"]
+    if sizes:
+        chosen = optima["size"] == optima["size"].min() if sizes == "least" else optima["size"] >= SMALL
+        optima = optima[chosen]
+    forms = {name: form for name, form in FORMS.items() if form.own or not own}
+    for (name, form), (words, column) in itertools.product(forms.items(), parts):
+        rows = optima[optima["form"] == name]
+        found, holds, count = (int(rows[key].sum()) for key in ("found", column, "cases"))
+        absent = f"no minimum was found in {count - found} of {count} cases" if found < count else ""
+        failing = 1 - holds / found if found else math.nan
+        note = "; ".join(filter(None, (_describe(rows, column), absent)))
+        yield Identity(f"{form.words}{words}", "0", failing, 0.0, n=found, note=note)
 
 
 def _describe(rows: pd.DataFrame, column: str) -> str:
