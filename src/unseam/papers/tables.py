@@ -88,7 +88,8 @@ def from_text(texts: Iterable[str], greys: str) -> NDArray[np.float64]:
     return levels.reshape(-1, side, side) / (len(greys) - 1)
 
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def of_tables(

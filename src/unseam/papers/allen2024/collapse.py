@@ -132,6 +132,10 @@ def _models(tables: Tables) -> dict[str, tuple[pd.DataFrame, pd.Series]]:
     return {str(name): (own, known[name]) for name, own in tables["members"].groupby("model", sort=False)}
 
 
+def _networks(tables: Tables) -> list[tuple[str, pd.DataFrame, pd.Series]]:
+    return [(name, *parts) for name, parts in _models(tables).items() if name != "linear"]
+
+
 def _linear_cases(tables: Tables) -> Iterator[Identity]:
     own, known = _models(tables)["linear"]
     clear = (abs(own["beta"].to_numpy()[:, None] / known.to_numpy() - 1) > NEAR).all(1)
@@ -142,7 +146,7 @@ def _linear_cases(tables: Tables) -> Iterator[Identity]:
 
 
 def _network_cases(tables: Tables) -> Iterator[Bound]:
-    for name, (own, known) in list(_models(tables).items())[1:]:
+    for name, own, known in _networks(tables):
         points = _collapse_points(own, known)
         words = f"{name}: measured over predicted β at which a latent collapses, median over latents"
         note = f"{int(points['never'].sum())} latents were never active and count with the smallest β trained"
@@ -151,7 +155,7 @@ def _network_cases(tables: Tables) -> Iterator[Bound]:
 
 
 def _count_cases(tables: Tables) -> Iterator[Correlation]:
-    for name, (own, _) in list(_models(tables).items())[1:]:
+    for name, own, _ in _networks(tables):
         words = f"{name}: active latents, counted and predicted, over β"
         yield Correlation(words, own["counted"], own["predicted"], groups=own["beta"], positive=True)
 

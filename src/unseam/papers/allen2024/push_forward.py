@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -109,13 +110,13 @@ def _density_cases(tables: Tables, *kinds: str) -> Iterator[Identity]:
 def _share_cases(tables: Tables, *kinds: str, dependent: bool = False) -> Iterator[Bound]:
     """Rejections of independent components, with general decoders, or where these are meant linear ones, as wrong."""
     said = f"at least {1 - FEW:g}: nearly all" if dependent else f"at most {FEW:g}: few"
-    bounds = {"least": 1 - FEW} if dependent else {"most": FEW}
+    least, most = (1 - FEW, math.inf) if dependent else (-math.inf, FEW)
     ((name, other),) = _parts(tables, KINDS[0 if dependent else 4])
     wrong = {name: other["p-value"] <= LEVEL}
     for kind, own in _parts(tables, *kinds):
         words = f"{kind}: share of decoders whose components are found dependent at level {LEVEL:g}"
         share = (int((own["p-value"] <= LEVEL).sum()), len(own))
-        yield Bound(words, said, share=share, wrong=wrong, **bounds)
+        yield Bound(words, said, (), least, most, share=share, wrong=wrong)
 
 
 def _positive_cases(tables: Tables) -> Iterator[Bound]:

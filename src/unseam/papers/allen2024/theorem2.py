@@ -74,20 +74,22 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 def _cases() -> dict[str, Case]:
     bends = torch.tensor([[1.0, 1.0], [1.0, 0.7]], dtype=torch.float64)
     curves = separable(torch.eye(4, dtype=torch.float64), bends)
-    cases = {
+    return {
         "separable": Case(curves, lambda x: 2 * torch.asinh(x[:, ::2])),
         "exponential": Case(exponential, None, 0.5),
         "staircase": Case(
             staircase, lambda x: torch.stack([x[:, :2].norm(dim=1).log(), x[:, 2]], 1), _staircase_coupling()
         ),
+        "sphere": _on_sphere(1.0),
+        "stretched sphere": _on_sphere(STRETCH),
     }
-    for name, stretch in (("sphere", 1.0), ("stretched sphere", STRETCH)):
-        scale = torch.tensor([stretch, 1.0])
-        measures = _sphere_coupling(stretch), _sphere_mixed(stretch)
-        cases[name] = Case(
-            sphere(stretch), lambda x, scale=scale: x[:, :2] / (1 - x[:, 2:]) / scale.to(x), *measures
-        )
-    return cases
+
+
+def _on_sphere(stretch: float) -> Case:
+    def inverse(x: Tensor) -> Tensor:
+        return x[:, :2] / (1 - x[:, 2:]) / x.new_tensor([stretch, 1.0])
+
+    return Case(sphere(stretch), inverse, _sphere_coupling(stretch), _sphere_mixed(stretch))
 
 
 def exponential(z: Tensor) -> Tensor:

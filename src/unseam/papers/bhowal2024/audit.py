@@ -97,8 +97,8 @@ def known_matrices(*, draws: int, data: int, latent: int) -> pd.DataFrame:
         oblique = (1 - COSINE) ** 0.5 * orthogonal + COSINE**0.5 * shared
         for length in LENGTHS:
             kinds = length * unequal * torch.stack([orthogonal, oblique])
-            scores = (released_score(kinds), geometry.od_score(kinds.unsqueeze(1))[:, 0])
-            scores += (geometry.od_score(kinds, form="invariant"),)
+            scores = [released_score(kinds), geometry.od_score(kinds.unsqueeze(1))[:, 0]]
+            scores.append(geometry.od_score(kinds, form="invariant"))
             named = {"draw": number, "kind": MATRICES, "length": length}
             parts.append(table_of(named | dict(zip(SCORES, scores, strict=True))))
     # what is 0 up to rounding is stored as such
