@@ -230,7 +230,7 @@ def test_turned_hessians_lose_what_a_diagonal_one_does_not():
     diagonal = torch.diag(torch.tensor([-1.0, -9.0], dtype=torch.float64))[None]
     half = math.sqrt(0.5)
     turns = torch.stack([torch.eye(2), torch.tensor([[half, -half], [half, half]])]).double()
-    four, five = diagonal_hessian._lost_rotated(diagonal, diagonal, turns)
+    four, five = diagonal_hessian._lost(*[diagonal_hessian._rotate(diagonal, turns[:, None])] * 2)
     assert four[0].item() == pytest.approx(0) and five[0].item() == pytest.approx(0)
     # at 45° both diagonal entries are −5: log 6 for each, against log 2 and log 10
     assert five[1].item() == pytest.approx((2 * math.log(6) - math.log(20)) / 2)

@@ -225,7 +225,7 @@ def test_a_late_rise_is_seen_beside_a_large_start(curve, size, trend):
 @pytest.mark.parametrize("posterior", ["diagonal", "full"])
 def test_precisions_are_those_of_eq_7(posterior):
     model, x = make_model(likelihood="bernoulli", posterior=posterior), normal(3, 4).sigmoid()
-    found, optimum = optimal_precision._precisions(model, x, 2.0)
+    found, optimum, _ = optimal_precision._precisions(model, x, normal(2, 3, 2), 2.0)
     code = model.encode(x)
     covariance = code.variance if posterior == "full" else code.variance.diag_embed()
     torch.testing.assert_close(found @ covariance.detach(), torch.eye(2, dtype=F64).expand(3, 2, 2))
@@ -259,7 +259,7 @@ def test_at_the_optimum_of_a_linear_model_no_error_is_left():
     with torch.no_grad():
         model.encoder.layers[-1].weight[2:] = 0
         model.encoder.layers[-1].bias[2:] = -(1 + metric.diagonal() / 3).log()
-    found = optimal_precision._errors(model, x, normal(2, 3, 2), 3.0)
+    *_, found = optimal_precision._precisions(model, x, normal(2, 3, 2), 3.0)
     assert found["diagonal"] < 1e-12 and found["diagonal, mean Hessian"] < 1e-12
     assert found["off the diagonal"] > 1e-3
 
@@ -273,7 +273,7 @@ def test_angle_of_a_known_turn(degrees):
     turn = math.radians(degrees)
     rotation = torch.tensor([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]], dtype=F64)
     scaled = (axes @ rotation) * torch.tensor([-3.0, 0.5], dtype=F64)
-    angles = identifiability._angles(scaled.flip(-1), axes)
+    angles = _members.angles_to(torch.nn.functional.normalize(scaled.flip(-1), dim=-2), axes)
     torch.testing.assert_close(angles, torch.full((2,), degrees, dtype=F64), rtol=0, atol=1e-5)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from unseam.trial import Trial
 
-__all__ = ["columns_of", "concatenate", "from_text", "rows_of", "table_of", "to_text"]
+__all__ = ["columns_of", "concatenate", "from_text", "of_tables", "rows_of", "table_of", "to_text"]
 
 
 def table_of(columns: Mapping[str, Any]) -> pd.DataFrame:
@@ -85,3 +86,24 @@ def from_text(texts: Iterable[str], greys: str) -> NDArray[np.float64]:
     levels = np.array([[greys.index(letter) for letter in text] for text in texts])
     side = math.isqrt(levels.shape[1])
     return levels.reshape(-1, side, side) / (len(greys) - 1)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def of_tables(
+    function: Callable[Concatenate[Mapping[str, pd.DataFrame], P], T],
+) -> Callable[P, Callable[[Mapping[str, pd.DataFrame]], T]]:
+    """A function of tables and further arguments, as one of these arguments that returns a function of tables.
+
+    >>> size = of_tables(lambda tables, name: len(tables[name]))
+    >>> size("members")({"members": pd.DataFrame({"seed": [0, 1]})})
+    2
+    """
+
+    @functools.wraps(function)
+    def bound(*args: P.args, **options: P.kwargs) -> Callable[[Mapping[str, pd.DataFrame]], T]:
+        return lambda tables: function(tables, *args, **options)
+
+    return bound

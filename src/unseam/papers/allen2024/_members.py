@@ -45,12 +45,8 @@ def sprite_trial(
 ) -> Trial:
     """Small networks on the ellipses of settings with the fields of :class:`SpriteSettings`.
 
-    Args:
-        settings: of an artefact.
-        *copied: fields that are the trial's too, such as ``steps``.
-        scales: sizes of ellipses, where they have another name in the settings.
-        span: of the positions, as a part of dSprites'.
-        **changes: further fields of the trial.
+    ``copied`` are further fields of the settings that are the trial's too, ``scales`` the sizes of ellipses where these
+    have another name, ``span`` that of the positions, as a part of dSprites', and ``changes`` fields of the trial.
     """
     options: dict[str, int | float | tuple[str | int | float, ...]] = {
         "resolution": settings.resolution,
@@ -104,13 +100,15 @@ def items_and_noise(trial: Trial, points: int, samples: int, device: torch.devic
 
 
 class Expansion(NamedTuple):
-    """Terms of the deterministic ELBO at each point (batch,), in nats."""
+    """Terms of the deterministic ELBO at each point (batch,), in nats.
+
+    ``regularisation`` is ½⟨DᵀA²D, Σ⟩; ``residual`` is ½⟨R, Σ⟩ with R the term of Eq. 6 that A.2 drops: with the exact
+    Hessian the gap is gap + residual.
+    """
 
     gap: Gap
     regularisation: Tensor
-    """½⟨DᵀA²D, Σ⟩."""
     residual: Tensor
-    """½⟨R, Σ⟩ with R the term of Eq. 6 that A.2 drops; with the exact Hessian the gap is gap + residual."""
 
 
 @torch.no_grad()
@@ -142,6 +140,11 @@ def rotate_columns(weights: Tensor, target: Tensor) -> Tensor:
     """W R (..., data, latent) with the orthogonal R that brings it closest to the target (Procrustes)."""
     left, _, right = torch.linalg.svd(weights.mT @ target)
     return weights @ (left @ right)
+
+
+def angles_to(columns: Tensor, axes: Tensor) -> Tensor:
+    """Angle in degrees (..., latent) of each axis (data, latent) to the column matched to it, all of unit length."""
+    return torch.rad2deg((align_columns(columns, axes) * axes).sum(-2).clamp(-1, 1).acos())
 
 
 def relative_distance(weights: Tensor, target: Tensor) -> Tensor:

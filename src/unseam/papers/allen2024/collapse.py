@@ -101,7 +101,6 @@ def _trial(name: str, settings: Settings) -> Trial:
 
 
 def _thresholds(world: World, likelihood: str, items: int) -> Tensor:
-    """Thresholds of the moments of all data, or of so many items of it."""
     index = torch.randperm(len(world), generator=torch.Generator().manual_seed(0))[:items]
     moments = data_moments(world.images(part) for part in index.split(2000))
     return data_thresholds(moments, likelihood)  # type: ignore[arg-type]
@@ -121,39 +120,32 @@ def _active(ensemble: Ensemble, world: World, points: int) -> Tensor:
 
 
 def _collapse_points(own: pd.DataFrame, predicted: pd.Series) -> pd.DataFrame:
-    """Predicted and measured β at which fewer than k latents are active, k = 1, 2, ...
-
-    The measured one is at least the smallest β trained, which stands for latents that are never active, and at most
-    the largest.
-    """
+    """Predicted and measured β, within those trained, at which fewer than k latents are active, k = 1, 2, ..."""
     mean = own.groupby("beta")["counted"].mean()
     crossing = np.array([last_crossing(mean.index, mean, place + 0.5) for place in range(len(predicted))])
     measured = crossing.clip(mean.index.min(), mean.index.max())
     return pd.DataFrame({"predicted": predicted.to_numpy(), "measured": measured, "never": crossing == 0})
 
 
+def _models(tables: Tables) -> dict[str, tuple[pd.DataFrame, pd.Series]]:
+    known = dict(list(tables["thresholds"].groupby("model")["predicted"]))
+    return {str(name): (own, known[name]) for name, own in tables["members"].groupby("model", sort=False)}
+
+
+def _networks(tables: Tables) -> list[tuple[str, pd.DataFrame, pd.Series]]:
+    return [(name, *parts) for name, parts in _models(tables).items() if name != "linear"]
+
+
 def _linear_cases(tables: Tables) -> Iterator[Identity]:
-    """Counts of linear models further than a tenth from every threshold."""
-    members, thresholds = tables["members"], tables["thresholds"]
-    own = members[members["model"] == "linear"]
-    known = thresholds[thresholds["model"] == "linear"]["predicted"].to_numpy()
-    clear = (abs(own["beta"].to_numpy()[:, None] / known - 1) > NEAR).all(1)
-    worst = (own["counted"] - own["predicted"]).abs()[clear].max()
+    own, known = _models(tables)["linear"]
+    clear = (abs(own["beta"].to_numpy()[:, None] / known.to_numpy() - 1) > NEAR).all(1)
+    worst = float((own["counted"] - own["predicted"]).abs()[clear].max())
     words = "linear VAEs: active latents counted less predicted, largest over models"
-    yield Identity(
-        words, "0", float(worst), 0.0, n=int(clear.sum()), note="at least 10 % from every threshold"
-    )
-
-
-def _networks(tables: Tables) -> Iterator[tuple[str, pd.DataFrame, pd.Series]]:
-    for name, own in tables["members"].groupby("model", sort=False):
-        known = tables["thresholds"][tables["thresholds"]["model"] == name]["predicted"]
-        if name != "linear":
-            yield str(name), own, known
+    note = "at least 10 % from every threshold"
+    yield Identity(words, "0", worst, 0.0, n=int(clear.sum()), note=note)
 
 
 def _network_cases(tables: Tables) -> Iterator[Bound]:
-    """Measured over predicted β at which each latent collapses."""
     for name, own, known in _networks(tables):
         points = _collapse_points(own, known)
         words = f"{name}: measured over predicted β at which a latent collapses, median over latents"
@@ -170,12 +162,9 @@ def _count_cases(tables: Tables) -> Iterator[Correlation]:
 
 def plot(tables: Tables) -> Figure:
     """Counted latents over β on the predicted staircase, a panel for each model."""
-    members, thresholds = tables["members"], tables["thresholds"]
-    names = list(dict.fromkeys(members["model"]))
-    figure, axes = panels([*names, "β at which each collapses"], width=2.7, height=2.4)
-    for colour, panel, name in zip(COLOURS, axes, names, strict=False):
-        own = members[members["model"] == name]
-        known = thresholds[thresholds["model"] == name]["predicted"]
+    models = _models(tables)
+    figure, axes = panels([*models, "β at which each collapses"], width=2.7, height=2.4)
+    for colour, panel, (name, (own, known)) in zip(COLOURS, axes, models.items(), strict=False):
         grid = np.geomspace(own["beta"].min() * 0.9, own["beta"].max() * 1.1, 500)
         predicted = (known.to_numpy() > grid[:, None]).sum(1)
         panel.step(grid, predicted, where="post", color="black", linewidth=0.9, label="predicted")
@@ -186,10 +175,10 @@ def plot(tables: Tables) -> Figure:
         points = _collapse_points(own, known)
         dots(axes[-1], points["predicted"], points["measured"], colour, name)
     finish(axes[0], y="active latents")
-    identity(axes[-1], thresholds["predicted"])
-    ends = thresholds["predicted"].min(), thresholds["predicted"].max()
+    known = tables["thresholds"]["predicted"]
+    identity(axes[-1], known)
     for axis in (axes[-1].xaxis, axes[-1].yaxis):
-        logarithmic(axis, [float(f"{tick:.1g}") for tick in np.geomspace(*ends, 3)])
+        logarithmic(axis, [float(f"{tick:.1g}") for tick in np.geomspace(known.min(), known.max(), 3)])
     finish(axes[-1], "predicted", "measured", legend="best")
     return figure
 

@@ -76,10 +76,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 
 def _groups(settings: Settings, likelihood: str) -> ArrayWorld:
-    """Pixels that are loading · s plus noise of unit variance, s their normal factor.
-
-    Bernoulli pixels are their fair binary factor, flipped now and then.
-    """
+    """Pixels that are loading · s plus unit noise, s normal; or s itself, fair and binary, flipped now and then."""
     draw, count = torch.Generator().manual_seed(0), settings.groups + settings.single
     shared = torch.arange(settings.groups).repeat_interleave(settings.group_size)
     owners = torch.cat([shared, settings.groups + torch.arange(settings.single)])
@@ -91,13 +88,10 @@ def _groups(settings: Settings, likelihood: str) -> ArrayWorld:
         factors = torch.randn(settings.items, count, generator=draw)
         x = settings.loading * factors[:, owners]
         x = x + torch.randn(x.shape, generator=draw)
+    names = tuple(f"s{factor + 1}" for factor in range(count))
+    options = {name: getattr(settings, name) for name in ("groups", "group_size", "single")}
     return ArrayWorld(
-        x,
-        factors,
-        name="groups",
-        factor_names=tuple(f"s{factor + 1}" for factor in range(count)),
-        factor_sizes=(0,) * count,
-        options={"groups": settings.groups, "group_size": settings.group_size, "single": settings.single},
+        x, factors, name="groups", factor_names=names, factor_sizes=(0,) * count, options=options
     )
 
 
@@ -114,12 +108,9 @@ def _count_active(ensemble: Ensemble, world: ArrayWorld, settings: Settings) -> 
 
 
 def _thresholds(settings: Settings, likelihood: str, world: ArrayWorld) -> Tensor:
-    """β below which each latent is active by linear theory, largest first: factors of groups before single ones.
-
-    With a variance or a probability for each pixel, a latent competes with the likelihood of its pixels alone: the
-    thresholds are the eigenvalues of the correlation matrix.
-    """
+    """β below which each latent is active by linear theory, largest first: factors of groups before single ones."""
     covariance = torch.cov(world.images(torch.arange(len(world))).double().mT, correction=0)
+    # a likelihood with a parameter per pixel competes with latents for that pixel alone: eigenvalues of correlations
     weight = 1 / covariance.diagonal() if likelihood in EXPRESSIVE else 1.0
     return collapse_thresholds(covariance, weight=weight)[: settings.groups + settings.single]
 
@@ -161,10 +152,8 @@ def _gain_cases(tables: Tables) -> Iterator[Order]:
 
 def _control_cases(tables: Tables) -> Iterator[Bound]:
     name, latents, _, counts = next(_counts(tables))
-    words, wrong = (
-        f"{LIKELIHOODS['gaussian']}: fewest active latents at β ≤ 1, of {latents}",
-        {name: counts[1.0]},
-    )
+    words = f"{LIKELIHOODS['gaussian']}: fewest active latents at β ≤ 1, of {latents}"
+    wrong = {name: counts[1.0]}
     yield Bound(words, f"{latents}", _fixed(tables), least=latents - 0.5, wrong=wrong)
 
 

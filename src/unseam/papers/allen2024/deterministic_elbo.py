@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,7 @@ from unseam.papers.allen2024._members import (
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Trends
 from unseam.papers.plots import Figure, Tables, curve, finish, logarithmic
+from unseam.papers.tables import of_tables
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.trial import Trial
 
@@ -101,13 +102,11 @@ def _size_cases(tables: Tables) -> Iterator[Bound]:
         yield Bound(words, f"at most {CLOSE:g}", size, most=CLOSE, note=note, wrong=wrong)
 
 
-def _trend_cases(column: str, words: str) -> Callable[[Tables], Iterator[Curve]]:
-    def cases(tables: Tables) -> Iterator[Curve]:
-        for kind in KINDS[:2]:
-            own = tables["training"][tables["training"]["kind"] == kind]
-            yield vanishing(own.assign(ratio=_relative(own, column)), "ratio", f"{kind}: ", words)
-
-    return cases
+@of_tables
+def _trend_cases(tables: Tables, column: str, words: str) -> Iterator[Curve]:
+    for kind in KINDS[:2]:
+        own = tables["training"][tables["training"]["kind"] == kind]
+        yield vanishing(own.assign(ratio=_relative(own, column)), "ratio", f"{kind}: ", words)
 
 
 def _linear_cases(tables: Tables) -> Iterator[Identity]:

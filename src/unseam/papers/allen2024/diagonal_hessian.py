@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,16 +13,16 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import diagonal_share, likelihood_hessian
+from unseam.models import VAE
 from unseam.papers.allen2024._members import SMALL, SpriteSettings, sample_images, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, categories, finish
-from unseam.papers.tables import table_of
+from unseam.papers.tables import of_tables, table_of
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import diagonal_hessian as theorem4
 from unseam.theory import diagonal_hessian_optimal as theorem5
-from unseam.training import Ensemble
 
 __all__ = ["DIAGONAL_HESSIAN"]
 
@@ -120,60 +120,47 @@ def _rotate(matrix: Tensor, turn: Tensor) -> Tensor:
 
 def _members(settings: Settings, place: Workplace, posterior: str, random: torch.Generator) -> pd.DataFrame:
     base = sprite_trial(settings, "steps", likelihood="gaussian", posterior=posterior)
-    trials = combinations(base, seed=range(settings.seeds))
-    ensemble = train_or_resume(trials, place, posterior)
-    x = sample_images(base, settings.points, random)
+    ensemble = train_or_resume(combinations(base, seed=range(settings.seeds)), place, posterior)
+    x = sample_images(base, settings.points, random).to(ensemble.device)
     each = (orthonormal(*(settings.latent,) * 2, generator=random) for _ in range(settings.turns))
     turns = torch.stack(list(each))
-    rows = [_position(ensemble, member, x.to(ensemble.device), turns) for member in range(len(trials))]
-    return pd.DataFrame({"posterior": posterior, "seed": seed} | row for seed, row in enumerate(rows))
+    return pd.DataFrame(
+        {"posterior": posterior, "seed": seed} | _position(ensemble[seed].double(), x.double(), turns)
+        for seed in range(settings.seeds)
+    )
 
 
 @torch.no_grad()
-def _position(ensemble: Ensemble, member: int, x: Tensor, turns: Tensor) -> dict[str, float]:
+def _position(model: VAE, x: Tensor, turns: Tensor) -> dict[str, float]:
     """How far a decoder's Hessians are from diagonal, against the same Hessians rotated at random.
 
     Theorem 4 with the exact Hessian and Σ at its best diagonal (Eq. 7); Theorem 5 with −DᵀA²D, for which I − H/β is
     positive definite always. Lost is bound − value, in nats, a mean over points.
     """
-    model = ensemble[member].double()
-    x = x.double()
-    code = model.encode(x)
-    found = likelihood_hessian(model.decode, model.likelihood, x, code.mean)
-    exact, newton = found.exact.cpu(), found.gauss_newton.cpu()
+    hessian = likelihood_hessian(model.decode, model.likelihood, x, model.encode(x).mean)
+    exact, newton = hessian.exact.cpu(), hessian.gauss_newton.cpu()
+    found = {"diagonal share": float(diagonal_share(newton).mean())}
+    rotated = _lost(_rotate(exact, turns[:, None]), _rotate(newton, turns[:, None]))
+    for name, lost, other in zip(("Thm. 4", "Thm. 5"), _lost(exact, newton), rotated, strict=True):
+        found |= {f"lost, {name}": float(lost.mean()), f"lost, {name}, turned": float(other.mean())}
+        found[f"turns beaten, {name}"] = float((lost < other).double().mean())
+    return found
+
+
+def _lost(exact: Tensor, newton: Tensor) -> tuple[Tensor, Tensor]:
+    """Nats lost (..., point) by both theorems, with Σ at its best."""
     variance = 1 / (1 - newton.diagonal(dim1=-2, dim2=-1))
     four, five = theorem4(exact, variance), theorem5(newton)
-    lost4, lost5 = (four.bound - four.value) / 2, five.bound - five.value
-    other4, other5 = _lost_rotated(exact, newton, turns)
-    return {
-        "diagonal share": float(diagonal_share(newton).mean()),
-        "lost, Thm. 4": float(lost4.mean()),
-        "lost, Thm. 4, turned": float(other4.mean()),
-        "turns beaten, Thm. 4": float((lost4 < other4).double().mean()),
-        "lost, Thm. 5": float(lost5.mean()),
-        "lost, Thm. 5, turned": float(other5.mean()),
-        "turns beaten, Thm. 5": float((lost5 < other5).double().mean()),
-    }
-
-
-def _lost_rotated(exact: Tensor, newton: Tensor, turns: Tensor) -> tuple[Tensor, Tensor]:
-    """The same two losses (turn, point) after a rotation of the eigenvectors, with Σ at its best."""
-    spun = _rotate(newton, turns[:, None])
-    variance = 1 / (1 - spun.diagonal(dim1=-2, dim2=-1))
-    four, five = theorem4(_rotate(exact, turns[:, None]), variance), theorem5(spun)
     return (four.bound - four.value) / 2, five.bound - five.value
 
 
-def _bound_cases(columns: Mapping[str, str]) -> Callable[[Tables], Iterator[Identity]]:
+@of_tables
+def _bound_cases(tables: Tables, columns: Mapping[str, str]) -> Iterator[Identity]:
     """Largest violations over random Hessians: columns of ``bounds``, each with a note."""
-
-    def cases(tables: Tables) -> Iterator[Identity]:
-        bounds = tables["bounds"].iloc[0]
-        for column, note in columns.items():
-            violated = max(float(bounds[column]), 0.0)
-            yield Identity(column, "0", violated, ROUNDING, n=int(bounds["matrices"]), note=note)
-
-    return cases
+    bounds = tables["bounds"].iloc[0]
+    for column, note in columns.items():
+        violated = max(float(bounds[column]), 0.0)
+        yield Identity(column, "0", violated, ROUNDING, n=int(bounds["matrices"]), note=note)
 
 
 def _trained_cases(tables: Tables) -> Iterator[Bound]:

@@ -19,6 +19,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import plane_rotations
 from unseam.papers.plots import Figure, Tables, arrow, blank
+from unseam.papers.tables import table_of
 
 __all__ = ["FIGURE1"]
 
@@ -41,11 +42,26 @@ class Settings:
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Images of the lines, their directions against the left singular vectors, and how they cross."""
     curves, checks, frames = [], [], []
+    offset, along = (
+        torch.linspace(-settings.reach, settings.reach, count, dtype=torch.float64)
+        for count in (settings.lines, settings.nodes)
+    )
+    first = torch.stack(torch.meshgrid(offset, along, indexing="ij"), -1).flip(-1)
     for name, (decoder, right) in _decoders(settings).items():
-        lines = _lines(settings, right)
-        curves.append(_curves(name, lines[:, :, :: max(1, settings.nodes // DRAWN)], decoder))
+        # points z (direction, line, node, 2): line k of direction i passes at offset k along the other one
+        lines = torch.stack([first, first.flip(-1)]) @ right.mT
+        drawn = lines[:, :, :: max(1, settings.nodes // DRAWN)]
+        way, line, _ = torch.cartesian_prod(*(torch.arange(size) for size in drawn.shape[:3])).mT
+        points = dict(zip(("z1", "z2"), drawn.flatten(0, 2).mT, strict=True))
+        points |= dict(zip(("x1", "x2"), decoder(drawn.flatten(0, 2)).mT, strict=True))
+        curves.append(table_of({"decoder": name, "direction": way, "line": line} | points))
         checks.append({"decoder": name} | _checks(lines, right, decoder))
-        frames.append(_frame(name, decoder))
+        # singular vectors where the middle lines cross: right ones v, and s u at the image x
+        point = torch.zeros(1, 2, dtype=torch.float64)
+        left, scale, vectors = torch.linalg.svd(jacobian(decoder, point)[0])
+        found = torch.cat([vectors, decoder(point).expand(2, 2), (left * scale).mT], 1).numpy()
+        columns = ["v1", "v2", "x1", "x2", "u1", "u2"]
+        frames.append(pd.DataFrame(found, columns=columns).assign(decoder=name))
     joined = {"curves": pd.concat(curves).round(3), "bases": pd.concat(frames)}
     return {**joined, "checks": pd.DataFrame(checks)}
 
@@ -63,21 +79,6 @@ def _decoders(settings: Settings) -> dict[str, tuple[Decoder, Tensor]]:
     }
 
 
-def _lines(settings: Settings, right: Tensor) -> Tensor:
-    """Points z (direction, line, node, 2): line k of direction i passes at offset k along the other one."""
-    offset = torch.linspace(-settings.reach, settings.reach, settings.lines, dtype=torch.float64)
-    along = torch.linspace(-settings.reach, settings.reach, settings.nodes, dtype=torch.float64)
-    first = torch.stack(torch.meshgrid(offset, along, indexing="ij"), -1).flip(-1)
-    return torch.stack([first, first.flip(-1)]) @ right.mT
-
-
-def _curves(name: str, lines: Tensor, decoder: Decoder) -> pd.DataFrame:
-    flat = lines.flatten(0, 2)
-    direction, line, _ = torch.cartesian_prod(*(torch.arange(size) for size in lines.shape[:3])).mT.numpy()
-    points = dict(zip(("z1", "z2", "x1", "x2"), (*flat.mT.numpy(), *decoder(flat).mT.numpy()), strict=True))
-    return pd.DataFrame({"decoder": name, "direction": direction, "line": line, **points})
-
-
 def _checks(lines: Tensor, right: Tensor, decoder: Decoder) -> dict[str, float]:
     """Degrees between tangents and singular vectors, between crossing curves, and of bending along a curve."""
     slopes = jacobian(decoder, lines.flatten(0, 2)).double()
@@ -89,29 +90,17 @@ def _checks(lines: Tensor, right: Tensor, decoder: Decoder) -> dict[str, float]:
     crossing = (tangents[:, :, 0] * tangents[:, :, 1]).sum(-1).abs()
     own = torch.stack([part[..., place] for place, part in enumerate(tangents.unflatten(0, lines.shape[:3]))])
     bend = (own * own[:, :, :1]).sum(-1).clamp(-1, 1)
+    # exact near 0, where the arc cosine loses half of the digits
+    off, bent = (torch.atan2((1 - c.square()).clamp(min=0).sqrt(), c) for c in (straight, bend))
     angles = {
-        "off the singular vectors": _acos(straight),
-        "off a right angle": torch.asin(crossing.clamp(max=1)),
-        "bend": _acos(bend),
+        "off the singular vectors": off,
+        "off a right angle": crossing.clamp(max=1).asin(),
+        "bend": bent,
     }
     return {name: math.degrees(float(angle.max())) for name, angle in angles.items()}
 
 
-def _acos(cosine: Tensor) -> Tensor:
-    """Angles that are exact near 0, where the arc cosine loses half of the digits."""
-    return torch.atan2((1 - cosine.square()).clamp(min=0).sqrt(), cosine)
-
-
-def _frame(name: str, decoder: Decoder) -> pd.DataFrame:
-    """Right singular vectors v at z = 0, where the middle lines cross, its image x, and s u there."""
-    point = torch.zeros(1, 2, dtype=torch.float64)
-    left, scale, right = torch.linalg.svd(jacobian(decoder, point)[0])
-    found = torch.cat([right, decoder(point).expand(2, 2), (left * scale).mT], 1).numpy()
-    return pd.DataFrame(found, columns=["v1", "v2", "x1", "x2", "u1", "u2"]).assign(decoder=name)
-
-
 def _zero_cases(tables: Tables) -> Iterator[Identity]:
-    """Angles that the figure shows as zero, in degrees."""
     for panel, column, said in (
         (PANELS[0], "bend", "images of lines are lines"),
         (PANELS[0], "off the singular vectors", "parallel to the basis U"),
@@ -123,7 +112,6 @@ def _zero_cases(tables: Tables) -> Iterator[Identity]:
 
 
 def _positive_cases(tables: Tables) -> Iterator[Bound]:
-    """Angles that the figure shows as positive."""
     for panel, column, said, other in (
         (PANELS[1], "bend", "sub-manifolds are curves", PANELS[0]),
         (PANELS[2], "off a right angle", "lines along z, not V", PANELS[1]),

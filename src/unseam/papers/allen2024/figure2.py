@@ -19,7 +19,7 @@ from unseam.papers.allen2024._members import last_crossing
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders, rank_correlation
 from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic, reference
-from unseam.papers.tables import columns_of
+from unseam.papers.tables import columns_of, table_of
 from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.training import Ensemble
 from unseam.trial import Trial
@@ -72,42 +72,56 @@ class RightSettings(Settings):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Which part of the distance between points is retained by reconstructions, at three scales of distance."""
-    trials, ensemble, x = _train(settings, place)
-    back = ensemble.reconstruct(x.flatten(0, 1)).cpu().unflatten(1, x.shape[:2])
+    trials, _, x, back = _train(settings, place)
     ratios = _ratios(x, back, settings.apart)
     kept = {name: ratio.median(1).values for name, ratio in ratios.items()}
     lost = {f"{name}, share merged": (ratio < MERGED).double().mean(1) for name, ratio in ratios.items()}
+    points = []
+    for wanted in SHOWN:
+        # the first seed at the β closest to the figure's, every second angle
+        beta = min(settings.betas, key=lambda beta: abs(math.log(beta / wanted)))
+        pair = torch.cat([x, back[_first_seed(trials, beta)]], -1).flatten(0, 1)[::2].numpy()
+        points.append(pd.DataFrame(pair, columns=["x1", "x2", "y1", "y2"]).assign(wanted=wanted, beta=beta))
     members = pd.DataFrame(columns_of(trials, "beta", "seed") | kept | lost)
-    return {"members": members, "points": _points(settings, trials, x.flatten(0, 1), back)}
+    return {"members": members, "points": pd.concat(points).round(2)}
 
 
 def measure_right(settings: RightSettings, place: Workplace) -> Tables:
     """Posterior variances, overlaps at three scales of distance, and distances of the decoder from averages."""
-    trials, ensemble, x = _train(settings, place)
+    trials, ensemble, x, back = _train(settings, place)
     code = ensemble.encode(x.flatten(0, 1))
     mean, variance = (part.double().cpu().unflatten(1, x.shape[:2]) for part in code)
-    back = ensemble.reconstruct(x.flatten(0, 1)).cpu().unflatten(1, x.shape[:2])
     apart, ratios = _bhattacharyya(mean, variance, settings.apart), _ratios(x, back, settings.apart)
     world = load("circles")
-    members = pd.DataFrame(
-        {"β": [trial.beta for trial in trials], "seed": [trial.seed for trial in trials]}
-        | {"variance": variance.mean((1, 2, 3)).tolist()}
-        | {f"distance, {name}": away.tolist() for name, away in zip(SCALES, apart.mT, strict=True)}
+    columns = columns_of(trials, "beta", "seed")
+    members = table_of(
+        {"β": columns["beta"], "seed": columns["seed"], "variance": variance.mean((1, 2, 3))}
+        | {f"distance, {name}": away for name, away in zip(SCALES, apart.mT, strict=True)}
         | {f"kept, {name}": ratio.median(1).values.tolist() for name, ratio in ratios.items()}
         | _averages(ensemble, world.images(torch.arange(len(world))), settings)
     )
-    return {"members": members, "posteriors": _posteriors(settings, trials, mean, variance)}
+    every, posteriors = settings.angles // settings.shown, []
+    for beta in (settings.low, settings.high):
+        member = _first_seed(trials, beta)
+        centre, deviation = mean[member, :, ::every], variance[member, :, ::every].sqrt()
+        circle = torch.arange(len(centre)).repeat_interleave(centre.shape[1])
+        values = zip(
+            ("z1", "z2", "s1", "s2"), torch.cat([centre, deviation], -1).flatten(0, 1).mT, strict=True
+        )
+        posteriors.append(table_of({"β": beta, "circle": circle} | dict(values)))
+    return {"members": members, "posteriors": pd.concat(posteriors, ignore_index=True)}
 
 
-def _train(settings: Any, place: Workplace) -> tuple[list[Trial], Ensemble, Tensor]:
-    """Every β and seed of either part, and evenly spaced points (circle, angle, 2) on every circle."""
+def _train(settings: Any, place: Workplace) -> tuple[list[Trial], Ensemble, Tensor, Tensor]:
+    """Every β and seed of either part; evenly spaced points (circle, angle, 2) on every circle, and back."""
     first = vae_trial("circles", settings, (settings.width, settings.width), latent=2)
     trials = combinations(first, beta=settings.betas, seed=range(settings.seeds))
     world = load("circles")
     which = torch.arange(int(world.factor_sizes[0]), dtype=torch.float64)
     angle = 2 * math.pi * torch.arange(settings.angles, dtype=torch.float64) / settings.angles
     x = world.generator(torch.cartesian_prod(which, angle)).float()  # type: ignore[attr-defined]
-    return trials, train_or_resume(trials, place, "circles"), x.unflatten(0, (len(which), len(angle)))
+    ensemble, grid = train_or_resume(trials, place, "circles"), (len(which), len(angle))
+    return trials, ensemble, x.unflatten(0, grid), ensemble.reconstruct(x).cpu().unflatten(1, grid)
 
 
 def _ratios(x: Tensor, back: Tensor, apart: int) -> dict[str, Tensor]:
@@ -132,16 +146,6 @@ def _squared_distances(points: Tensor, apart: int) -> dict[str, Tensor]:
 def _shifts(grid: Any, apart: int) -> tuple[tuple[int, int], ...]:
     """How far, and along which axis of (circle, angle, 2), the other point of a pair is at each scale."""
     return (apart, -2), (grid[1] // 2, -2), (grid[0] // 2, -3)
-
-
-def _points(settings: Settings, trials: list[Trial], x: Tensor, back: Tensor) -> pd.DataFrame:
-    """Data and reconstructions of the first seed at the β closest to the figure's, every second angle."""
-    parts = []
-    for wanted in SHOWN:
-        beta = min(settings.betas, key=lambda beta: abs(math.log(beta / wanted)))
-        pair = torch.cat([x, back[_first_seed(trials, beta)].flatten(0, 1)], 1)[::2].numpy()
-        parts.append(pd.DataFrame(pair, columns=["x1", "x2", "y1", "y2"]).assign(wanted=wanted, beta=beta))
-    return pd.concat(parts).round(2)
 
 
 def _first_seed(trials: list[Trial], beta: float) -> int:
@@ -178,22 +182,6 @@ def _averages(ensemble: Ensemble, x: Tensor, settings: RightSettings) -> dict[st
     return found
 
 
-def _posteriors(settings: RightSettings, trials: list[Trial], mean: Tensor, variance: Tensor) -> pd.DataFrame:
-    """Means and standard deviations of some posteriors of the first seed, at two β."""
-    every = settings.angles // settings.shown
-    parts = []
-    for beta in (settings.low, settings.high):
-        member = _first_seed(trials, beta)
-        centre, deviation = mean[member, :, ::every], variance[member, :, ::every].sqrt()
-        circle = torch.arange(len(centre)).repeat_interleave(centre.shape[1])
-        values = torch.cat([centre, deviation], -1).flatten(0, 1).numpy()
-        part = pd.DataFrame(values, columns=["z1", "z2", "s1", "s2"])
-        part.insert(0, "circle", circle.numpy())
-        part.insert(0, "β", beta)
-        parts.append(part)
-    return pd.concat(parts, ignore_index=True)
-
-
 def _mergers(members: pd.DataFrame) -> pd.DataFrame:
     """The β of each seed from which half of a squared distance is lost, at least the smallest β trained."""
     least = members["beta"].min()
@@ -213,7 +201,6 @@ def _order_cases(tables: Tables) -> Iterator[Order]:
 
 
 def _place_cases(tables: Tables) -> Iterator[Bound]:
-    """Where half of the squared distance is lost, against the values of β between which the pictures show it."""
     mergers = _mergers(tables["members"])
     doubt = "the figure's radii, which decide it, are not given: ours are chosen"
     for scale, least, most in zip(SCALES, (2.2, 3.8, 3.8), (3.8, 60.0, 60.0), strict=True):
@@ -221,16 +208,22 @@ def _place_cases(tables: Tables) -> Iterator[Bound]:
         yield Bound(words, f"between {least:g} and {most:g}", mergers[scale], least, most, doubt=doubt)
 
 
+def _rank_case(
+    tables: Tables, words: str, first: list[str], second: list[str], sign: int, wrong: str
+) -> Bound:
+    """Rank correlation of some columns with others, one per seed."""
+    seeds = [own for _, own in tables["members"].groupby("seed")]
+    pairs = [(own[first].to_numpy().ravel(), sign * own[second].to_numpy().ravel()) for own in seeds]
+    ranks = [float(rank_correlation(np.stack(pair))) for pair in pairs]
+    said = f"at least {MONOTONE:g} (1)"
+    return Bound(f"rank correlation of {words}", said, ranks, least=MONOTONE, wrong={wrong: [0.0]})
+
+
 def _growth_cases(tables: Tables) -> Iterator[Bound]:
-    """Rank correlations with β, one per seed."""
     columns = [("variance", "Var[z|x]", 1)]
     columns += [(f"distance, {name}", f"overlap of posteriors, {name}", -1) for name in SCALES]
-    seeds = [own for _, own in tables["members"].groupby("seed")]
     for column, words, sign in columns:
-        ranks = [float(rank_correlation(np.stack([own["β"], sign * own[column]]))) for own in seeds]
-        said = f"at least {MONOTONE:g} (1)"
-        quantity, wrong = f"rank correlation of β with {words}, over β", {"β without effect": [0.0]}
-        yield Bound(quantity, said, ranks, least=MONOTONE, wrong=wrong)
+        yield _rank_case(tables, f"β with {words}, over β", ["β"], [column], sign, "β without effect")
 
 
 def _overlap_cases(tables: Tables) -> Iterator[Bound]:
@@ -244,12 +237,9 @@ def _overlap_cases(tables: Tables) -> Iterator[Bound]:
 
 
 def _merging_cases(tables: Tables) -> Iterator[Bound]:
-    ranks = []
-    for _, own in tables["members"].groupby("seed"):
-        columns = [[f"{what}, {name}" for name in SCALES] for what in ("distance", "kept")]
-        ranks.append(float(rank_correlation(np.stack([own[names].to_numpy().ravel() for names in columns]))))
-    words = "rank correlation of overlap with squared distance lost by reconstructions, over β and scales"
-    yield Bound(words, f"at least {MONOTONE:g} (1)", ranks, least=MONOTONE, wrong={"no relation": [0.0]})
+    distance, kept = ([f"{what}, {name}" for name in SCALES] for what in ("distance", "kept"))
+    words = "overlap with squared distance lost by reconstructions, over β and scales"
+    yield _rank_case(tables, words, distance, kept, 1, "no relation")
 
 
 def _average_cases(tables: Tables) -> Iterator[Bound]:

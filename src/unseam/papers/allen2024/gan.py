@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,25 +20,22 @@ from unseam.geometry import column_cosine, distance_to_orthogonality, hadamard_g
 from unseam.independence import coupling
 from unseam.inspection import inspect
 from unseam.metrics import mcc
-from unseam.papers.allen2024._members import align_columns, square_trial
+from unseam.papers.allen2024._members import angles_to, square_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, legend_below
-from unseam.papers.tables import table_of
+from unseam.papers.tables import of_tables, table_of
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.training.streams import minibatches, normals
 
 __all__ = ["GAN"]
 
 KINDS = ("GAN", "VAE", "untrained", "true generator")
-MEASURES = ("cosine", "Hadamard gap", "DtO", "MCC")
 FITS = 0.1
 """A generator fits whose sliced Wasserstein distance to the data is at most this many of their standard deviations."""
 ALIGNED = 10.0
 """Degrees within which directions count as those of the factors; random ones are 22.5 away."""
-SLOPE = 0.2
-"""Of the discriminator's leaky ReLU."""
 AT_ONCE = 100
 """Steps whose noise and minibatches are drawn together."""
 
@@ -94,7 +92,6 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 
 def _gans(settings: Settings, world: ArrayWorld) -> list[Subject]:
-    """Every seed's generator as it was initialised, and as trained."""
     generator = _network(settings.seeds, (2, settings.width, settings.width, *world.shape), 0, world.device)
     fresh = [layer.clone() for layer in generator]
     seeds = torch.arange(settings.seeds, device=world.device)
@@ -107,17 +104,11 @@ def _gans(settings: Settings, world: ArrayWorld) -> list[Subject]:
 
 
 def train_gan(generator: list[Tensor], x: Tensor, seeds: Tensor, settings: Settings) -> None:
-    """Train generators in place, one per seed, each against a discriminator of its own.
+    """Train generators, weights and biases (seed, ...) in turn, in place, each against a discriminator of its own.
 
     The non-saturating loss of Goodfellow et al. (2014) with the gradient penalty R1 of Mescheder et al. (2018), by
-    Adam with a learning rate that falls linearly to zero; one update of each network per step. Minibatches and noise
-    are functions of seed and step.
-
-    Args:
-        generator: weights and biases (seed, ...) in turn.
-        x: data (item, data).
-        seeds: (seed,).
-        settings: batch size, steps, learning rate, penalty, and the discriminator's width.
+    Adam with a learning rate that falls linearly to zero; one update of each network per step. Minibatches of x (item,
+    data) and noise are functions of seed and step.
     """
     sizes = (x.shape[1], settings.discriminator, settings.discriminator, 1)
     critic = _network(len(seeds), sizes, 1, x.device)
@@ -135,19 +126,23 @@ def train_gan(generator: list[Tensor], x: Tensor, seeds: Tensor, settings: Setti
             optimiser.zero_grad()
             optimiser.param_groups[0]["lr"] = settings.learning_rate * (1 - step / settings.steps)
         real = x[items[step % AT_ONCE]].requires_grad_()
-        true = _score(critic, real)
-        false = _score(critic, _generate(generator, for_critic).detach())
+        true = _forward(critic, real, LEAKY)[..., 0]
+        false = _forward(critic, _forward(generator, for_critic).detach(), LEAKY)[..., 0]
         (slope,) = torch.autograd.grad(true.sum(), real, create_graph=True)
         penalty = settings.penalty / 2 * slope.square().sum(-1)
         # summed over seeds, so that each has the gradient of its own mean
         loss = (functional.softplus(-true) + functional.softplus(false) + penalty).mean(1).sum()
         loss.backward(inputs=critic)
         optimisers[0].step()
-        fake = _score(critic, _generate(generator, for_generator))
+        fake = _forward(critic, _forward(generator, for_generator), LEAKY)[..., 0]
         functional.softplus(-fake).mean(1).sum().backward(inputs=generator)
         optimisers[1].step()
     for layer in generator:
         layer.requires_grad_(False)
+
+
+LEAKY = partial(functional.leaky_relu, negative_slope=0.2)
+"""Of the discriminator."""
 
 
 def _network(members: int, sizes: Sequence[int], stream: int, device: torch.device) -> list[Tensor]:
@@ -160,23 +155,17 @@ def _network(members: int, sizes: Sequence[int], stream: int, device: torch.devi
     return [torch.stack(layer).to(device) for layer in zip(*layers, strict=True)]
 
 
-def _forward(layers: Sequence[Tensor], y: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
+def _forward(
+    layers: Sequence[Tensor], y: Tensor, activation: Callable[[Tensor], Tensor] = torch.tanh
+) -> Tensor:
     for place, (weight, bias) in enumerate(zip(layers[::2], layers[1::2], strict=True)):
         y = (activation(y) if place else y) @ weight + bias
     return y
 
 
-def _generate(layers: Sequence[Tensor], z: Tensor) -> Tensor:
-    return _forward(layers, z, torch.tanh)
-
-
-def _score(layers: Sequence[Tensor], x: Tensor) -> Tensor:
-    return _forward(layers, x, lambda y: functional.leaky_relu(y, SLOPE))[..., 0]
-
-
 def _member(layers: Sequence[Tensor], seed: int) -> Decoder:
     own = [layer[seed].detach() for layer in layers]
-    return lambda z: _generate([layer.to(z) for layer in own], z)
+    return lambda z: _forward([layer.to(z) for layer in own], z)
 
 
 def _truth(world: ArrayWorld) -> Decoder:
@@ -190,23 +179,25 @@ def _truth(world: ArrayWorld) -> Decoder:
 def _measure_decoder(decoder: Decoder, z: Tensor, rotations: Tensor, world: ArrayWorld) -> dict[str, float]:
     """The decoder in its own axes, in random ones (means over rotations), and what depends on no axes."""
     found = inspect(decoder, z, active=torch.ones(z.shape[1], dtype=torch.bool))
-    assert found.pullback is not None and found.right_vectors is not None
+    assert found.pullback is not None and found.right_vectors is not None and world.mixing is not None
     factors = _factors(decoder(z), world)
     # in the coordinates u = Rᵀz the metric is RᵀGR and its eigenvectors are RᵀV
     axes = torch.cat([torch.eye(z.shape[1]).to(z)[None], rotations])[:, None]
     metric, vectors = axes.mT @ found.pullback @ axes, axes.mT @ found.right_vectors
-    measured = (
-        column_cosine(metric).mean(1),
-        hadamard_gap(metric).mean(1),
-        distance_to_orthogonality(vectors.flatten(0, 1)).unflatten(0, vectors.shape[:2]).mean(1),
-        mcc(z @ axes[:, 0], factors).score,
-    )
-    found_by_name = dict(zip(MEASURES, measured, strict=True))
-    row = {name: float(values[0]) for name, values in found_by_name.items()}
-    row |= {f"{name}, random axes": float(values[1:].mean()) for name, values in found_by_name.items()}
+    measured = {
+        "cosine": column_cosine(metric).mean(1),
+        "Hadamard gap": hadamard_gap(metric).mean(1),
+        "DtO": distance_to_orthogonality(vectors.flatten(0, 1)).unflatten(0, vectors.shape[:2]).mean(1),
+        "MCC": mcc(z @ axes[:, 0], factors).score,
+    }
+    row = {name: float(values[0]) for name, values in measured.items()}
+    row |= {f"{name}, random axes": float(values[1:].mean()) for name, values in measured.items()}
+    left = torch.linalg.svd(jacobian(decoder, z).double().cpu(), full_matrices=False).U
     return row | {
         "coupling": float(coupling(decoder, z).off_diagonal),
-        "angle of left singular vectors": _angle(decoder, z, world),
+        "angle of left singular vectors": float(
+            angles_to(left, functional.normalize(world.mixing, dim=0)).mean()
+        ),
         "distance": _sliced_distance(decoder, world),
         "folded": _folded_share(decoder, z, world),
         "outside": float(((factors < 0) | (factors > 1)).any(1).double().mean()),
@@ -217,15 +208,6 @@ def _factors(x: Tensor, world: ArrayWorld) -> Tensor:
     """Factors (batch, 2) of points, by least squares on the plane of the data."""
     assert world.mixing is not None
     return x @ torch.linalg.pinv(world.mixing).mT.to(x)
-
-
-def _angle(decoder: Decoder, z: Tensor, world: ArrayWorld) -> float:
-    """Mean angle in degrees of the Jacobian's left singular vectors to the directions of the factors."""
-    assert world.mixing is not None
-    sides = functional.normalize(world.mixing, dim=0)
-    left = torch.linalg.svd(jacobian(decoder, z).double().cpu(), full_matrices=False).U
-    cosine = (align_columns(left, sides) * sides).sum(-2).clamp(-1, 1)
-    return float(torch.rad2deg(cosine.acos()).mean())
 
 
 def _sliced_distance(decoder: Decoder, world: ArrayWorld, most: int = 4096, directions: int = 64) -> float:
@@ -260,7 +242,6 @@ def _grid(subject: Subject, world: ArrayWorld) -> pd.DataFrame:
 
 
 def _fitting(tables: Tables) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """GANs and VAEs that fit the data."""
     table = tables["decoders"]
     fit = table[table["distance"] <= FITS]
     return fit[fit["kind"] == KINDS[0]], fit[fit["kind"] == KINDS[1]]
@@ -274,21 +255,17 @@ def _premise_cases(tables: Tables) -> Iterator[Bound]:
     yield Bound(words, "most: at least 0.5", share=share, least=0.5, wrong=wrong)
 
 
-def _axes_cases(who: int) -> Callable[[Tables], Iterator[Order]]:
+@of_tables
+def _axes_cases(tables: Tables, who: int) -> Iterator[Order]:
     """Measures in the decoder's own axes against random ones, which a normal prior cannot tell apart."""
-
-    def cases(tables: Tables) -> Iterator[Order]:
-        own = _fitting(tables)[who]
-        words = f"{KINDS[who]}: mean |cos| between columns, own axes less random axes"
-        yield Order(words, own["cosine"], own["cosine, random axes"], paired=True)
-        words = f"{KINDS[who]}: MCC of latents with factors, random axes less own axes"
-        yield Order(words, own["MCC, random axes"], own["MCC"], paired=True)
-
-    return cases
+    own = _fitting(tables)[who]
+    words = f"{KINDS[who]}: mean |cos| between columns, own axes less random axes"
+    yield Order(words, own["cosine"], own["cosine, random axes"], paired=True)
+    words = f"{KINDS[who]}: MCC of latents with factors, random axes less own axes"
+    yield Order(words, own["MCC, random axes"], own["MCC"], paired=True)
 
 
 def _vae_cases(tables: Tables) -> Iterator[Bound]:
-    """Where GANs lie between random axes (0) and VAEs (1)."""
     gans, vaes = _fitting(tables)
     random, best = gans["cosine, random axes"].mean(), vaes["cosine"].mean()
     part = (random - gans["cosine"]) / (random - best)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
+from torch.nn.functional import normalize
 
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
-from unseam.papers.allen2024._members import align_columns, decoder_matrices, exact_sample, square_trial
+from unseam.papers.allen2024._members import angles_to, decoder_matrices, exact_sample, square_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
 from unseam.papers.draws import orthonormal
@@ -70,10 +70,9 @@ def _linear(settings: Settings, ratio: float, place: Workplace) -> list[dict[str
     trials = combinations(trial, seed=range(settings.seeds))
     world = exact_sample(covariance, settings.items, draw)
     weights, _ = decoder_matrices(train_or_resume(trials, place, f"linear-{ratio:g}", world=world))
-    angles = _angles(weights, axes)
     return [
         {"ratio": ratio, "seed": seed, "alone": float(each[0]), "pair": float(each[1:].mean())}
-        for seed, each in enumerate(angles)
+        for seed, each in enumerate(angles_to(normalize(weights, dim=-2), axes))
     ]
 
 
@@ -85,20 +84,15 @@ def _square(settings: Settings, ratio: float, place: Workplace) -> list[dict[str
     world = load("linear", size=settings.items, ratio=ratio)
     # the square's sides in data space
     sides = world.generator(torch.eye(2, dtype=torch.float64)).mT  # type: ignore[attr-defined]
-    axes = torch.nn.functional.normalize(sides, dim=0)
+    axes = normalize(sides, dim=0)
     codes = ensemble.encode(world.images(torch.arange(settings.points))).mean
     rows = []
     for seed in range(len(trials)):
         steps = jacobian(ensemble[seed].decode, codes[seed]).double().cpu().detach()
-        rows.append({"ratio": ratio, "seed": seed, "angle": float(_angles(steps, axes).mean())})
+        rows.append(
+            {"ratio": ratio, "seed": seed, "angle": float(angles_to(normalize(steps, dim=-2), axes).mean())}
+        )
     return rows
-
-
-def _angles(columns: Tensor, axes: Tensor) -> Tensor:
-    """Angle in degrees (..., latent) of each true axis to the column that is matched to it."""
-    unit = torch.nn.functional.normalize(columns, dim=-2)
-    cosine = (align_columns(unit, axes) * axes).sum(-2).clamp(-1, 1)
-    return torch.rad2deg(cosine.acos())
 
 
 def _distinct_cases(tables: Tables) -> Iterator[Bound]:

@@ -10,6 +10,7 @@ from functools import partial
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from unseam.data import load
 from unseam.drawing import panels
@@ -54,10 +55,8 @@ class Settings:
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Distance of every decoder from U(S − σ²I)^½, up to signed permutations and up to rotations."""
     draw = torch.Generator().manual_seed(settings.seed)
-    latent = len(settings.scales)
-    truth = orthonormal(settings.data, latent, generator=draw) * torch.tensor(
-        settings.scales, dtype=torch.float64
-    )
+    latent, scales = len(settings.scales), torch.tensor(settings.scales, dtype=torch.float64)
+    truth = orthonormal(settings.data, latent, generator=draw) * scales
     # the rotation of the latents leaves the distribution of x unchanged
     mixing = truth @ orthonormal(latent, latent, generator=draw).mT
     world = load("mixture", mixing=mixing.tolist(), size=settings.items)
@@ -65,25 +64,28 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     centred = x - x.mean(0)
     covariance = centred.mT @ centred / len(x)
     best = linear_vae(covariance, latent, noise=1.0)
-
-    parts, weights = [], {}
+    members, overlaps = [], []
     for kind, posterior in zip(KINDS[:2], ("diagonal", "full"), strict=True):
         first = vae_trial("mixture", settings, posterior=posterior, latent=latent)
         trials = combinations(first, seed=range(settings.seeds))
         ensemble = train_or_resume(trials, place, posterior, world=world)
-        weights[kind], offset = decoder_matrices(ensemble)
-        lost = best.elbo - _elbo(ensemble, weights[kind], offset, x)
-        parts.append(_rows(kind, weights[kind], best, lost))
+        weights, offset = decoder_matrices(ensemble)
+        members.append(_rows(kind, weights, best, best.elbo - _elbo(ensemble, weights, offset, x)))
+        # |cos| between the columns of the first decoder and the principal axes
+        target = best.weights.double()
+        unit, found = (normalize(one, dim=0) for one in (target, align_columns(weights[0], target)))
+        axis, column = torch.cartesian_prod(*(torch.arange(latent),) * 2).mT
+        cosine = (unit.mT @ found).abs().flatten()
+        overlaps.append(table_of({"kind": kind, "axis": axis, "column": column, "cosine": cosine}))
     for kind, diagonal in zip(KINDS[2:], (True, False), strict=True):
         draws = [torch.Generator().manual_seed(seed) for seed in range(settings.em_seeds)]
         options = {"noise": 1.0, "diagonal": diagonal, "steps": settings.em_steps}
         paths = [ppca_em(covariance, latent, generator=each, **options) for each in draws]  # type: ignore[arg-type]
-        weights[kind] = torch.stack([path.solution.weights.double() for path in paths])
+        weights = torch.stack([path.solution.weights.double() for path in paths])
         lost = torch.tensor([best.elbo - float(path.bounds[-1]) for path in paths])
-        parts.append(_rows(kind, weights[kind], best, lost))
-    members = pd.concat(parts, ignore_index=True)
-    overlaps = pd.concat([_overlap(kind, weights[kind][0], best) for kind in KINDS[:2]], ignore_index=True)
-    return {"members": members, "overlaps": overlaps}
+        members.append(_rows(kind, weights, best, lost))
+    tables = {"members": members, "overlaps": overlaps}
+    return {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
 
 
 def _elbo(ensemble: Ensemble, weights: Tensor, offset: Tensor, x: Tensor) -> Tensor:
@@ -111,15 +113,6 @@ def _rows(kind: str, weights: Tensor, best: LinearVAE, lost: Tensor) -> pd.DataF
     return table_of({"kind": kind, "seed": range(len(weights))} | columns)
 
 
-def _overlap(kind: str, weights: Tensor, best: LinearVAE) -> pd.DataFrame:
-    """|cos| between the columns of one decoder and the principal axes."""
-    unit = torch.nn.functional.normalize(best.weights.double(), dim=0)
-    found = torch.nn.functional.normalize(align_columns(weights, best.weights.double()), dim=0)
-    cosine = (unit.mT @ found).abs()
-    axis, column = torch.cartesian_prod(*(torch.arange(len(cosine)),) * 2).mT.numpy()
-    return pd.DataFrame({"kind": kind, "axis": axis, "column": column, "cosine": cosine.flatten().tolist()})
-
-
 def _cases(
     tables: Tables,
     *,
@@ -128,15 +121,12 @@ def _cases(
     wrong: int = -1,
     **bounds: float,
 ) -> Iterator[Bound]:
-    """Distances of some kinds within bounds, beside another kind, a wrong model."""
     said = f"0, within {CLOSE:g}" if "most" in bounds else f"any, on average at least {FAR:g}"
     runs = [tables["members"][tables["members"]["kind"] == kind][up_to] for kind in KINDS]
+    other = {} if wrong < 0 else {KINDS[wrong]: runs[wrong]}
     for kind in kinds:
         own, words = runs[kind], f"{KINDS[kind]}: distance from U(S − σ²I)^½ up to a {up_to}"
-        note, other = (
-            f"from {own.min():.3g} to {own.max():.3g}",
-            {} if wrong < 0 else {KINDS[wrong]: runs[wrong]},
-        )
+        note = f"from {own.min():.3g} to {own.max():.3g}"
         yield Bound(words, said, own, note=note, wrong=other, **bounds)  # type: ignore[arg-type]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,13 +14,13 @@ from torch import Tensor
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
-from unseam.models import VAE
 from unseam.papers.allen2024._members import align_columns
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.draws import normal, orthonormal
 from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic
-from unseam.papers.trainings import train_or_resume, vae_trial
+from unseam.papers.tables import table_of
+from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.trial import Trial
 
 __all__ = ["LOCAL_PCA"]
@@ -59,14 +58,15 @@ class Settings:
 
 
 class Axes(NamedTuple):
-    """Principal axes of the data's covariance in a neighbourhood of each point."""
+    """Principal axes of the data's covariance in a neighbourhood of each point.
+
+    ``vectors`` (point, data, 2), the axis of larger variance first; ``ratio`` (point,) of the two variances;
+    ``neighbours`` (point,), the effective number of items (Σ w)² / Σ w².
+    """
 
     vectors: Tensor
-    """(point, data, 2), the axis of larger variance first."""
     ratio: Tensor
-    """Variance along the first axis over that along the second (point,)."""
     neighbours: Tensor
-    """Effective number of items (point,): (Σ w)² / Σ w²."""
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
@@ -82,13 +82,23 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     for model in MODELS:
         trials = _trials(settings, model)
         ensemble = train_or_resume(trials, place, model, world=world)
+        x = table[chosen].float().to(ensemble.device)
         for member, trial in enumerate(trials):
-            columns = _columns(ensemble[member], table[chosen].float().to(ensemble.device))
+            with torch.no_grad():
+                mean = ensemble[member].encode(x).mean
+                columns = jacobian(ensemble[member].decode, mean).double().cpu()
             for scale, own in axes.items():
                 who = {"model": model, "seed": trial.seed, "scale": scale}
                 rows.append(who | _angles(columns, own.vectors, everywhere))
             if trial.seed == 0:
-                shown.append(_arrows(model, columns, table[chosen], axes[JUDGED].vectors, plane))
+                # the first axis of a few items, of the data and of the decoder, in the strip's plane
+                few = slice(0, 24)
+                left = torch.linalg.svd(columns[few], full_matrices=False).U
+                for kind, vectors in (("data", axes[JUDGED].vectors[few]), ("decoder", left)):
+                    ends = (table[chosen][few] @ plane, vectors[..., 0] @ plane)
+                    named = {"kind": kind, "model": model}
+                    values = zip(("x", "y", "dx", "dy"), torch.cat(ends, 1).mT, strict=True)
+                    shown.append(table_of(named | dict(values)))
     around = [
         {"scale": scale, "items": _median(own.neighbours), "variance ratio": _median(own.ratio)}
         for scale, own in axes.items()
@@ -116,21 +126,16 @@ def _strip(settings: Settings, draw: torch.Generator) -> tuple[ArrayWorld, Tenso
 
 
 def _trials(settings: Settings, model: str) -> list[Trial]:
-    trial = vae_trial(
-        "mixture",
-        settings,
-        (settings.hidden, settings.hidden),
-        likelihood_variance=settings.noise**2,
-        latent=2,
-        encoder_activation="tanh",
-    )
+    widths, noise = (settings.hidden, settings.hidden), settings.noise**2
+    options = {"likelihood_variance": noise, "latent": 2, "encoder_activation": "tanh"}
     changes: dict[str, dict[str, Any]] = {
         "diagonal": {},
         "full": {"posterior": "full"},
         "autoencoder": {"posterior": "point", "objective": "autoencoder"},
         "untrained": {"steps": 1, "learning_rate": 1e-12},
     }
-    return [dataclasses.replace(trial, seed=seed, **changes[model]) for seed in range(settings.seeds)]
+    first = vae_trial("mixture", settings, widths, **options | changes[model])
+    return combinations(first, seed=range(settings.seeds))
 
 
 def _local_axes(table: Tensor, chosen: Tensor, scale: float) -> Axes:
@@ -142,12 +147,6 @@ def _local_axes(table: Tensor, chosen: Tensor, scale: float) -> Axes:
     second = (weights @ (table[:, :, None] * table[:, None, :]).flatten(1)).unflatten(1, (table.shape[1], -1))
     values, vectors = torch.linalg.eigh(second - mean[:, :, None] * mean[:, None, :])
     return Axes(vectors[..., -2:].flip(-1), values[:, -1] / values[:, -2], neighbours)
-
-
-@torch.no_grad()
-def _columns(model: VAE, x: Tensor) -> Tensor:
-    """Jacobian (point, data, 2) of a decoder at posterior means, in double precision on the host."""
-    return jacobian(model.decode, model.encode(x).mean).double().cpu()
 
 
 def _angles(columns: Tensor, axes: Tensor, everywhere: Tensor) -> dict[str, float]:
@@ -171,17 +170,6 @@ def _between(found: Tensor, axes: Tensor) -> Tensor:
 
 def _median(values: Tensor) -> float:
     return float(values.median())
-
-
-def _arrows(model: str, columns: Tensor, x: Tensor, axes: Tensor, plane: Tensor) -> pd.DataFrame:
-    """The first axis of a few items, of the data and of the decoder, in the strip's plane."""
-    few = slice(0, 24)
-    left = torch.linalg.svd(columns[few], full_matrices=False).U
-    parts = []
-    for kind, vectors in (("data", axes[few]), ("decoder", left)):
-        places = torch.cat([x[few] @ plane, vectors[..., 0] @ plane], 1).numpy()
-        parts.append(pd.DataFrame(places, columns=["x", "y", "dx", "dy"]).assign(kind=kind, model=model))
-    return pd.concat(parts, ignore_index=True)[["kind", "model", "x", "y", "dx", "dy"]]
 
 
 def _of(tables: Tables, model: str, column: str) -> np.ndarray:

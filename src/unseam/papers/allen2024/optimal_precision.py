@@ -20,6 +20,7 @@ from unseam.papers.allen2024._members import LARGE, SMALL, SpriteSettings, items
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, finish, identity, lines, logarithmic
+from unseam.papers.tables import table_of
 from unseam.papers.trainings import combinations, train_or_resume
 from unseam.theory import optimal_precision
 
@@ -46,67 +47,61 @@ class Settings(SpriteSettings):
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Σ_x⁻¹ beside I + DᵀA²D/β at the same points, entry by entry."""
     copied = ("beta", "steps", "batch_size", "learning_rate")
-    trials = [
-        trial
-        for likelihood in LIKELIHOODS
-        for trial in combinations(
-            sprite_trial(settings, *copied, likelihood=likelihood),
-            posterior=POSTERIORS,
-            seed=range(settings.seeds),
-        )
-    ]
+    firsts = [sprite_trial(settings, *copied, likelihood=likelihood) for likelihood in LIKELIHOODS]
+    axes: dict[str, Any] = {"posterior": POSTERIORS, "seed": range(settings.seeds)}
+    trials = [trial for first in firsts for trial in combinations(first, **axes)]
     ensemble = train_or_resume(trials, place, "sprites")
     x, noise = items_and_noise(trials[0], settings.points, settings.hessians, ensemble.device)
     rows, entries = [], []
     for member, trial in enumerate(trials):
         who: dict[str, Any] = {"likelihood": trial.likelihood, "posterior": trial.posterior}
-        found, optimum = _precisions(ensemble[member], x, settings.beta)
-        errors = _errors(ensemble[member], x, noise, settings.beta)
+        found, optimum, errors = _precisions(ensemble[member], x, noise, settings.beta)
         rows.append(who | {"seed": trial.seed} | errors | _agreement(found, optimum))
         if trial.seed == 0:
-            entries.append(_entries(who, found[: settings.drawn], optimum[: settings.drawn]))
+            upper = torch.ones(found.shape[-2:]).triu(1).bool()
+            pair = [part[: settings.drawn] for part in (found, optimum)]
+            for part, both in (
+                ("diagonal", [one.diagonal(dim1=-2, dim2=-1).flatten() for one in pair]),
+                ("off the diagonal", [_correlations(one)[:, upper].flatten() for one in pair]),
+            ):
+                values = dict(zip(("posterior's", "predicted"), both, strict=True))
+                entries.append(table_of(who | {"part": part} | values))
     return {"members": pd.DataFrame(rows), "entries": pd.concat(entries, ignore_index=True).round(4)}
 
 
 @torch.no_grad()
-def _precisions(model: VAE, x: Tensor, beta: float) -> tuple[Tensor, Tensor]:
-    """Σ_x⁻¹ and I + DᵀA²D/β (batch, latent, latent), in double precision on the host."""
+def _precisions(model: VAE, x: Tensor, noise: Tensor, beta: float) -> tuple[Tensor, Tensor, dict[str, float]]:
+    """Σ_x⁻¹ and I + DᵀA²D/β (batch, latent, latent) in double precision on the host, and medians of relative errors.
+
+    Errors are by Eq. 7, and by the Hessian's mean over the posterior.
+    """
     code = model.encode(x)
     metric = pullback(model.decode, code.mean, likelihood=model.likelihood)
+    mean = posterior_hessian(model.decode, model.likelihood, x, code.mean, code.variance, noise=noise)
+    error, exact = (precision_error(code.variance, one, beta=beta) for one in (metric, -mean.exact))
+    errors = {
+        "whole": error.relative,
+        "diagonal": error.diagonal,
+        "off the diagonal": error.off_diagonal,
+        "whole, mean Hessian": exact.relative,
+        "diagonal, mean Hessian": exact.diagonal,
+    }
     variance = code.variance.double().cpu()
     found = torch.diag_embed(1 / variance) if variance.ndim == 2 else torch.linalg.inv(variance)
-    return found, optimal_precision(metric.double().cpu(), beta=beta)
-
-
-@torch.no_grad()
-def _errors(model: VAE, x: Tensor, noise: Tensor, beta: float) -> dict[str, float]:
-    """Medians over points of the relative errors, by Eq. 7 and by the Hessian's mean over the posterior."""
-    code = model.encode(x)
-    metric = pullback(model.decode, code.mean, likelihood=model.likelihood)
-    error = precision_error(code.variance, metric, beta=beta)
-    mean = posterior_hessian(model.decode, model.likelihood, x, code.mean, code.variance, noise=noise)
-    exact = precision_error(code.variance, -mean.exact, beta=beta)
-    return {
-        "whole": float(error.relative.median()),
-        "diagonal": float(error.diagonal.median()),
-        "off the diagonal": float(error.off_diagonal.median()),
-        "whole, mean Hessian": float(exact.relative.median()),
-        "diagonal, mean Hessian": float(exact.diagonal.median()),
-    }
+    optimum = optimal_precision(metric.double().cpu(), beta=beta)
+    return found, optimum, {name: float(values.median()) for name, values in errors.items()}
 
 
 def _agreement(found: Tensor, optimum: Tensor) -> dict[str, float]:
     """How entries correlate over points and latents, and the optimum's part off the diagonal."""
-    latent = found.shape[-1]
-    kept = ~torch.eye(latent, dtype=torch.bool)
-    main = torch.stack([part.diagonal(dim1=-2, dim2=-1).flatten() for part in (found, optimum)])
-    scaled = [_correlations(part) for part in (found, optimum)]
-    beside = torch.stack([part[:, kept].flatten() for part in scaled])
+    off = ~torch.eye(found.shape[-1], dtype=torch.bool)
+    logs = torch.stack([part.diagonal(dim1=-2, dim2=-1).flatten() for part in (found, optimum)]).log()
+    beside = torch.stack([_correlations(part)[:, off] for part in (found, optimum)])
     return {
-        "log ratio": float((main[0].log() - main[1].log()).median()),
-        "correlation of logarithms": _correlation(main.log()),
-        "correlation off the diagonal": _correlation(beside),
-        "size off the diagonal": float(scaled[1][:, kept].abs().mean()),
+        "log ratio": float((logs[0] - logs[1]).median()),
+        "correlation of logarithms": _correlation(logs),
+        "correlation off the diagonal": _correlation(beside.flatten(1)),
+        "size off the diagonal": float(beside[1].abs().mean()),
     }
 
 
@@ -118,23 +113,7 @@ def _correlations(precision: Tensor) -> Tensor:
 
 def _correlation(pair: Tensor) -> float:
     """Of two rows; undefined, so NaN, where one of them does not vary."""
-    if bool((pair.std(1) == 0).any()):
-        return math.nan
-    return float(torch.corrcoef(pair)[0, 1])
-
-
-def _entries(who: dict[str, Any], found: Tensor, optimum: Tensor) -> pd.DataFrame:
-    """Entries of both matrices, those off the diagonal scaled to a unit diagonal."""
-    upper = torch.triu(torch.ones(found.shape[-2:]), 1).bool()
-    parts = {
-        "diagonal": [part.diagonal(dim1=-2, dim2=-1).flatten() for part in (found, optimum)],
-        "off the diagonal": [_correlations(part)[:, upper].flatten() for part in (found, optimum)],
-    }
-    tables = [
-        pd.DataFrame(who | {"part": name, "posterior's": pair[0].tolist(), "predicted": pair[1].tolist()})
-        for name, pair in parts.items()
-    ]
-    return pd.concat(tables, ignore_index=True)
+    return math.nan if bool((pair.std(1) == 0).any()) else float(torch.corrcoef(pair)[0, 1])
 
 
 def _groups(tables: Tables) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:

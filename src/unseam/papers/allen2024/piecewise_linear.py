@@ -94,14 +94,13 @@ def _terms(model: VAE, x: Tensor, noise: Tensor, *, limit: VAE | None = None) ->
         "median dropped term": float(dropped.abs().median()) / unit,
     }
     if limit is not None:
-        code = model.encode(x)
-        away = (model.decode(code.mean) - limit.decode(code.mean)).flatten(1).norm(dim=1)
-        found["distance from ReLU"] = float((away / limit.decode(code.mean).flatten(1).norm(dim=1)).max())
+        mean = model.encode(x).mean
+        smooth, sharp = (one.decode(mean).flatten(1) for one in (model, limit))
+        found["distance from ReLU"] = float(((smooth - sharp).norm(dim=1) / sharp.norm(dim=1)).max())
     return found
 
 
 def _of(tables: Tables, activation: str, steps: str, column: str) -> np.ndarray:
-    """Values per seed of an activation at the first or last record."""
     rows = tables["activations"]
     wanted = getattr(rows["steps"], steps)()
     return rows[(rows["activation"] == activation) & (rows["steps"] == wanted)][column].to_numpy()
@@ -118,15 +117,12 @@ def _limit_cases(tables: Tables) -> Iterator[Bound]:
     ratio = last["distance from ReLU"].to_numpy() / first["distance from ReLU"].to_numpy()
     words = f"distance from the ReLU decoder at τ = {most:g}, of that at the smallest τ"
     yield Bound(words, "at most 0.01 (0)", ratio, most=0.01, wrong={"the smallest τ": [1.0]})
-    gaps = last["gap"].to_numpy() / _of(tables, "relu", "max", "gap")
-    wrong = {"the smallest τ": first["gap"].to_numpy() / _of(tables, "relu", "max", "gap")}
+    gaps, others = (part["gap"].to_numpy() / _of(tables, "relu", "max", "gap") for part in (last, first))
     words = f"gap of the deterministic ELBO at τ = {most:g}, of that of ReLU itself"
-    yield Bound(words, "1, within 0.05", gaps, 0.95, 1.05, wrong=wrong)
-    dropped, *others = (_of(tables, name, "max", "median dropped term") for name in ACTIVATIONS)
-    words, wrong = (
-        "median dropped term of ReLU, of the regularisation",
-        dict(zip(ACTIVATIONS[1:], others, strict=True)),
-    )
+    yield Bound(words, "1, within 0.05", gaps, 0.95, 1.05, wrong={"the smallest τ": others})
+    dropped, *smooth = (_of(tables, name, "max", "median dropped term") for name in ACTIVATIONS)
+    words = "median dropped term of ReLU, of the regularisation"
+    wrong = dict(zip(ACTIVATIONS[1:], smooth, strict=True))
     yield Bound(words, "0 (Eq. 6)", dropped, most=1e-9, wrong=wrong)
 
 

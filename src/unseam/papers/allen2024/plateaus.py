@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from unseam.papers.allen2024._members import unlabelled
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Order, Orders, Trends
 from unseam.papers.plots import Figure, Tables, curve, finish, reference
-from unseam.papers.tables import table_of
+from unseam.papers.tables import of_tables, table_of
 from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 from unseam.theory import linear_vae, plateau_term
 from unseam.training import Ensemble
@@ -155,14 +155,12 @@ def _trend_cases(tables: Tables) -> Iterator[Curve]:
     yield Curve(words, "falls", wide.to_numpy())
 
 
-def _equation_cases(form: str) -> Callable[[Tables], Iterator[Identity]]:
-    def cases(tables: Tables) -> Iterator[Identity]:
-        worst = float(tables["terms"][f"error, {form}"].abs().max())
-        words = "−(β/2) log(1 + s²/(βσ²))" if form == "corrected" else "as printed"
-        note = "" if form == "corrected" else "trace and logarithm of Σ depend on S; both decrease with s"
-        yield Identity(f"Eq. 14, {words}: distance from the terms of Eq. 5", "0", worst, 1e-9, note=note)
-
-    return cases
+@of_tables
+def _equation_cases(tables: Tables, form: str) -> Iterator[Identity]:
+    worst = float(tables["terms"][f"error, {form}"].abs().max())
+    words = "−(β/2) log(1 + s²/(βσ²))" if form == "corrected" else "as printed"
+    note = "" if form == "corrected" else "trace and logarithm of Σ depend on S; both decrease with s"
+    yield Identity(f"Eq. 14, {words}: distance from the terms of Eq. 5", "0", worst, 1e-9, note=note)
 
 
 def plot(tables: Tables) -> Figure:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import torch
@@ -25,7 +26,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, finish
-from unseam.papers.tables import table_of
+from unseam.papers.tables import of_tables, table_of
 
 __all__ = ["PUSH_FORWARD"]
 
@@ -49,37 +50,32 @@ class Settings:
     seed: int = 0
 
 
-class Case(NamedTuple):
-    """A decoder and the basis (latent, latent) in which it is looked at, none for the axes."""
-
-    decoder: Decoder
-    basis: Tensor | None
-    latent: int
-
-
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Hadamard gap, coupling, and dependence of arc lengths of every decoder, in double precision."""
     random = torch.Generator().manual_seed(settings.seed)
     rows: list[dict[str, Any]] = []
     arcs: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
     for number in range(settings.decoders):
-        for kind, case in _cases(settings, random).items():
-            z = normal(settings.tested, case.latent, generator=random)
-            z = z.to(place.device)
-            arcs[kind].append(arc_coordinates(case.decoder, z, basis=case.basis))
-            rows.append({"kind": kind, "decoder": number} | _factorisation(case, z[: settings.points]))
+        for kind, (decoder, basis, latent) in _cases(settings, random).items():
+            z = normal(settings.tested, latent, generator=random).to(place.device)
+            arcs[kind].append(arc_coordinates(decoder, z, basis=basis))
+            gap = log_density(decoder, z[: settings.points], basis=basis).gap
+            coupled = coupling(decoder, z[: settings.points], basis=basis).off_diagonal
+            gaps = {"gap": float(gap.mean()), "largest gap": float(gap.abs().max())}
+            rows.append({"kind": kind, "decoder": number} | gaps | {"coupling": float(coupled)})
     tests, shown = [], []
     for kind, own in arcs.items():
         test = arc_independence(torch.stack(own), settings)
         columns = {"p-value": test.p_value, "distance correlation": test.pairwise.amax((-2, -1))}
         tests.append(table_of({"kind": kind, "decoder": range(len(own))} | columns))
-        first, second = own[0][: settings.shown, :2].mT.cpu().numpy()
-        shown.append(pd.DataFrame({"kind": kind, "first": first, "second": second}))
+        first, second = own[0][: settings.shown, :2].mT
+        shown.append(table_of({"kind": kind, "first": first, "second": second}))
     table = pd.DataFrame(rows).merge(pd.concat(tests), on=["kind", "decoder"])
     return {"decoders": table, "arcs": pd.concat(shown, ignore_index=True).round(3)}
 
 
-def _cases(settings: Settings, random: torch.Generator) -> dict[str, Case]:
+def _cases(settings: Settings, random: torch.Generator) -> dict[str, tuple[Decoder, Tensor | None, int]]:
+    """Decoders, the basis (latent, latent) in which each is looked at, none for the axes, and their latents."""
     latent, data = settings.latent, settings.data
     weights = normal(data, latent, generator=random)
     right = torch.linalg.svd(weights, full_matrices=False).Vh.mT
@@ -88,22 +84,11 @@ def _cases(settings: Settings, random: torch.Generator) -> dict[str, Case]:
     growth = 0.25 + 0.5 * float(torch.rand((), generator=random))
     inner, outer = (normal(*shape, generator=random) for shape in ((data - latent, latent), (data, data)))
     return {
-        KINDS[0]: Case(linear(weights), right, latent),
-        KINDS[1]: Case(linear(weights), None, latent),
-        KINDS[2]: Case(separable(frame, bends), None, latent),
-        KINDS[3]: Case(polar(growth), None, 2),
-        KINDS[4]: Case(general(2 * inner, outer), None, latent),
-    }
-
-
-def _factorisation(case: Case, z: Tensor) -> dict[str, float]:
-    """Largest gap between density and product of factors over points, and mean coupling."""
-    density = log_density(case.decoder, z, basis=case.basis)
-    found = coupling(case.decoder, z, basis=case.basis)
-    return {
-        "gap": float(density.gap.mean()),
-        "largest gap": float(density.gap.abs().max()),
-        "coupling": float(found.off_diagonal),
+        KINDS[0]: (linear(weights), right, latent),
+        KINDS[1]: (linear(weights), None, latent),
+        KINDS[2]: (separable(frame, bends), None, latent),
+        KINDS[3]: (polar(growth), None, 2),
+        KINDS[4]: (general(2 * inner, outer), None, latent),
     }
 
 
@@ -113,32 +98,25 @@ def _parts(tables: Tables, *kinds: str) -> Iterator[tuple[str, pd.DataFrame]]:
         yield kind, table[table["kind"] == kind]
 
 
-def _density_cases(*kinds: str) -> Callable[[Tables], Iterator[Identity]]:
-    def cases(tables: Tables) -> Iterator[Identity]:
-        for kind, own in _parts(tables, *kinds):
-            words = f"{kind}: largest gap between log-density and sum of log-factors, nats"
-            note = f"coupling {own['coupling'].mean():.3g} on average"
-            yield Identity(words, "0", float(own["largest gap"].max()), ZERO, n=len(own), note=note)
-
-    return cases
+@of_tables
+def _density_cases(tables: Tables, *kinds: str) -> Iterator[Identity]:
+    for kind, own in _parts(tables, *kinds):
+        words = f"{kind}: largest gap between log-density and sum of log-factors, nats"
+        note = f"coupling {own['coupling'].mean():.3g} on average"
+        yield Identity(words, "0", float(own["largest gap"].max()), ZERO, n=len(own), note=note)
 
 
-def _share_cases(*kinds: str, dependent: bool = False) -> Callable[[Tables], Iterator[Bound]]:
+@of_tables
+def _share_cases(tables: Tables, *kinds: str, dependent: bool = False) -> Iterator[Bound]:
     """Rejections of independent components, with general decoders, or where these are meant linear ones, as wrong."""
-
-    def cases(tables: Tables) -> Iterator[Bound]:
-        ((name, other),) = _parts(tables, KINDS[0 if dependent else 4])
-        wrong = {name: other["p-value"] <= LEVEL}
-        for kind, own in _parts(tables, *kinds):
-            words = f"{kind}: share of decoders whose components are found dependent at level {LEVEL:g}"
-            share = (int((own["p-value"] <= LEVEL).sum()), len(own))
-            if dependent:
-                said = f"at least {1 - FEW:g}: nearly all"
-                yield Bound(words, said, share=share, least=1 - FEW, wrong=wrong)
-            else:
-                yield Bound(words, f"at most {FEW:g}: few", share=share, most=FEW, wrong=wrong)
-
-    return cases
+    said = f"at least {1 - FEW:g}: nearly all" if dependent else f"at most {FEW:g}: few"
+    least, most = (1 - FEW, math.inf) if dependent else (-math.inf, FEW)
+    ((name, other),) = _parts(tables, KINDS[0 if dependent else 4])
+    wrong = {name: other["p-value"] <= LEVEL}
+    for kind, own in _parts(tables, *kinds):
+        words = f"{kind}: share of decoders whose components are found dependent at level {LEVEL:g}"
+        share = (int((own["p-value"] <= LEVEL).sum()), len(own))
+        yield Bound(words, said, (), least, most, share=share, wrong=wrong)
 
 
 def _positive_cases(tables: Tables) -> Iterator[Bound]:

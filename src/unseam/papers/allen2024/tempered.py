@@ -52,14 +52,15 @@ class Settings:
 
 
 class Problems(NamedTuple):
-    """Data, and log p(x|z) and log p(z) of grid cells, for one decoder."""
+    """Points of a grid (cell, latent), log-probabilities of its cells (cell,), and log p(x|z) (item, cell)."""
 
     grid: Tensor
-    """Points (cell, latent)."""
     log_prior: Tensor
-    """Log-probability of each cell (cell,)."""
     log_likelihood: Tensor
-    """log p(x|z) (item, cell)."""
+
+    def posterior(self, power: float = 1.0) -> Tensor:
+        """Logarithms (item, cell) of p(x|z)^power p(z), made to sum to one."""
+        return torch.log_softmax(self.log_likelihood * power + self.log_prior, 1)
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
@@ -75,7 +76,12 @@ def measure(settings: Settings, place: Workplace) -> Tables:
                 who = {"latents": latent, "likelihood": likelihood, "beta": beta}
                 rows.append(who | _distances(problems, beta, found))
                 if latent == 1 and likelihood == "Gaussian":
-                    shown.append(_curves(problems, beta, found))
+                    # the item with the widest posterior
+                    plain, grid = problems.posterior(), problems.grid[:, 0]
+                    item, width = int((plain.exp() * plain).sum(1).argmin()), float(grid[1] - grid[0])
+                    both = {"found": found, "tempered": problems.posterior(1 / beta)}
+                    densities = {name: log_q[item].exp() / width for name, log_q in both.items()}
+                    shown.append(table_of({"beta": beta, "z": grid} | densities))
     return {"linear": linear, "grid": pd.DataFrame(rows), "shown": pd.concat(shown, ignore_index=True)}
 
 
@@ -102,12 +108,13 @@ def _linear(settings: Settings, beta: float, draw: torch.Generator, device: torc
         vmap(_gaussian_loss, (0, 0, 0, 0, None))(q.mean, q.scale_tril, weights, x, beta)
         for q in (tempered, other)
     )
-    return {
-        "beta": beta,
-        "error of the mean": _relative(found, tempered.mean),
-        "error of the covariance": _relative(factor @ factor.mT, tempered.covariance_matrix),
-        "error of β KL": _relative(worse - best, beta * kl_divergence(other, tempered)),
+    pairs = {
+        "error of the mean": (found, tempered.mean),
+        "error of the covariance": (factor @ factor.mT, tempered.covariance_matrix),
+        "error of β KL": (worse - best, beta * kl_divergence(other, tempered)),
     }
+    errors = {name: float((one - two).abs().max() / two.abs().max()) for name, (one, two) in pairs.items()}
+    return {"beta": beta} | errors
 
 
 def _gaussian_loss(mean: Tensor, factor: Tensor, weights: Tensor, x: Tensor, beta: float) -> Tensor:
@@ -144,36 +151,25 @@ def _newton(weights: Tensor, x: Tensor, beta: float) -> tuple[Tensor, Tensor]:
     return vmap(split)(parameters)
 
 
-def _relative(found: Tensor, expected: Tensor) -> float:
-    """Largest difference over the largest entry, over all models."""
-    return float((found - expected).abs().max() / expected.abs().max())
-
-
 # Non-linear decoders and a q that may be anything on a grid
 
 
 def _problems(
-    settings: Settings,
-    latent: int,
-    nodes: int,
-    likelihood: str,
-    draw: torch.Generator,
-    device: torch.device,
+    settings: Settings, latent: int, nodes: int, likelihood: str, draw: torch.Generator, device: torch.device
 ) -> Problems:
     """Items drawn from x ~ p(x | B sin(Az + c)) with z from the prior: posteriors may have several modes."""
     inner, outer, phase = (normal(*size, generator=draw) for size in ((8, latent), (settings.data, 8), (8,)))
 
-    def decoder(z: Tensor) -> Tensor:
-        return torch.sin(2 * z @ inner.mT + phase) @ outer.mT / 2
+    def family(z: Tensor) -> Any:
+        return LIKELIHOODS[likelihood](torch.sin(2 * z @ inner.mT + phase) @ outer.mT / 2)
 
     axis = torch.linspace(-REACH, REACH, nodes, dtype=torch.float64)
     grid = torch.cartesian_prod(*[axis] * latent).reshape(-1, latent)
     log_prior = torch.log_softmax(-grid.square().sum(1) / 2, 0)
-    z = normal(settings.items, latent, generator=draw)
-    family = LIKELIHOODS[likelihood](decoder(z))
+    drawn = family(normal(settings.items, latent, generator=draw))
     noise = uniform(settings.items, settings.data, generator=draw)
-    x = (noise < family.mean).double() if likelihood == "Bernoulli" else family.icdf(noise)
-    found = LIKELIHOODS[likelihood](decoder(grid)).log_prob(x[:, None]).sum(-1)
+    x = (noise < drawn.mean).double() if likelihood == "Bernoulli" else drawn.icdf(noise)
+    found = family(grid).log_prob(x[:, None]).sum(-1)
     return Problems(grid, log_prior.to(device), found.to(device))
 
 
@@ -199,48 +195,28 @@ def _elbo(problems: Problems, beta: float, q: Tensor) -> Tensor:
 
 def _distances(problems: Problems, beta: float, found: Tensor) -> dict[str, float]:
     """Largest over items of total variation to the tempered posterior, and least to others; KL to the prior."""
-    tempered, plain, backwards = (
-        torch.log_softmax(problems.log_likelihood * power + problems.log_prior * weight, 1)
-        for power, weight in ((1 / beta, 1.0), (1.0, 1.0), (beta, 1.0))
-    )
-    rate = (tempered.exp() * (tempered - problems.log_prior)).sum(1)
-    best = _elbo(problems, beta, tempered.exp())
+    others = [problems.posterior(power) for power in (1 / beta, 1.0, beta)]
+    apart = [(found.exp() - other.exp()).abs().sum(1) / 2 for other in others]
+    rate = (others[0].exp() * (others[0] - problems.log_prior)).sum(1)
+    best = _elbo(problems, beta, others[0].exp())
     return {
-        "tempered": float(_variation(found, tempered).max()),
-        "posterior": float(_variation(found, plain).min()),
-        "power β": float(_variation(found, backwards).min()),
+        "tempered": float(apart[0].max()),
+        "posterior": float(apart[1].min()),
+        "power β": float(apart[2].min()),
         "nats below": float((best - _elbo(problems, beta, found.exp())).max()),
         "KL to the prior": float(rate.mean()),
     }
-
-
-def _variation(first: Tensor, second: Tensor) -> Tensor:
-    """Total variation (item,) of two distributions given by logarithms."""
-    return (first.exp() - second.exp()).abs().sum(1) / 2
-
-
-def _curves(problems: Problems, beta: float, found: Tensor) -> pd.DataFrame:
-    """Densities of the item with the widest posterior: the maximum that was found, and the tempered posterior."""
-    plain = torch.log_softmax(problems.log_likelihood + problems.log_prior, 1)
-    item = int((plain.exp() * plain).sum(1).argmin())
-    tempered = torch.log_softmax(problems.log_likelihood[item] / beta + problems.log_prior, 0)
-    width = float(problems.grid[1, 0] - problems.grid[0, 0])
-    densities = {"found": found[item].exp() / width, "tempered": tempered.exp() / width}
-    return table_of({"beta": beta, "z": problems.grid[:, 0]} | densities)
 
 
 def _linear_cases(tables: Tables) -> Iterator[Identity]:
     for words, columns in (
         (
             "Gaussian q: largest relative error of mean and covariance at the maximum",
-            ["error of the mean", "error of the covariance"],
+            ["the mean", "the covariance"],
         ),
-        (
-            "largest relative error of the nats lost by another q, β KL(q ‖ tempered posterior)",
-            ["error of β KL"],
-        ),
+        ("largest relative error of the nats lost by another q, β KL(q ‖ tempered posterior)", ["β KL"]),
     ):
-        errors = tables["linear"][columns].to_numpy()
+        errors = tables["linear"][[f"error of {column}" for column in columns]].to_numpy()
         yield Identity(f"linear decoders, {words}", "0", float(errors.max()), EXACT, n=len(errors))
 
 

@@ -20,7 +20,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.draws import normal
 from unseam.papers.plots import Figure, Tables, finish
-from unseam.papers.tables import table_of
+from unseam.papers.tables import of_tables, table_of
 
 __all__ = ["THEOREM2"]
 
@@ -48,8 +48,8 @@ class Case(NamedTuple):
 
     decoder: Decoder
     inverse: Decoder | None
-    coupling: Callable[[], float]
-    mixed: Callable[[], float]
+    coupling: float = 0.0
+    mixed: float = 0.0
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
@@ -57,33 +57,39 @@ def measure(settings: Settings, place: Workplace) -> Tables:
     draw = torch.Generator().manual_seed(settings.seed)
     z = normal(settings.points, 2, generator=draw).to(place.device)
     cases = _cases()
-    rows = [{"map": name, **_assumptions(case, z), **_measures(case, z)} for name, case in cases.items()]
-    maps = pd.DataFrame(rows)
+    maps = pd.DataFrame([{"map": name, **_measures(case, z)} for name, case in cases.items()])
     arcs = torch.stack([arc_coordinates(case.decoder, z[: settings.tested]) for case in cases.values()])
     maps["p-value of arc lengths"] = arc_independence(arcs, settings).p_value.tolist()
-    profiles = pd.concat([_profile(name, case.decoder) for name, case in cases.items()], ignore_index=True)
-    return {"maps": maps, "profiles": profiles}
+    profiles = []
+    along = torch.linspace(-2.5, 2.5, 41, dtype=torch.float64)
+    for (name, case), first in itertools.product(cases.items(), (0.0, 1.0, 2.0)):
+        # second factor of Eq. 13, and the density, along z_2 at three values of z_1
+        found = log_density(case.decoder, torch.stack([torch.full_like(along, first), along], 1))
+        change = found.log_density - found.log_density[len(along) // 2]
+        values = {"second": along, "log-factor": found.factors[:, 1], "change of log-density": change}
+        profiles.append(table_of({"map": name, "first": first} | values))
+    return {"maps": maps, "profiles": pd.concat(profiles, ignore_index=True)}
 
 
 def _cases() -> dict[str, Case]:
     bends = torch.tensor([[1.0, 1.0], [1.0, 0.7]], dtype=torch.float64)
     curves = separable(torch.eye(4, dtype=torch.float64), bends)
     return {
-        "separable": Case(curves, lambda x: 2 * torch.asinh(x[:, ::2]), lambda: 0.0, lambda: 0.0),
-        "exponential": Case(exponential, None, lambda: 0.5, lambda: 0.0),
-        "staircase": Case(staircase, _down_the_stairs, _staircase_coupling, lambda: 0.0),
+        "separable": Case(curves, lambda x: 2 * torch.asinh(x[:, ::2])),
+        "exponential": Case(exponential, None, 0.5),
+        "staircase": Case(
+            staircase, lambda x: torch.stack([x[:, :2].norm(dim=1).log(), x[:, 2]], 1), _staircase_coupling()
+        ),
         "sphere": _on_sphere(1.0),
         "stretched sphere": _on_sphere(STRETCH),
     }
 
 
 def _on_sphere(stretch: float) -> Case:
-    return Case(
-        sphere(stretch),
-        lambda x: x[:, :2] / (1 - x[:, 2:]) / x.new_tensor([stretch, 1.0]),
-        lambda: _sphere_coupling(stretch),
-        lambda: _sphere_mixed(stretch),
-    )
+    def inverse(x: Tensor) -> Tensor:
+        return x[:, :2] / (1 - x[:, 2:]) / x.new_tensor([stretch, 1.0])
+
+    return Case(sphere(stretch), inverse, _sphere_coupling(stretch), _sphere_mixed(stretch))
 
 
 def exponential(z: Tensor) -> Tensor:
@@ -97,10 +103,7 @@ def staircase(z: Tensor) -> Tensor:
 
 
 def sphere(stretch: float) -> Decoder:
-    """Inverse stereographic projection of (a z_1, z_2).
-
-    Column norms are 2a / (1 + q) and 2 / (1 + q) with q = a² z_1² + z_2².
-    """
+    """Inverse stereographic projection of (a z_1, z_2), with norms 2a / (1 + q), 2 / (1 + q), q = a² z_1² + z_2²."""
 
     def decode(z: Tensor) -> Tensor:
         plane = z * z.new_tensor([stretch, 1.0])
@@ -108,10 +111,6 @@ def sphere(stretch: float) -> Decoder:
         return torch.cat([2 * plane, square - 1], 1) / (1 + square)
 
     return decode
-
-
-def _down_the_stairs(x: Tensor) -> Tensor:
-    return torch.stack([x[:, :2].norm(dim=1).log(), x[:, 2]], 1)
 
 
 # Quadrature under the standard normal prior, from the column norms above
@@ -161,63 +160,41 @@ def _integral(function: Callable[[float], float], lower: float) -> float:
 # What is measured through the package's functions
 
 
-def _assumptions(case: Case, z: Tensor) -> dict[str, float]:
-    """Largest cosine of two columns (A#3), and largest error of the inverse relative to 1 + |z| (A#2)."""
-    columns = torch.nn.functional.normalize(jacobian(case.decoder, z), dim=1)
-    cosine = float((columns[:, :, 0] * columns[:, :, 1]).sum(1).abs().max())
-    if case.inverse is None:
-        return {"largest cosine": cosine, "error of the inverse": math.nan}
-    error = (case.inverse(case.decoder(z)) - z).norm(dim=1) / (1 + z.norm(dim=1))
-    return {"largest cosine": cosine, "error of the inverse": float(error.max())}
-
-
 def _measures(case: Case, z: Tensor) -> dict[str, float]:
+    """Largest cosine of two columns (A#3), error of the inverse relative to 1 + |z| (A#2), and both measures."""
+    columns = torch.nn.functional.normalize(jacobian(case.decoder, z), dim=1)
     coupled, mixed = coupling(case.decoder, z), mixed_derivative(case.decoder, z)
-    return {
-        "coupling by quadrature": case.coupling(),
+    found = {"largest cosine": float((columns[:, :, 0] * columns[:, :, 1]).sum(1).abs().max())}
+    found["error of the inverse"] = math.nan
+    if case.inverse is not None:
+        error = (case.inverse(case.decoder(z)) - z).norm(dim=1) / (1 + z.norm(dim=1))
+        found["error of the inverse"] = float(error.max())
+    return found | {
+        "coupling by quadrature": case.coupling,
         "coupling": float(coupled.off_diagonal),
         "error of coupling": float(coupled.standard_error),
-        "mixed by quadrature": case.mixed(),
+        "mixed by quadrature": case.mixed,
         "mixed": float(mixed.off_diagonal),
         "error of mixed": float(mixed.standard_error),
     }
 
 
-def _profile(name: str, decoder: Decoder) -> pd.DataFrame:
-    """Second factor of Eq. 13, and the density, along z_2 at three values of z_1."""
-    along = torch.linspace(-2.5, 2.5, 41, dtype=torch.float64)
-    parts = []
-    for first in (0.0, 1.0, 2.0):
-        found = log_density(decoder, torch.stack([torch.full_like(along, first), along], 1))
-        change = found.log_density - found.log_density[len(along) // 2]
-        values = {"second": along, "log-factor": found.factors[:, 1], "change of log-density": change}
-        parts.append(table_of({"map": name, "first": first} | values))
-    return pd.concat(parts, ignore_index=True)
-
-
-def _valid_maps(tables: Tables) -> pd.DataFrame:
-    """Maps that meet A#2 and A#3."""
-    maps = tables["maps"].set_index("map")
-    return maps[(maps["largest cosine"] <= ZERO) & (maps["error of the inverse"] <= ZERO)]
-
-
 def _premise_cases(tables: Tables) -> Iterator[Identity]:
-    maps = tables["maps"].set_index("map")
-    expected = [name for name in maps.index if name != "exponential"]
-    worst = float(maps.loc[expected, ["largest cosine", "error of the inverse"]].max().max())
+    maps = tables["maps"].set_index("map").drop("exponential")
+    worst = float(maps[["largest cosine", "error of the inverse"]].max().max())
     words = "assumptions A#2 and A#3: largest cosine of two columns, and largest error of the inverse"
-    yield Identity(words, "0", worst, ZERO, n=len(expected), note="the exponential has no inverse")
+    yield Identity(words, "0", worst, ZERO, n=len(maps), note="the exponential has no inverse")
 
 
-def _reading_cases(reading: str) -> Callable[[Tables], Iterator[Identity]]:
-    def cases(tables: Tables) -> Iterator[Identity]:
-        for name, row in _valid_maps(tables).iterrows():
-            known = float(row[f"{reading} by quadrature"])
-            note = f"{known:.6g} by quadrature, standard error {row[f'error of {reading}']:.2g}"
-            words, note = f"{name}, {READINGS[reading]}", note if known > ZERO else ""
-            yield Identity(words, "0 (Theorem 2)", float(row[reading]), ZERO, note=note)
-
-    return cases
+@of_tables
+def _reading_cases(tables: Tables, reading: str) -> Iterator[Identity]:
+    maps = tables["maps"].set_index("map")
+    valid = maps[(maps["largest cosine"] <= ZERO) & (maps["error of the inverse"] <= ZERO)]
+    for name, row in valid.iterrows():
+        known = float(row[f"{reading} by quadrature"])
+        note = f"{known:.6g} by quadrature, standard error {row[f'error of {reading}']:.2g}"
+        words, note = f"{name}, {READINGS[reading]}", note if known > ZERO else ""
+        yield Identity(words, "0 (Theorem 2)", float(row[reading]), ZERO, note=note)
 
 
 def _agreement_cases(tables: Tables) -> Iterator[Identity]:

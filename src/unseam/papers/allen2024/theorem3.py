@@ -27,6 +27,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
 from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, legend_below, logarithmic
+from unseam.papers.tables import table_of
 from unseam.papers.trainings import train_or_resume, vae_trial
 from unseam.theory import linear_vae
 from unseam.training import Ensemble
@@ -90,7 +91,14 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         ensemble = train_or_resume(trials, place, f"form{number}", world=form.world)
         rows.append(_compare(form, ensemble, settings))
         if number == 0:
-            optimum = _optimum(form, ensemble, settings)
+            # distance of linear decoders from U(S − βσ²I)^½ after the best signed permutation
+            weights, _ = decoder_matrices(ensemble)
+            latent, noise = len(settings.scales), {"noise": 1.0, "beta": form.beta}
+            target = linear_vae(_covariance(settings), latent, **noise).weights
+            distance = relative_distance(align_columns(weights, target), target)
+            roles = [role for role in ROLES for _ in range(settings.seeds)]
+            seeds = list(range(settings.seeds)) * len(ROLES)
+            optimum = table_of({"role": roles, "seed": seeds, "distance": distance})
     return {"pairs": pd.concat(rows, ignore_index=True), "optimum": optimum}
 
 
@@ -119,18 +127,15 @@ def _sprites(settings: Settings) -> list[Form]:
     """Networks on pictures; for Bernoulli pixels β = 1/κ stands for κ draws of each."""
     base = sprite_trial(settings, "steps", "batch_size", scales=settings.scale_values, precision="float64")
     base = dataclasses.replace(base, learning_rate=1e-3, epsilon=EPSILON)
-    share = 1 / settings.draws
-    roles = (
-        dataclasses.replace(base, beta=share),
-        dataclasses.replace(base, likelihood="binomial", likelihood_draws=settings.draws),
-        base,
-    )
+    share, draws = 1 / settings.draws, settings.draws
+    binomial = dataclasses.replace(base, likelihood="binomial", likelihood_draws=draws)
+    roles = (dataclasses.replace(base, beta=share), binomial, base)
     gaussian = dataclasses.replace(base, likelihood="gaussian")
     gaussian_roles = _gaussian_roles(gaussian, settings.beta, settings.variance)
     world = load(base.world, **dict(base.world_options))  # type: ignore[arg-type]
     return [
         Form("network, Gaussian", world, gaussian_roles, settings.beta),
-        Form(f"network, Bernoulli, κ = {settings.draws}", world, roles, share),
+        Form(f"network, Bernoulli, κ = {draws}", world, roles, share),
     ]
 
 
@@ -145,28 +150,26 @@ def _gaussian_roles(base: Trial, beta: float, variance: float) -> tuple[Trial, T
 def _compare(form: Form, ensemble: Ensemble, settings: Settings) -> pd.DataFrame:
     """Distances of reconstructions, which no reparametrisation of the latents changes, and the common objective."""
     draw = torch.Generator().manual_seed(2)
-    chosen = torch.randperm(len(form.world), generator=draw)[: settings.points]
-    x = form.world.images(chosen)
-    back = ensemble.reconstruct(x).double().flatten(2).cpu()
-    groups = back.unflatten(0, (len(ROLES), settings.seeds))
+    x = form.world.images(torch.randperm(len(form.world), generator=draw)[: settings.points])
     noise = torch.randn(settings.samples, len(x), ensemble.trials[0].latent, generator=draw)
-    objective = _objective(form, ensemble, x, noise).unflatten(0, (len(ROLES), settings.seeds))
+    back = ensemble.reconstruct(x).double().flatten(2).cpu()
+    groups, objective = (
+        part.unflatten(0, (len(ROLES), settings.seeds))
+        for part in (back, _objective(form, ensemble, x, noise))
+    )
     size = (groups[0] - groups[0].mean(1, keepdim=True)).norm(dim=(-2, -1)).mean()
-
-    def distances(first: int, second: int) -> Tensor:
-        return torch.cdist(groups[first].flatten(1), groups[second].flatten(1)) / size
-
-    return pd.DataFrame(
+    distances = [torch.cdist(groups[0].flatten(1), other.flatten(1)) / size for other in groups]
+    return table_of(
         {
             "form": form.name,
             "beta": form.beta,
             "seed": range(settings.seeds),
-            "same seed": distances(0, 1).diagonal().tolist(),
-            "other seeds": distances(0, 2).mean(1).tolist(),
-            "other seeds of the β-VAE": _mean_of_others(distances(0, 0)).tolist(),
-            "control, same seed": distances(0, 3).diagonal().tolist(),
-            "objective of the β-VAE": objective[0].tolist(),
-            **{f"objective less that, {role}": (objective[i] - objective[0]).tolist() for i, role in OTHERS},
+            "same seed": distances[1].diagonal(),
+            "other seeds": distances[2].mean(1),
+            "other seeds of the β-VAE": _mean_of_others(distances[0]),
+            "control, same seed": distances[3].diagonal(),
+            "objective of the β-VAE": objective[0],
+            **{f"objective less that, {role}": objective[i] - objective[0] for i, role in OTHERS},
         }
     )
 
@@ -194,16 +197,6 @@ def _objective(form: Form, ensemble: Ensemble, x: Tensor, noise: Tensor) -> Tens
     return total + kl.double().cpu()
 
 
-def _optimum(form: Form, ensemble: Ensemble, settings: Settings) -> pd.DataFrame:
-    """Distance of linear decoders from U(S − βσ²I)^½ after the best signed permutation."""
-    weights, _ = decoder_matrices(ensemble)
-    target = linear_vae(_covariance(settings), len(settings.scales), noise=1.0, beta=form.beta).weights
-    roles = [role for role in ROLES for _ in range(settings.seeds)]
-    distance = relative_distance(align_columns(weights, target), target).tolist()
-    seeds = list(range(settings.seeds)) * len(ROLES)
-    return pd.DataFrame({"role": roles, "seed": seeds, "distance": distance})
-
-
 def _optimum_cases(tables: Tables) -> Iterator[Bound]:
     runs = tables["optimum"].groupby("role")["distance"]
     wrong = {ROLES[3]: runs.get_group(ROLES[3])}
@@ -215,9 +208,8 @@ def _optimum_cases(tables: Tables) -> Iterator[Bound]:
 def _control_cases(tables: Tables) -> Iterator[Bound]:
     runs = tables["optimum"].groupby("role")["distance"]
     own, wrong = runs.get_group(ROLES[3]), {role: runs.get_group(role) for role in ROLES[:3]}
-    yield Bound(
-        f"linear, {ROLES[3]}: distance from U(S − βσ²I)^½", "above 0.05", own, least=0.05, wrong=wrong
-    )
+    words = f"linear, {ROLES[3]}: distance from U(S − βσ²I)^½"
+    yield Bound(words, "above 0.05", own, least=0.05, wrong=wrong)
     for name, part in _forms(tables):
         words, wrong = f"{name}: distance from a VAE at σ², same seed", {"a VAE at βσ²": part["same seed"]}
         yield Bound(words, f"above {SAME:g}", part["control, same seed"], least=SAME, wrong=wrong)
@@ -240,7 +232,6 @@ def _other_seed_cases(tables: Tables) -> Iterator[Bound]:
 
 
 def _objective_cases(tables: Tables) -> Iterator[Bound]:
-    """Objectives of different seeds, in units of the difference to a VAE at σ²."""
     for name, part in _forms(tables, ENOUGH):
         second, third = (part[f"objective less that, {role}"] for role in ROLES[2:])
         words = f"{name}: objective less the VAE's from other seeds, of the difference to a VAE at σ²"
@@ -249,7 +240,6 @@ def _objective_cases(tables: Tables) -> Iterator[Bound]:
 
 
 def _forms(tables: Tables, seeds: int = 0) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Rows of each form that has so many seeds."""
     for name, part in tables["pairs"].groupby("form", sort=False):
         if len(part) >= seeds:
             yield str(name), part

@@ -18,6 +18,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import normal
 from unseam.papers.plots import Figure, Tables, finish, legend_below, reference
+from unseam.papers.tables import of_tables, table_of
 
 __all__ = ["THEOREM3_FAMILIES"]
 
@@ -139,7 +140,13 @@ def measure(settings: Settings, place: Workplace) -> Tables:
                     row["gradient"] = float(_gradients(family, settings, moved, beta, 1 / beta).max())
                     row |= _posteriors(family, x.to(place.device), line.to(place.device), beta)
             rows.append(row)
-    return {"families": pd.DataFrame(rows), "masses": _masses()}
+    masses = []
+    for name, beta in SHOWN:
+        (family,) = (one for one in FAMILIES if one.name == name)
+        mass = _coefficients(family, 1 / beta, 4)
+        at = beta * torch.arange(len(mass), dtype=torch.float64) / family.draws
+        masses.append(table_of({"family": name, "β": beta, "x": at, "mass": mass}))
+    return {"families": pd.DataFrame(rows), "masses": pd.concat(masses, ignore_index=True)}
 
 
 def _data(family: Family, shape: tuple[int, ...], random: torch.Generator) -> Tensor:
@@ -157,14 +164,8 @@ def _data(family: Family, shape: tuple[int, ...], random: torch.Generator) -> Te
 def _networks(family: Family, settings: Settings, random: torch.Generator) -> list[Tensor]:
     """Weights of decoders, means and log-variances of posteriors (model, ...), and noise (sample, ...)."""
     models, latent, hidden = settings.models, settings.latent, settings.hidden
-    width = settings.data * math.prod(family.event)
-    shapes = (
-        (models, latent, hidden),
-        (models, hidden, width),
-        (models, settings.batch, latent),
-        (models, settings.batch, latent),
-        (settings.samples, models, settings.batch, latent),
-    )
+    codes, width = (models, settings.batch, latent), settings.data * math.prod(family.event)
+    shapes = ((models, latent, hidden), (models, hidden, width), codes, codes, (settings.samples, *codes))
     made = [normal(*shape, generator=random) for shape in shapes]
     made[1] /= math.sqrt(hidden)
     return made
@@ -191,13 +192,19 @@ def _gradients(family: Family, settings: Settings, given: list[Tensor], beta: fl
 def _line(family: Family, settings: Settings, random: torch.Generator) -> Tensor:
     """Outputs (model, node, 1, data, *event) of random decoders along a single latent from −8 to 8."""
     z = torch.linspace(-8, 8, settings.latent_nodes, dtype=torch.float64)[None, :, None]
-    width = settings.data * math.prod(family.event)
-    inner, outer = (
-        normal(*shape, generator=random)
-        for shape in ((settings.models, 1, settings.hidden), (settings.models, settings.hidden, width))
-    )
-    output = torch.tanh(z @ inner) @ outer / math.sqrt(settings.hidden)
+    models, hidden, width = settings.models, settings.hidden, settings.data * math.prod(family.event)
+    inner, outer = (normal(models, *pair, generator=random) for pair in ((1, hidden), (hidden, width)))
+    output = torch.tanh(z @ inner) @ outer / math.sqrt(hidden)
     return output.unflatten(-1, (1, settings.data, *family.event))
+
+
+def _weighed(family: Family, index: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Points of the support at index λ, their log-densities (node, output) for some outputs, and log-weights."""
+    outputs = torch.linspace(-1.5, 1.0, 9, dtype=torch.float64)
+    if family.classes:
+        outputs = torch.stack([outputs * (place + 1) for place in range(family.classes)], -1)
+    x, log_weight = _nodes(family, index)
+    return x, family.log_prob(x[:, None], outputs, index), log_weight[:, None]
 
 
 def _posteriors(family: Family, x: Tensor, output: Tensor, beta: float) -> dict[str, float]:
@@ -248,14 +255,6 @@ def _nodes(family: Family, index: float) -> tuple[Tensor, Tensor]:
     return x, torch.zeros(len(x), dtype=torch.float64)
 
 
-def _outputs(family: Family) -> Tensor:
-    """Values (output, *event) of the decoder at which moments are taken."""
-    values = torch.linspace(-1.5, 1.0, 9, dtype=torch.float64)
-    if not family.classes:
-        return values
-    return torch.stack([values * (place + 1) for place in range(family.classes)], -1)
-
-
 def _mean_variance(x: Tensor, log_mass: Tensor) -> tuple[Tensor, Tensor]:
     """Moments (output, component) under normalised masses (node, output) at x (node, *event)."""
     mass = log_mass.softmax(0)
@@ -267,11 +266,10 @@ def _mean_variance(x: Tensor, log_mass: Tensor) -> tuple[Tensor, Tensor]:
 
 def _moments(family: Family, index: float) -> dict[str, float]:
     """Whether masses at λ sum to one, and mean and variance are those of λ = 1 times 1 and 1/λ."""
-    outputs = _outputs(family)
     found = []
     for value in (1.0, index):
-        x, log_weight = _nodes(family, value)
-        log_mass = family.log_prob(x[:, None], outputs, value) + log_weight[:, None]
+        x, log_density, log_weight = _weighed(family, value)
+        log_mass = log_density + log_weight
         found.append((log_mass.logsumexp(0), *_mean_variance(x, log_mass)))
     (_, mean, variance), (total, other_mean, other_variance) = found
     return {
@@ -283,36 +281,18 @@ def _moments(family: Family, index: float) -> dict[str, float]:
 
 def _tempered(family: Family, beta: float) -> float:
     """Largest relative distance of the variance of p^{1/β}, made to sum to one, from β times that of p."""
-    x, log_weight = _nodes(family, 1.0)
-    log_density = family.log_prob(x[:, None], _outputs(family), 1.0)
-    masses = (log_density / power + log_weight[:, None] for power in (1.0, beta))
-    plain, tempered = (_mean_variance(x, mass)[1] for mass in masses)
+    x, log_density, log_weight = _weighed(family, 1.0)
+    plain, tempered = (_mean_variance(x, log_density / power + log_weight)[1] for power in (1.0, beta))
     return float((tempered / (beta * plain) - 1).abs().max())
 
 
-def _masses() -> pd.DataFrame:
-    """Coefficients of exp(A/β) for two counterexamples."""
-    by_name = {family.name: family for family in FAMILIES}
-    parts = []
-    for name, beta in SHOWN:
-        family = by_name[name]
-        coefficient = _coefficients(family, 1 / beta, 4)
-        at = beta * torch.arange(len(coefficient), dtype=torch.float64) / family.draws
-        parts.append(pd.DataFrame({"family": name, "β": beta, "x": at, "mass": coefficient}))
-    return pd.concat(parts, ignore_index=True)
-
-
-def _family_cases(whole: bool) -> Callable[[Tables], Iterator[Identity]]:
-    """Share of β at which no VAE of variance βσ² has the objective of the β-VAE, by family."""
-
-    def cases(tables: Tables) -> Iterator[Identity]:
-        for name, own in tables["families"].groupby("family", sort=False):
-            part = own[own["whole κ"] == whole]
-            holds, betas = _equal(part), ", ".join(f"{beta:g}" for beta in part["β"])
-            words = f"{name}, β = {betas}: share without an equivalent VAE"
-            yield Identity(words, "0", float(1 - holds.mean()), 0.0, n=len(part), note=_witness(part, holds))
-
-    return cases
+@of_tables
+def _family_cases(tables: Tables, whole: bool) -> Iterator[Identity]:
+    for name, own in tables["families"].groupby("family", sort=False):
+        part = own[own["whole κ"] == whole]
+        holds, betas = _equal(part), ", ".join(f"{beta:g}" for beta in part["β"])
+        words = f"{name}, β = {betas}: share without an equivalent VAE"
+        yield Identity(words, "0", float(1 - holds.mean()), 0.0, n=len(part), note=_witness(part, holds))
 
 
 def _control_cases(tables: Tables) -> Iterator[Bound]:

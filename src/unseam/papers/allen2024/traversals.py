@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,6 @@ from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, pictures, reference
 from unseam.papers.tables import from_text, to_text
 from unseam.papers.trainings import combinations, train_or_resume
-from unseam.training import Ensemble
 from unseam.trial import Trial
 
 __all__ = ["TRAVERSALS"]
@@ -73,8 +71,12 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         ensemble = train_or_resume(trials, place, f"span-{span:g}", world=world)
         read = Reader(world, ensemble.device)
         starts = torch.randperm(len(world), generator=random)[: settings.starts]
+        middle = grid_index(torch.tensor([[size // 2 for size in world.factor_sizes]]), world.factor_sizes)
         for member, trial in enumerate(trials):
-            model, mean, used = _encode(ensemble, member, world)
+            model = ensemble[member]
+            with torch.no_grad():
+                mean, variance = model.encode(world.images(torch.arange(len(world))).to(ensemble.device))
+            used = active_latents(mean, variance).active.nonzero().flatten().cpu()
             if not len(used):
                 continue
             diagonal = trial.posterior == "diagonal"
@@ -87,13 +89,13 @@ def measure(settings: Settings, place: Workplace) -> Tables:
             bases = [(LATENTS if diagonal else FULL, basis), *((ROTATED, basis @ turn) for turn in turns)]
             for number, (kind, basis) in enumerate(bases):
                 z = traversal(mean[starts], basis, settings.reach, settings.frames)
-                table = pd.DataFrame(_changes(model, z, read).numpy(), columns=list(FACTORS))
+                seen = read(_decode(model, z)).unflatten(0, z.shape[:3])
+                table = pd.DataFrame(seen.var(2, correction=0).mean(1).cpu().numpy(), columns=list(FACTORS))
                 latents = used.tolist() if number == 0 else [-1] * len(table)
                 rows.append(table.assign(axes=kind, rotation=number, latent=latents, **who))
             if trial.seed == 0 and (diagonal or (span, trial.beta) == settings.cases[0]):
-                start = mean[_middle(world)][None]
-                z = traversal(start, bases[0][1], settings.reach, settings.shown)[:, 0]
-                pictures.append(_pictures(model, z, used).assign(axes=bases[0][0], **who))
+                z = traversal(mean[middle], bases[0][1], settings.reach, settings.shown)
+                pictures.append(_pictures(model, z[:, 0], used).assign(axes=bases[0][0], **who))
     tables = {"axes": rows, "pictures": pictures}
     return {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
 
@@ -115,11 +117,7 @@ class Reader:
     """Reads scale and position off images by their moments, which averages of images keep.
 
     The scale is the square root of the mass, the position the centre of mass; each in standard deviations over the
-    world, and none of them from an image of less than a tenth of the least mass in it.
-
-    Args:
-        world: whose images, of one shape and orientation.
-        device: where images to read are.
+    images of a world, and none of them from an image of less than a tenth of the least mass in it.
     """
 
     def __init__(self, world: World, device: torch.device) -> None:
@@ -138,22 +136,10 @@ class Reader:
         return (found - self.mean) / self.deviation
 
 
-def _encode(ensemble: Ensemble, member: int, world: World) -> tuple[VAE, Tensor, Tensor]:
-    """A model, the posterior means (item, latent) of the world, and its active latents."""
-    model = ensemble[member]
-    with torch.no_grad():
-        code = model.encode(world.images(torch.arange(len(world))).to(ensemble.device))
-    return model, code.mean, active_latents(code.mean, code.variance).active.nonzero().flatten().cpu()
-
-
 def traversal(starts: Tensor, basis: Tensor, reach: float, frames: int) -> Tensor:
-    """Points (axis, start, frame, latent) whose coordinate along each column of a basis runs over ±reach.
+    """Points (axis, start, frame, latent) whose coordinate along each column of a basis runs evenly over ±reach.
 
-    Args:
-        starts: (start, latent); the coordinates along the other columns are theirs.
-        basis: orthonormal columns (latent, axis).
-        reach: in units of z.
-        frames: points per traversal, evenly spaced.
+    Coordinates along the other columns of the orthonormal basis (latent, axis) are those of the starts (start, latent).
 
     >>> traversal(torch.tensor([[0.5, 3.0]]), torch.eye(2), 1.0, 3)[0, 0]
     tensor([[-1.,  3.],
@@ -166,29 +152,19 @@ def traversal(starts: Tensor, basis: Tensor, reach: float, frames: int) -> Tenso
 
 
 @torch.no_grad()
-def _changes(model: VAE, z: Tensor, read: Reader) -> Tensor:
-    """Variance (axis, factor) over frames of the factors seen along traversals, mean over starts."""
-    images = model.likelihood.mean(model.decode(z.flatten(0, 2)))
-    return read(images).unflatten(0, z.shape[:3]).var(2, correction=0).mean(1).cpu()
+def _decode(model: VAE, z: Tensor) -> Tensor:
+    """Mean images (point, ...) of points (..., latent)."""
+    return model.likelihood.mean(model.decode(z.flatten(0, -2)))
 
 
-def _middle(world: World) -> int:
-    """The item in the middle of every factor."""
-    sizes = world.factor_sizes
-    return int(grid_index(torch.tensor([[size // 2 for size in sizes]]), sizes)[0])
-
-
-@torch.no_grad()
 def _pictures(model: VAE, z: Tensor, used: Tensor) -> pd.DataFrame:
     """One row per frame of traversals (axis, frame, latent): its pixels as digits of sixteen greys, after a letter."""
-    images = model.likelihood.mean(model.decode(z.flatten(0, 1)))
     latents, frames = used.repeat_interleave(z.shape[1]).tolist(), list(range(z.shape[1])) * len(used)
-    pixels = ["p" + text for text in to_text(images.cpu(), GREYS)]
+    pixels = ["p" + text for text in to_text(_decode(model, z).cpu(), GREYS)]
     return pd.DataFrame({"latent": latents, "frame": frames, "pixels": pixels})
 
 
 def _spans(tables: Tables) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
-    """Data set and β, its axes, and those at β = 1."""
     axes = tables["axes"]
     for (span, beta), own in axes[axes["β"] > 1].groupby(["span", "β"]):
         yield f"span {span:g}, β = {beta:g}", own, axes[(axes["span"] == span) & (axes["β"] == 1)]
@@ -237,11 +213,18 @@ def plot(tables: Tables) -> Figure:
     titles = [f"{kind}, span {span:g}, β = {beta:g}" for span, beta, kind in shown]
     figure, places = panels([*titles, "fraction of change in the main factor"], rows=2, width=4.0, height=2.3)
     for panel, (span, beta, kind) in zip(places, shown, strict=False):
-        own = [
+        own, parts = (
             table[(table["span"] == span) & (table["β"] == beta) & (table["axes"] == kind)]
             for table in (images, axes[axes["seed"] == 0])
-        ]
-        _draw_pictures(panel, *own)
+        )
+        # one row per latent, sorted by the factor that it changes most and labelled by it
+        changes = parts.set_index("latent")[list(FACTORS)]
+        main, still = changes.idxmax(axis=1), changes.max(axis=1) < STILL
+        order = sorted(main.index, key=lambda latent: (bool(still[latent]), FACTORS.index(main[latent])))
+        labels = [f"$z_{latent}$: {'none' if still[latent] else main[latent]}" for latent in order]
+        frames = [from_text(own[own["latent"] == latent]["pixels"].str[1:], GREYS) for latent in order]
+        if frames:
+            pictures(panel, np.stack(frames), labels)
     rows = {}
     for (span, beta), part in axes.groupby(["span", "β"], sort=False):
         for kind in (LATENTS, ROTATED, FULL):
@@ -255,17 +238,6 @@ def plot(tables: Tables) -> Figure:
     reference(panel, x=ONE)
     finish(panel, "one dot per seed", xlim=(1 / len(FACTORS), 1.02))
     return figure
-
-
-def _draw_pictures(panel: Any, images: pd.DataFrame, axes: pd.DataFrame) -> None:
-    """One row per latent, sorted by the factor that it changes most and labelled by it."""
-    changes = axes.set_index("latent")[list(FACTORS)]
-    main, still = changes.idxmax(axis=1), changes.max(axis=1) < STILL
-    order = sorted(main.index, key=lambda latent: (bool(still[latent]), FACTORS.index(main[latent])))
-    labels = [f"$z_{latent}$: {'none' if still[latent] else main[latent]}" for latent in order]
-    rows = [from_text(images[images["latent"] == latent]["pixels"].str[1:], GREYS) for latent in order]
-    if rows:
-        pictures(panel, np.stack(rows), labels)
 
 
 TRAVERSALS = Artefact(

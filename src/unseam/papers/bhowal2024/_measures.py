@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -41,7 +42,7 @@ Rows = list[dict[str, Any]]
 
 
 class Measured(NamedTuple):
-    """Rows of tables."""
+    """Rows of tables, those of ``signs`` and ``columns`` for the paper's three models and for the first seed alone."""
 
     members: Rows
     """One per model."""
@@ -50,9 +51,9 @@ class Measured(NamedTuple):
     fits: Rows
     """One per model and number of steps of the local fit: held-out errors."""
     signs: Rows
-    """One per model, point and factor of the released penalty; none for models beyond the paper's three."""
+    """One per model, point and factor of the released penalty."""
     columns: Rows
-    """One per active latent of the first model and point, of a few: its variance, squared column length."""
+    """One per active latent and point, of a few: its variance, squared column length."""
 
 
 @contextmanager
@@ -75,12 +76,12 @@ def measured(ensemble: Ensemble, world: World, setup: Setup, *, audited: bool = 
     """
     for stack in ensemble.stacks:
         stack.template.eval()
-    unseen = _unseen(world, setup)
-    code = _encoded(ensemble, unseen)
-    own = _scored(ensemble, unseen, code, setup)
+    given = _encoded(ensemble, world, setup)
+    unseen, code, factors = given
+    own = _scored(ensemble, *given, setup)
     sizes = {"train": setup.boosted, "test": max(1, setup.boosted // 2), "rounds": setup.rounds}
     boosting = DciSettings(splits="binned", precision="float32", **sizes)
-    trees = dci(code.mean, _factors(unseen), preset=boosting).score.tolist()
+    trees = dci(code.mean, factors, preset=boosting).score.tolist()
     found = nearest(world.images(unseen.test[: setup.neighbours]))
     tables = Measured([], [], [], [], [])
     for member, seed in enumerate(trial.seed for trial in ensemble.trials):
@@ -104,12 +105,10 @@ def scores(ensemble: Ensemble, world: World, setup: Setup) -> Rows:
     factors; of :func:`unseam.papers.measures.measures` the k-NN score ``disent``, ``dto``, ``dto_active``, ``gap``,
     ``cosine``, ``active``, ``rec``, ``kl``.
     """
-    unseen = _unseen(world, setup)
-    return _scored(ensemble, unseen, _encoded(ensemble, unseen), setup)
+    return _scored(ensemble, *_encoded(ensemble, world, setup), setup)
 
 
-def _scored(ensemble: Ensemble, unseen: Unseen, code: Encoding, setup: Setup) -> Rows:
-    factors = _factors(unseen)
+def _scored(ensemble: Ensemble, unseen: Unseen, code: Encoding, factors: Tensor, setup: Setup) -> Rows:
     gaps = (
         *entropy_gaps(code, factors, excluded=setup.excluded(unseen.world)),
         mig(code.mean, factors).score,
@@ -147,24 +146,18 @@ def entropy_gaps(code: Encoding, factors: Tensor, *, excluded: tuple[int, ...] =
     return found.score, (gaps * varies).sum(-1) / varies.sum(-1).clamp(min=1)
 
 
-def _unseen(world: World, setup: Setup) -> Unseen:
+def _encoded(ensemble: Ensemble, world: World, setup: Setup) -> tuple[Unseen, Encoding, Tensor]:
+    """Where members are measured, their codes there, and the factors."""
     unseen = Unseen.of(setup.base, world, setup.points)
-    return unseen._replace(test=unseen.test[: setup.scored])
-
-
-def _encoded(ensemble: Ensemble, unseen: Unseen) -> Encoding:
-    parts = [ensemble.encode(unseen.world.images(part)) for part in unseen.test.split(4096)]
-    return Encoding(*(torch.cat(values, dim=1) for values in zip(*parts, strict=True)))
+    unseen = unseen._replace(test=unseen.test[: setup.scored])
+    parts = [ensemble.encode(world.images(part)) for part in unseen.test.split(4096)]
+    code = Encoding(*(torch.cat(values, dim=1) for values in zip(*parts, strict=True)))
+    return unseen, code, world.factors[unseen.test.to(world.factors.device)]
 
 
 def _active(code: Encoding) -> Tensor:
     """Active latents (latent,) of a diagonal posterior by their KL."""
     return geometry.gaussian_kl(code.mean, code.variance).mean(0) > ACTIVE
-
-
-def _factors(unseen: Unseen) -> Tensor:
-    factors = unseen.world.factors
-    return factors[unseen.test.to(factors.device)]
 
 
 # Decoders around posterior means
@@ -228,13 +221,9 @@ def around(model: VAE, code: Encoding, active: Tensor, setup: Setup, *, audited:
 
 
 def _columns(variance: Tensor, squares: Tensor, active: Tensor) -> Rows:
-    """Of each active latent at some points."""
-    points, latents = range(len(variance[:SHOWN])), active.nonzero().flatten().tolist()
-    each = [(point, latent) for point in points for latent in latents]
-    lengths = [(float(variance[place]), float(squares[place])) for place in each]
-    return [
-        dict(zip(COLUMNS[1:], names + own, strict=True)) for names, own in zip(each, lengths, strict=True)
-    ]
+    each = itertools.product(range(len(variance[:SHOWN])), active.nonzero().flatten().tolist())
+    rows = ((*place, float(variance[place]), float(squares[place])) for place in each)
+    return [dict(zip(COLUMNS[1:], row, strict=True)) for row in rows]
 
 
 def held_out_shifts(code: Encoding, setup: Setup) -> Tensor:
@@ -250,7 +239,6 @@ def _generator() -> torch.Generator:
 
 
 def _losses(fits: Mapping[str, LocalFit], metric: Tensor, code: Encoding, setup: Setup) -> dict[str, float]:
-    """Relative errors of predictions of the stochastic loss, all from the same held-out noises."""
     shifts = held_out_shifts(code, setup).double()
     predicted = {form: fit.predicted_stochastic.double() for form, fit in fits.items()}
     predicted["jacobian"] = torch.einsum("kpi,pij,kpj->p", shifts, metric, shifts) / len(shifts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from unseam.papers.bhowal2024.scores import relative
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders, mean_interval
 from unseam.papers.draws import normal, uniform
 from unseam.papers.plots import Figure, Tables, columns, finish, logarithmic, reference
+from unseam.papers.tables import table_of
 
 __all__ = ["AUDIT"]
 
@@ -87,7 +89,7 @@ def known_matrices(*, draws: int, data: int, latent: int) -> pd.DataFrame:
     ``released``, as ``defined``, where all kinds are compared with each other, and in its ``invariant`` form.
     """
     draw = torch.Generator().manual_seed(0)
-    rows: list[dict[str, Any]] = []
+    parts = []
     for number in range(draws):
         entries = normal(data, latent + 1, generator=draw)
         unequal = 0.5 + uniform(latent, generator=draw)
@@ -95,18 +97,12 @@ def known_matrices(*, draws: int, data: int, latent: int) -> pd.DataFrame:
         oblique = (1 - COSINE) ** 0.5 * orthogonal + COSINE**0.5 * shared
         for length in LENGTHS:
             kinds = length * unequal * torch.stack([orthogonal, oblique])
-            scores = {
-                "released": released_score(kinds).tolist(),
-                "defined": geometry.od_score(kinds.unsqueeze(1))[:, 0].tolist(),
-                "invariant": geometry.od_score(kinds, form="invariant").tolist(),
-            }
-            rows += [
-                {"draw": number, "kind": kind, "length": length}
-                | {name: part[place] for name, part in scores.items()}
-                for place, kind in enumerate(MATRICES)
-            ]
+            scores = [released_score(kinds), geometry.od_score(kinds.unsqueeze(1))[:, 0]]
+            scores.append(geometry.od_score(kinds, form="invariant"))
+            named = {"draw": number, "kind": MATRICES, "length": length}
+            parts.append(table_of(named | dict(zip(SCORES, scores, strict=True))))
     # what is 0 up to rounding is stored as such
-    return pd.DataFrame(rows).round(9)
+    return pd.concat(parts, ignore_index=True).round(9)
 
 
 def known_fits(*, starts: int, pixels: int, latent: int) -> pd.DataFrame:
@@ -124,13 +120,10 @@ def known_fits(*, starts: int, pixels: int, latent: int) -> pd.DataFrame:
         columns[latent - collapsed :] = 0
         variance = torch.full((starts, latent), ACTIVE)
         variance[:, latent - collapsed :] = COLLAPSED
-
-        def bent(z: Tensor, columns: Tensor = columns) -> Tensor:
-            return (z @ columns).tanh()
-
         code = Encoding(torch.randn(starts, latent, generator=draw), variance)
+        decoder = partial(_bent, columns)
         for passes in PASSES:
-            fits = [released_fit(bent, code, sign=sign, passes=passes) for sign in ADDED]
+            fits = [released_fit(decoder, code, sign=sign, passes=passes) for sign in ADDED]
             # one matrix at a time, as full bases take the memory of an image squared
             scores = np.array([[float(released_score(one)) for one in fit.matrix] for fit in fits])
             scores = scores / scores.max(0)
@@ -140,6 +133,10 @@ def known_fits(*, starts: int, pixels: int, latent: int) -> pd.DataFrame:
             for sign, own in zip(ADDED, scores, strict=True):
                 rows.append(shared | {"sign": sign, "mean": own.mean(), "sd": own.std(ddof=1)})
     return pd.DataFrame(rows)
+
+
+def _bent(columns: Tensor, z: Tensor) -> Tensor:
+    return (z @ columns).tanh()
 
 
 def compared_factors(signs: pd.DataFrame) -> pd.DataFrame:
@@ -215,12 +212,11 @@ def _one_score(tables: Tables) -> Iterator[Identity]:
     for (world, passes), part in tables["signs"].groupby(["world", "passes"]) if "signs" in tables else ():
         wide = part.pivot_table(index=["family", "beta", "seed"], columns="sign", values="released")
         scores = wide[list(ADDED)].to_numpy(dtype=float)
-        means = ", ".join(
-            f"{mean:.3f} for {sign:+g}" for sign, mean in zip(ADDED, scores.mean(0), strict=True)
-        )
+        means = [f"{mean:.3f} for {sign:+g}" for sign, mean in zip(ADDED, scores.mean(0), strict=True)]
         ordered, apart = (np.diff(scores, axis=1) > 0).all(1).mean(), float(np.ptp(scores, axis=1).max())
-        note = f"means {means}; in the order of the factors for {ordered:.0%} of decoders (17 % by chance)"
+        note = f"in the order of the factors for {ordered:.0%} of decoders (17 % by chance)"
         quantity = f"{NAMES[str(world)]}, {steps_in_words(passes)}: {words}"
+        note = f"means {', '.join(means)}; {note}"
         yield Identity(quantity, "0", apart, SAME, n=len(scores), note=note)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
@@ -14,6 +14,7 @@ from unseam.papers.bhowal2024._setups import LAPTOP, MANY, SMOKE, Settings
 from unseam.papers.bhowal2024.scores import with_od
 from unseam.papers.claims import Correlation, Correlations
 from unseam.papers.plots import Figure, Tables, finish, intervals, legend_below, reference, where_measured
+from unseam.papers.tables import of_tables
 
 __all__ = ["BEYOND"]
 
@@ -52,18 +53,16 @@ def correlations(tables: Tables) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["group", "scope", "measure", "score", "rho", "lower", "upper"])
 
 
+@of_tables
 def _cases(
-    scope: str, measures: Sequence[str], scores: Sequence[str]
-) -> Callable[[Tables], Iterator[Correlation]]:
-    def cases(tables: Tables) -> Iterator[Correlation]:
-        for group, part in groups_of(tables["members"]):
-            for name, score in itertools.product(measures, scores):
-                words = f"{group}, {SCOPES[scope]}: ρ of {MEASURES[name]} and {SCORED[score]}"
-                first, second = (_within(part, one, scope) for one in (name, score))
-                groups, strata = (cells_of(part) if scope == one else None for one in SCOPES)
-                yield Correlation(words, first, second, groups, strata=strata)
-
-    return cases
+    tables: Tables, scope: str, measures: Sequence[str], scores: Sequence[str]
+) -> Iterator[Correlation]:
+    for group, part in groups_of(tables["members"]):
+        for name, score in itertools.product(measures, scores):
+            words = f"{group}, {SCOPES[scope]}: ρ of {MEASURES[name]} and {SCORED[score]}"
+            first, second = (_within(part, one, scope) for one in (name, score))
+            groups, strata = (cells_of(part) if scope == one else None for one in SCOPES)
+            yield Correlation(words, first, second, groups, strata=strata)
 
 
 def _within(part: pd.DataFrame, column: str, scope: str) -> pd.Series[float]:
@@ -105,11 +104,7 @@ BEYOND = Artefact(
         )
         for scope, words in SCOPES.items()
     ),
-    presets={
-        "smoke": Settings(SMOKE[:1]),
-        "laptop": Settings(LAPTOP),
-        "full": Settings(MANY),
-    },
+    presets={"smoke": Settings(SMOKE[:1]), "laptop": Settings(LAPTOP), "full": Settings(MANY)},
     measure=measure,
     plot=plot,
     note="Every measure is low for orthogonal columns, so that negative correlations are expected. Family and β drive "

@@ -151,10 +151,8 @@ def _vertical_cases(tables: Tables) -> Iterator[Bound]:
     for model, own in by_model(tables["responses"]):
         chosen = vertical_latents(own)
         others = own.drop(chosen.index)
-        quantity, published = (
-            f"{model}: response of the vertical position to its latent",
-            f"it moves (at least {MOVES:g})",
-        )
+        quantity = f"{model}: response of the vertical position to its latent"
+        published = f"it moves (at least {MOVES:g})"
         wrong = {"other latents": others["vertical"]}
         yield Bound(quantity, published, chosen["vertical"], least=MOVES, wrong=wrong)
         quantity = f"{model}: impurity of the latent of the vertical position"
@@ -206,10 +204,7 @@ FIGURE1 = Artefact(
         ),
         Orders("That latent is purer in β-TCVAE than in VAE", _order_cases, ours=True),
     ),
-    presets={
-        "smoke": Settings(smoke(SPRITES)),
-        "full": Settings(LAPTOP[0].replace(steps=5000, seeds=8)),
-    },
+    presets={"smoke": Settings(smoke(SPRITES)), "full": Settings(LAPTOP[0].replace(steps=5000, seeds=8))},
     measure=measure,
     plot=plot,
     note="A latent is varied between the 5 % and 95 % quantiles of its posterior means, with the others at the means "

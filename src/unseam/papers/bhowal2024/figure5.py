@@ -81,7 +81,6 @@ def _scaled(axis: int, count: int) -> int:
 
 
 def _errors(values: Tensor) -> pd.DataFrame:
-    """Error per image of each range: the variance of the axes that it leaves out."""
     rows = []
     for (start, stop), printed in PRINTED.items():
         low, high = _scaled(start, len(values)), _scaled(stop, len(values))
@@ -129,10 +128,8 @@ def _cells(tables: Tables) -> Iterator[Bound]:
         quantity = f"{NAMES[str(row['world'])]}: error of axes {start}-{stop}"
         bounds = (1 - WITHIN) * printed, (1 + WITHIN) * printed
         note = f"exact for the {row['items']} images"
-        said, wrong = (
-            f"{printed:g} (within {WITHIN:.0%})",
-            {"another range of axes": [float(rows[number - 1]["error"])]},
-        )
+        said = f"{printed:g} (within {WITHIN:.0%})"
+        wrong = {"another range of axes": [float(rows[number - 1]["error"])]}
         yield Bound(quantity, said, (), *bounds, estimate=(value, value, value), n=1, note=note, wrong=wrong)
 
 

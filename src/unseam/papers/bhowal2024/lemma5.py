@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
@@ -18,6 +18,7 @@ from unseam.papers.bhowal2024.theorem1 import FORMS, minimise
 from unseam.papers.claims import Identities, Identity, Order, Orders
 from unseam.papers.draws import orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, columns, finish, identity, lines, reference
+from unseam.papers.tables import of_tables
 
 __all__ = ["LEMMA5"]
 
@@ -113,7 +114,6 @@ def _tanh_energy(offset: Tensor, variance: Tensor) -> Tensor:
 
 
 def _summary(cases: pd.DataFrame) -> pd.DataFrame:
-    """Extremes and medians of random decoders, one row per ``size``."""
     rows = []
     for size, own in cases.groupby("size"):
         linear, tanh = own["saved_linear"], own["saved_tanh"]
@@ -126,31 +126,26 @@ def _summary(cases: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _tanh(*, small: bool) -> Callable[[Tables], Iterator[Identity]]:
-    def cases(tables: Tables) -> Iterator[Identity]:
-        for row in tables["summary"].to_dict("records"):
-            if (row["size"] <= SMALL) == small:
-                counted = f"{row['losing_tanh']:.0f} of {row['decoders']:.0f} rise"
-                saved = f"median saving {row['median_tanh']:.3f}, linear {row['median_linear']:.3f}"
-                words = f"tanh local decoders, Mε of size {row['size']:g}: largest rise of −Σ log σ²"
-                rise, n = max(0.0, -row["least_tanh"]), int(row["decoders"])
-                yield Identity(words, "none", rise, ROUNDING, n=n, note=f"{counted}; {saved}")
-
-    return cases
+@of_tables
+def _tanh(tables: Tables, *, small: bool) -> Iterator[Identity]:
+    for row in tables["summary"].to_dict("records"):
+        if (row["size"] <= SMALL) == small:
+            counted = f"{row['losing_tanh']:.0f} of {row['decoders']:.0f} rise"
+            saved = f"median saving {row['median_tanh']:.3f}, linear {row['median_linear']:.3f}"
+            words = f"tanh local decoders, Mε of size {row['size']:g}: largest rise of −Σ log σ²"
+            rise, n = max(0.0, -row["least_tanh"]), int(row["decoders"])
+            yield Identity(words, "none", rise, ROUNDING, n=n, note=f"{counted}; {saved}")
 
 
+@of_tables
 def _linear(
-    column: str, words: str, published: str = "0", sign: int = 1
-) -> Callable[[Tables], Iterator[Identity]]:
-    def cases(tables: Tables) -> Iterator[Identity]:
-        found, n = (sign * tables["summary"][column]).max(), int(tables["summary"]["decoders"].sum())
-        yield Identity(f"linear local decoders: {words}", published, max(0.0, found), ROUNDING, n=n)
-
-    return cases
+    tables: Tables, column: str, words: str, published: str = "0", sign: int = 1
+) -> Iterator[Identity]:
+    found, n = (sign * tables["summary"][column]).max(), int(tables["summary"]["decoders"].sum())
+    yield Identity(f"linear local decoders: {words}", published, max(0.0, found), ROUNDING, n=n)
 
 
 def _trained(tables: Tables) -> Iterator[Order]:
-    """Trained decoders against themselves with latents rotated at random."""
     for model, own in by_model(tables["members"]) if "members" in tables else ():
         quantity = f"{model}: Hadamard gap in nats, trained less randomly rotated"
         note = f"{own['gap_means'].mean():.3f} against {own['gap_rotated'].mean():.3f} nats"

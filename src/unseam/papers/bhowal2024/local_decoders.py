@@ -9,18 +9,11 @@ import pandas as pd
 
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
-from unseam.papers.bhowal2024._runs import (
-    PRINTED,
-    by_model,
-    by_row,
-    families,
-    select,
-    train_setups,
-    worlds,
-)
+from unseam.papers.bhowal2024._runs import PRINTED, by_model, by_row, families, select, train_setups, worlds
 from unseam.papers.bhowal2024._setups import NAMES, PRESETS, Settings
 from unseam.papers.claims import Bound, Bounds, Cell, Order, Orders, Row, Values
 from unseam.papers.plots import Figure, Tables, dots, finish, where_measured
+from unseam.papers.tables import of_tables
 
 __all__ = ["TABLE1", "TABLE2", "THEOREM1C"]
 
@@ -66,35 +59,28 @@ def measure_law(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]
     return select(tables, members=tuple(WORDS), columns=("variance", "jacobian"))
 
 
-def _orders(better: str, worse: str, words: str) -> Callable[[Tables], Iterator[Order]]:
-    """Errors of the same models by two approximations."""
-
-    def cases(tables: Tables) -> Iterator[Order]:
-        for world, part in worlds(tables["members"]):
-            doubts = _unconverged(tables["fits"], world)
-            for family, own in families(part):
-                quantity = f"{NAMES[world]}, {family}: {words}"
-                doubt = doubts.get(family, "")
-                yield Order(quantity, own[better], own[worse], paired=True, doubt=doubt)
-
-    return cases
+@of_tables
+def _orders(tables: Tables, better: str, worse: str, words: str) -> Iterator[Order]:
+    for world, part in worlds(tables["members"]):
+        doubts = _unconverged(tables["fits"], world)
+        for family, own in families(part):
+            quantity = f"{NAMES[world]}, {family}: {words}"
+            doubt = doubts.get(family, "")
+            yield Order(quantity, own[better], own[worse], paired=True, doubt=doubt)
 
 
-def _gains(better: str, worse: str, words: str, published: Errors) -> Callable[[Tables], Iterator[Row]]:
+@of_tables
+def _gains(tables: Tables, better: str, worse: str, words: str, published: Errors) -> Iterator[Row]:
     """By how many per cent an error is lower, beside the published gain."""
-
-    def cases(tables: Tables) -> Iterator[Row]:
-        for world, part in worlds(tables["members"]):
-            said = {
-                family: Cell(round(100 * (1 - after / before), 1), digit=0.1)
-                for family, (before, after) in published[PRINTED[world]].items()
-            }
-            runs = {family: 100 * (1 - own[better] / own[worse]) for family, own in families(part)}
-            doubts = _unconverged(tables["fits"], world)
-            none = {"no gain": 0.0}
-            yield Row(f"{NAMES[world]}: {words}, % lower", said, runs, doubts=doubts, trivial=none)
-
-    return cases
+    for world, part in worlds(tables["members"]):
+        said = {
+            family: Cell(round(100 * (1 - after / before), 1), digit=0.1)
+            for family, (before, after) in published[PRINTED[world]].items()
+        }
+        runs = {family: 100 * (1 - own[better] / own[worse]) for family, own in families(part)}
+        doubts = _unconverged(tables["fits"], world)
+        none = {"no gain": 0.0}
+        yield Row(f"{NAMES[world]}: {words}, % lower", said, runs, doubts=doubts, trivial=none)
 
 
 def _unconverged(fits: pd.DataFrame, world: str) -> dict[str, str]:
@@ -134,18 +120,14 @@ def _plot_errors(*names: str) -> Callable[[Tables], Figure]:
     return plot
 
 
-def _slopes(*kinds: str) -> Callable[[Tables], Iterator[Bound]]:
-    """Slopes within bounds around −1."""
+@of_tables
+def _slopes(tables: Tables, *kinds: str) -> Iterator[Bound]:
     least, most = -1 - WITHIN, -1 + WITHIN
-
-    def cases(tables: Tables) -> Iterator[Bound]:
-        for model, own in by_model(tables["members"]):
-            wrong = {"variances of other latents": own["slope_control"]}
-            for kind in kinds:
-                said = f"−1 (within {WITHIN:g})"
-                yield Bound(f"{model}: {WORDS[kind]}", said, own[kind], least, most, wrong=wrong)
-
-    return cases
+    for model, own in by_model(tables["members"]):
+        wrong = {"variances of other latents": own["slope_control"]}
+        for kind in kinds:
+            said = f"−1 (within {WITHIN:g})"
+            yield Bound(f"{model}: {WORDS[kind]}", said, own[kind], least, most, wrong=wrong)
 
 
 def _controls(tables: Tables) -> Iterator[Bound]:
@@ -242,11 +224,7 @@ THEOREM1C = Artefact(
             _slopes("slope_whole"),
             ours=True,
         ),
-        Bounds(
-            "Control of Theorem 1 (c): the variances of other latents are not",
-            _controls,
-            ours=True,
-        ),
+        Bounds("Control of Theorem 1 (c): the variances of other latents are not", _controls, ours=True),
     ),
     presets=PRESETS,
     measure=measure_law,

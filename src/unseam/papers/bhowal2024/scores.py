@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,7 +13,6 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.bhowal2024 import _setups
 from unseam.papers.bhowal2024._runs import (
     PRINTED,
-    Cases,
     by_row,
     families,
     select,
@@ -24,7 +23,7 @@ from unseam.papers.bhowal2024._runs import (
 from unseam.papers.bhowal2024._setups import FAMILIES, NAMES, PRESETS, Settings, Setup, smoke
 from unseam.papers.claims import Cell, Correlation, Correlations, Order, Orders, Row, Values, mean_interval
 from unseam.papers.plots import Figure, Tables, columns, dots, finish, legend_below, where_measured
-from unseam.papers.tables import concatenate
+from unseam.papers.tables import concatenate, of_tables
 
 __all__ = ["FIGURE4", "LOSSES", "TABLE4", "TABLE5", "TABLE6"]
 
@@ -126,39 +125,35 @@ def relative(rows: pd.DataFrame, kind: str, among: Sequence[str]) -> pd.Series[f
     return found
 
 
-def _score_rows(name: str, words: str, published: Published, *, path: str | None = None) -> Cases:
+@of_tables
+def _score_rows(
+    tables: Tables, name: str, words: str, published: Published, *, path: str | None = None
+) -> Iterator[Row]:
     """Rows of a table of scores beside our models, with doubts about those that have not converged.
 
     ``name`` is the column of the score, ``path`` that whose convergence is asked for, where it is another.
     """
-
-    def cases(tables: Tables) -> Iterator[Row]:
-        moving = _unconverged(tables["path"], path or name)
-        for world, part in worlds(tables["members"]):
-            ordered = part.sort_values("seed", kind="stable")
-            runs = {family: own[name].to_numpy(dtype=float) for family, own in families(ordered)}
-            doubts = {family: moving[world, family] for family in runs if (world, family) in moving}
-            row = Row(f"{NAMES[world]}: {words}", published[PRINTED[world]], runs, doubts=doubts)
-            yield row if published is OD else row._replace(trivial={"a collapsed model": 0.0})
-
-    return cases
+    moving = _unconverged(tables["path"], path or name)
+    for world, part in worlds(tables["members"]):
+        ordered = part.sort_values("seed", kind="stable")
+        runs = {family: own[name].to_numpy(dtype=float) for family, own in families(ordered)}
+        doubts = {family: moving[world, family] for family in runs if (world, family) in moving}
+        row = Row(f"{NAMES[world]}: {words}", published[PRINTED[world]], runs, doubts=doubts)
+        yield row if published is OD else row._replace(trivial={"a collapsed model": 0.0})
 
 
-def _score_orders(name: str, words: str, published: Published, *, path: str | None = None) -> Cases:
+@of_tables
+def _score_orders(
+    tables: Tables, name: str, words: str, published: Published, *, path: str | None = None
+) -> Iterator[Order]:
     """The orders of models that the published cells themselves tell apart, paired by seed (see :func:`_score_rows`)."""
-
-    def cases(tables: Tables) -> Iterator[Order]:
-        for row in _score_rows(name, words, published, path=path)(tables):
-            for pair in itertools.combinations(row.published, 2):
-                low, high = sorted(pair, key=lambda family: row.published[family].mean)
-                if row.published[low].differs_from(row.published[high]):
-                    doubt = "; ".join(row.doubts[family] for family in (low, high) if family in row.doubts)
-                    low_runs, high_runs = row.runs[low], row.runs[high]
-                    yield Order(
-                        f"{row.words}, {low} less {high}", low_runs, high_runs, paired=True, doubt=doubt
-                    )
-
-    return cases
+    for row in _score_rows(name, words, published, path=path)(tables):
+        for pair in itertools.combinations(row.published, 2):
+            low, high = sorted(pair, key=lambda family: row.published[family].mean)
+            if row.published[low].differs_from(row.published[high]):
+                doubt = "; ".join(row.doubts[family] for family in (low, high) if family in row.doubts)
+                low_runs, high_runs = row.runs[low], row.runs[high]
+                yield Order(f"{row.words}, {low} less {high}", low_runs, high_runs, paired=True, doubt=doubt)
 
 
 def _unconverged(path: pd.DataFrame, name: str, most: float = CONVERGED) -> dict[tuple[str, str], str]:
@@ -174,19 +169,16 @@ def _unconverged(path: pd.DataFrame, name: str, most: float = CONVERGED) -> dict
     return found
 
 
-def _correlations(*forms: str) -> Callable[[Tables], Iterator[Correlation]]:
+@of_tables
+def _correlations(tables: Tables, *forms: str) -> Iterator[Correlation]:
     """Of both scores and forms of the OD-Score; families, which drive both, are exchanged as a whole."""
-
-    def cases(tables: Tables) -> Iterator[Correlation]:
-        for world, part in worlds(tables["members"]):
-            for name, words, _ in TABLES:
-                moving = _unconverged(tables["path"], name)
-                doubt = "; ".join(moving[world, one] for one in FAMILIES if (world, one) in moving)
-                for form in forms:
-                    quantity = f"{NAMES[world]}: ρ of {words} and {FORMS[form]}"
-                    yield Correlation(quantity, part[form], part[name], part["family"], doubt=doubt)
-
-    return cases
+    for world, part in worlds(tables["members"]):
+        for name, words, _ in TABLES:
+            moving = _unconverged(tables["path"], name)
+            doubt = "; ".join(moving[world, one] for one in FAMILIES if (world, one) in moving)
+            for form in forms:
+                quantity = f"{NAMES[world]}: ρ of {words} and {FORMS[form]}"
+                yield Correlation(quantity, part[form], part[name], part["family"], doubt=doubt)
 
 
 # Figures
@@ -339,23 +331,20 @@ def _words(setup: Setup) -> str:
     return ", ".join((LIKELIHOODS[setup.base.likelihood], *decoder, steps_in_words(setup.base.steps)))
 
 
-def _rows(*, released: bool) -> Callable[[Tables], Iterator[Row]]:
+@of_tables
+def _rows(tables: Tables, *, released: bool) -> Iterator[Row]:
     """Tables 4 and 5 under the released loss and decoder, or Table 4 with one of them changed."""
-
-    def cases(tables: Tables) -> Iterator[Row]:
-        for loss, path in tables["path"].groupby("loss", sort=False):
-            changed = str(loss).split(", ")[:-1]
-            if changed == [LIKELIHOODS["gaussian"]] or (changed == RELEASED) != released:
-                continue
-            ends = _ends(path)
-            of_end = path["kl"] / path["family"].map(ends.groupby("family")["kl"].mean())
-            moving = _unconverged(path.assign(kl=of_end), "kl", MOVED)
-            for name, words, published in TABLES if released else TABLES[:1]:
-                for row in _score_rows(name, f"{words}, {loss}", published)({"members": ends, "path": path}):
-                    doubts = {family: f"KL, relative, {words}" for (_, family), words in moving.items()}
-                    yield row._replace(doubts={**row.doubts, **doubts})
-
-    return cases
+    for loss, path in tables["path"].groupby("loss", sort=False):
+        changed = str(loss).split(", ")[:-1]
+        if changed == [LIKELIHOODS["gaussian"]] or (changed == RELEASED) != released:
+            continue
+        ends = _ends(path)
+        of_end = path["kl"] / path["family"].map(ends.groupby("family")["kl"].mean())
+        moving = _unconverged(path.assign(kl=of_end), "kl", MOVED)
+        for name, words, published in TABLES if released else TABLES[:1]:
+            for row in _score_rows(name, f"{words}, {loss}", published)({"members": ends, "path": path}):
+                doubts = {family: f"KL, relative, {words}" for (_, family), words in moving.items()}
+                yield row._replace(doubts={**row.doubts, **doubts})
 
 
 def _ends(path: pd.DataFrame) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.draws import largest_cosine, normal, orthonormal, plane_rotations, uniform
 from unseam.papers.plots import Figure, Tables, finish, legend_below, lines
+from unseam.papers.tables import of_tables
 
 __all__ = ["FORMS", "THEOREM1", "Form", "Minimum", "minimise"]
 
@@ -373,19 +374,17 @@ def _worked(settings: Settings, device: torch.device) -> Iterator[dict[str, Any]
         form, problem = FORMS[worked.form], worked.problem
         found = _search(form, problem, settings.worked_starts, settings.steps, device)
         loss, matrix, log_variance = (part[0][found.certain[0]] for part in found[:3])
-        seen: list[float] = []
+        last = -math.inf
         for start in loss.argsort():
-            if seen and float(loss[start]) - seen[-1] < SAME:
+            if float(loss[start]) - last < SAME:
                 continue
-            seen.append(float(loss[start]))
+            last = float(loss[start])
             jacobian = form.slope(problem.offset).unsqueeze(-1) * matrix[start]
             variances = log_variance[start].exp().sort(descending=True).values.tolist()
-            yield {
-                "decoder": name,
-                "log_loss": seen[-1],
-                "cosine": float(largest_cosine(matrix[start][None])),
-                "jacobian_cosine": float(largest_cosine(jacobian)),
-            } | {f"variance_{place}": variance for place, variance in enumerate(variances, 1)}
+            cosines = [float(largest_cosine(columns)) for columns in (matrix[start][None], jacobian)]
+            row = dict(zip(("cosine", "jacobian_cosine"), cosines, strict=True))
+            row |= {f"variance_{place}": variance for place, variance in enumerate(variances, 1)}
+            yield {"decoder": name, "log_loss": last} | row
 
 
 def _profiles(settings: Settings, device: torch.device) -> Iterator[dict[str, Any]]:
@@ -403,54 +402,39 @@ def _profiles(settings: Settings, device: torch.device) -> Iterator[dict[str, An
             yield {"decoder": name, "degrees": where, "log_loss": loss}
 
 
+@of_tables
 def _shares(
-    *parts: tuple[str, str], sizes: str = "", own: bool = False
-) -> Callable[[Tables], Iterator[Identity]]:
-    """Shares of cases with a minimum in which parts of the theorem fail.
+    tables: Tables, *parts: tuple[str, str], sizes: str = "", own: bool = False
+) -> Iterator[Identity]:
+    """Shares of cases with a minimum in which parts of the theorem fail, each in words and its column of successes.
 
-    Args:
-        parts: words, and the column that counts where the part holds.
-        sizes: ``least`` for the smallest Mε, as the proof assumes; ``beyond`` for those that it does not cover.
-        own: whether to take forms with a slope of their own in every row alone.
+    ``sizes`` is ``least`` for the smallest Mε, as the proof assumes, or ``beyond`` for those that it does not cover;
+    ``own`` takes forms with a slope of their own in every row alone.
     """
-
-    def cases(tables: Tables) -> Iterator[Identity]:
-        optima = tables["optima"]
-        if sizes:
-            chosen = optima["size"] == optima["size"].min() if sizes == "least" else optima["size"] >= SMALL
-            optima = optima[chosen]
-        for (name, form), (words, column) in itertools.product(FORMS.items(), parts):
-            if own and not form.own:
-                continue
-            rows = optima[optima["form"] == name]
-            found, holds, count = (int(rows[key].sum()) for key in ("found", column, "cases"))
-            notes = [
-                _describe_spread(rows)
-                if column == "single"
-                else _medians(rows, column.removesuffix("_close"))
-            ]
-            notes += [f"no minimum was found in {count - found} of {count} cases"] if found < count else []
-            failing = 1 - holds / found if found else math.nan
-            note = "; ".join(note for note in notes if note)
-            yield Identity(f"{form.words}{words}", "0", failing, 0.0, n=found, note=note)
-
-    return cases
+    optima = tables["optima"]
+    if sizes:
+        chosen = optima["size"] == optima["size"].min() if sizes == "least" else optima["size"] >= SMALL
+        optima = optima[chosen]
+    forms = {name: form for name, form in FORMS.items() if form.own or not own}
+    for (name, form), (words, column) in itertools.product(forms.items(), parts):
+        rows = optima[optima["form"] == name]
+        found, holds, count = (int(rows[key].sum()) for key in ("found", column, "cases"))
+        absent = f"no minimum was found in {count - found} of {count} cases" if found < count else ""
+        failing = 1 - holds / found if found else math.nan
+        note = "; ".join(filter(None, (_describe(rows, column), absent)))
+        yield Identity(f"{form.words}{words}", "0", failing, 0.0, n=found, note=note)
 
 
-def _describe_spread(own: pd.DataFrame) -> str:
-    """From which size on minima have several losses, and by how much these differ."""
-    several = own[own["single"] < own["found"]]
-    if several.empty:
+def _describe(rows: pd.DataFrame, column: str) -> str:
+    """Median cosines by size; or from which size on minima have several losses, and by how much these differ."""
+    name, several = column.removesuffix("_close"), rows[rows["single"] < rows["found"]]
+    if name.endswith("cosine"):
+        parts = [f"{part[name].median():.2g} at {size:g}" for size, part in rows.groupby("size")]
+        return "median of the largest cosine " + ", ".join(parts)
+    if column != "single" or several.empty:
         return ""
     size, most = several["size"].min(), several["apart"].max()
     return f"not all from a size of {size:g} on; log losses differ by up to {most:.2f}"
-
-
-def _medians(rows: pd.DataFrame, name: str) -> str:
-    if not name.endswith("cosine"):
-        return ""
-    parts = [f"{part[name].median():.2g} at {size:g}" for size, part in rows.groupby("size")]
-    return "median of the largest cosine " + ", ".join(parts)
 
 
 def _bound_cases(tables: Tables) -> Iterator[Identity]:
@@ -468,16 +452,13 @@ def _budget_cases(tables: Tables) -> Iterator[Identity]:
 
 def _worked_cases(tables: Tables) -> Iterator[Identity]:
     relu, sine = (tables["worked"][tables["worked"]["decoder"] == name] for name in WORKED)
-    words = f"leaky ReLU decoder, M = {_printed('relu')}, μ = {WORKED['relu'].mean}: cosine of M_D's columns"
+    bases = [", ".join(f"({row[0]}, {row[1]})" for row in worked.base) for worked in WORKED.values()]
+    words = f"leaky ReLU decoder, M = {bases[0]}, μ = {WORKED['relu'].mean}: cosine of M_D's columns"
     cosine, jacobian = (float(relu[name].iloc[0]) for name in ("cosine", "jacobian_cosine"))
     yield Identity(f"{words} at the minimum", "0", cosine, CLOSE, note=f"of the Jacobian's {jacobian:.2g}")
     apart = float(sine["log_loss"].max() - sine["log_loss"].min())
-    words = f"sine decoder, M = {_printed('sine')}: difference of the log losses of its minima"
+    words = f"sine decoder, M = {bases[1]}: difference of the log losses of its minima"
     yield Identity(words, "0", apart, SAME)
-
-
-def _printed(name: str) -> str:
-    return ", ".join(f"({row[0]}, {row[1]})" for row in WORKED[name].base)
 
 
 def plot(tables: Tables) -> Figure:

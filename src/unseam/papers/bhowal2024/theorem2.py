@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pandas as pd
 
@@ -14,6 +14,7 @@ from unseam.papers.bhowal2024._runs import cells_of, groups_of, select, train_se
 from unseam.papers.bhowal2024._setups import CELLS, LAPTOP, MANY, SMOKE, Cell, Settings
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations
 from unseam.papers.plots import Figure, Tables, finish, lines, where_measured
+from unseam.papers.tables import of_tables
 
 __all__ = ["THEOREM2"]
 
@@ -34,29 +35,25 @@ def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
     return select(train_setups(settings.setups, place), members=columns)
 
 
-def _shared(times_chance: float | None = None) -> Callable[[Tables], Iterator[Bound]]:
-    def cases(tables: Tables) -> Iterator[Bound]:
-        for group, part in groups_of(tables["members"]):
-            least, said = MOST, f"all (at least {MOST:g})"
-            if times_chance is not None:
-                least = times_chance * float(part["shared_chance"].mean())
-                said = f"at least {least:.2g}, {times_chance:g} times chance"
-            words = f"fraction of the {NEIGHBOURS} most overlapping posteriors that are nearest neighbours'"
-            wrong = {"chance": part["shared_chance"]}
-            yield Bound(f"{group}: {words}", said, part["shared"], least=least, wrong=wrong)
-
-    return cases
+@of_tables
+def _shared(tables: Tables, times_chance: float | None = None) -> Iterator[Bound]:
+    for group, part in groups_of(tables["members"]):
+        least, said = MOST, f"all (at least {MOST:g})"
+        if times_chance is not None:
+            least = times_chance * float(part["shared_chance"].mean())
+            said = f"at least {least:.2g}, {times_chance:g} times chance"
+        words = f"fraction of the {NEIGHBOURS} most overlapping posteriors that are nearest neighbours'"
+        wrong = {"chance": part["shared_chance"]}
+        yield Bound(f"{group}: {words}", said, part["shared"], least=least, wrong=wrong)
 
 
-def _correlations(*names: str) -> Callable[[Tables], Iterator[Correlation]]:
-    def cases(tables: Tables) -> Iterator[Correlation]:
-        for group, part in groups_of(tables["members"]):
-            for name in names:
-                words, positive = CLOSE[name]
-                quantity = f"{group}: ρ of the KL and {words}"
-                yield Correlation(quantity, part["kl"], part[name], cells_of(part), positive)
-
-    return cases
+@of_tables
+def _correlations(tables: Tables, *names: str) -> Iterator[Correlation]:
+    for group, part in groups_of(tables["members"]):
+        for name in names:
+            words, positive = CLOSE[name]
+            quantity = f"{group}: ρ of the KL and {words}"
+            yield Correlation(quantity, part["kl"], part[name], cells_of(part), positive)
 
 
 @where_measured
@@ -88,8 +85,7 @@ THEOREM2 = Artefact(
             "Theorem 2 (a): overlapping posteriors are those of nearest neighbours in data space", _shared()
         ),
         Correlations(
-            "Theorem 2 (b): the lower the KL, the smaller E‖z − z'‖² of neighbours",
-            _correlations("near"),
+            "Theorem 2 (b): the lower the KL, the smaller E‖z − z'‖² of neighbours", _correlations("near")
         ),
         Bounds(
             "Overlapping posteriors are those of nearest neighbours far more often than by chance",

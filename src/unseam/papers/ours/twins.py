@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,8 +31,9 @@ from unseam.papers.plots import (
     reference,
     where_measured,
 )
-from unseam.papers.trainings import measure_present
-from unseam.theory import Moments, data_moments, data_thresholds
+from unseam.papers.tables import table_of
+from unseam.papers.trainings import combinations, measure_present
+from unseam.theory import data_moments, data_thresholds
 from unseam.training import Ensemble, train, training_index
 from unseam.trial import Trial
 
@@ -152,17 +153,12 @@ def _spectrum(both: Both, settings: Settings) -> tuple[pd.DataFrame, float]:
     """Variances of principal components and collapse thresholds; and the overlap of leading subspaces, 0 to 1."""
     tables, spaces = [], []
     for source, world in zip(Both._fields, both, strict=True):
-        moments: Moments = data_moments([world.images(torch.arange(len(world)))])
+        moments = data_moments([world.images(torch.arange(len(world)))])
         variances, directions = torch.linalg.eigh(moments.covariance)
         spaces.append(directions[:, -LEADING:])
-        count = min(settings.components, len(variances))
-        columns = {
-            "source": source,
-            "component": np.arange(1, count + 1),
-            "variance": variances.flip(0)[:count],
-        }
-        columns["threshold"] = data_thresholds(moments, "bernoulli")[:count]
-        tables.append(pd.DataFrame(columns))
+        found = {"variance": variances.flip(0), "threshold": data_thresholds(moments, "bernoulli")}
+        found = {name: values[: settings.components] for name, values in found.items()}
+        tables.append(table_of({"source": source, "component": range(1, len(found["variance"]) + 1)} | found))
     overlap = float((spaces[0].mT @ spaces[1]).square().sum() / spaces[0].shape[1])
     return pd.concat(tables, ignore_index=True), overlap
 
@@ -194,7 +190,7 @@ def _models(both: Both, settings: Settings, place: Workplace) -> tuple[pd.DataFr
         steps=settings.steps,
         precision="float32",
     )
-    trials = [replace(first, seed=seed) for seed in range(settings.seeds)]
+    trials = combinations(first, seed=range(settings.seeds))
     rows, trainings = [], []
     for source, world in zip(Both._fields, both, strict=True):
         began = time.monotonic()
@@ -203,10 +199,8 @@ def _models(both: Both, settings: Settings, place: Workplace) -> tuple[pd.DataFr
         spent = {"source": source, "members": len(trials), "steps": settings.steps}
         spent["seconds"] = round(time.monotonic() - began, 1)
         trainings.append(spent | {"hardware": hardware.get("accelerator", hardware["processor"])})
-        found = {
-            name: values.tolist() for name, values in _measures(ensemble, world, settings.points).items()
-        }
-        rows.append(pd.DataFrame({"source": source, "seed": range(len(trials))} | found))
+        found = _measures(ensemble, world, settings.points)
+        rows.append(table_of({"source": source, "seed": range(len(trials))} | found))
     return pd.concat(rows, ignore_index=True), pd.DataFrame(trainings)
 
 
@@ -239,7 +233,6 @@ def _measures(ensemble: Ensemble, world: World, points: int) -> dict[str, Tensor
 
 
 def _pairs(tables: Tables) -> Iterator[tuple[str, dict[str, pd.DataFrame]]]:
-    """The tables of each twin, with what it is a twin of."""
     for world in tables["summary"]["world"]:
         own = {name: table[table["world"] == world] for name, table in tables.items() if name != "missing"}
         yield f"{TWINS[world]} for {NAMES[world]}", own
