@@ -1,4 +1,4 @@
-"""Use an installed package as a new user would: no source tree, no extras, nothing but the wheel and its dependencies."""
+"""Use an installed package as a new user would: no source tree and no extras, the wheel and its dependencies alone."""
 
 from __future__ import annotations
 
