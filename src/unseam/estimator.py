@@ -27,7 +27,7 @@ ROWS = 4096
 """Items that are encoded or decoded at once."""
 
 
-class BetaVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class BetaVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """A β-VAE that is fitted, searched over and put into pipelines as any scikit-learn transformer.
 
     Codes are posterior means. ``score`` is the ELBO at β = 1, so that models of different β can be compared by
@@ -155,7 +155,7 @@ class BetaVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         model = self.model_
-        given = {"encoder": model.encode, "likelihood": model.likelihood, "beta": self.beta}
+        given: dict[str, Any] = {"encoder": model.encode, "likelihood": model.likelihood, "beta": self.beta}
         return inspect(model.decode, x=self._items(X), **given | options)
 
     def _items(self, X: Any, *, reset: bool = False) -> Tensor:

@@ -152,7 +152,7 @@ def export(
     if path.suffix == ".pt2":
         content = io.BytesIO()
         torch.export.save(torch.export.export(module, (example,), dynamic_shapes=dynamic), content)
-        write_atomically(path, lambda temporary: temporary.write_bytes(content.getvalue()))
+        write_atomically(path, functools.partial(_write, content.getvalue()))
         return
     try:
         import onnxscript  # noqa: F401  torch's own converter needs it
@@ -161,6 +161,7 @@ def export(
             "path must end in .pt2 where onnxscript is absent: pip install onnx onnxscript"
         ) from None
     graph = torch.onnx.export(module, (example,), dynamic_shapes=dynamic, dynamo=True, verbose=False)
+    assert graph is not None
     write_atomically(path, graph.save)
 
 
@@ -173,6 +174,10 @@ class _Part(nn.Module):
 
     def forward(self, given: Tensor) -> Any:
         return self.model.generate(given) if self.part == "decoder" else tuple(self.model.encode(given))
+
+
+def _write(content: bytes, path: Path) -> None:
+    path.write_bytes(content)
 
 
 def _hub() -> Any:

@@ -58,7 +58,7 @@ def widget(
         z = traitlets.List([0.0] * subject.latent).tag(sync=True)
         shown = traitlets.List(list(codes.active)).tag(sync=True)
         picture = traitlets.Unicode().tag(sync=True)
-        columns = traitlets.List().tag(sync=True)
+        columns: Any = traitlets.List().tag(sync=True)
         geometry = traitlets.Unicode().tag(sync=True)
 
         @traitlets.validate("z")

@@ -55,17 +55,15 @@ class Meter:
             factors: v (batch, factor).
             variance: posterior variance of the codes, in their shape; of all batches or of none.
         """
-        given = [
-            None if part is None else torch.as_tensor(part).detach().cpu()
-            for part in (codes, factors, variance)
-        ]
-        if given[0].shape[-2] != len(given[1]):
+        codes, factors = (torch.as_tensor(part).detach().cpu() for part in (codes, factors))
+        spread = None if variance is None else torch.as_tensor(variance).detach().cpu()
+        if codes.shape[-2] != len(factors):
             raise ValueError(
-                f"codes and factors must have the same number of items, got {given[0].shape[-2]} and {len(given[1])}"
+                f"codes and factors must have the same number of items, got {codes.shape[-2]} and {len(factors)}"
             )
-        if self._batches and (self._batches[0][2] is None) != (variance is None):
+        if self._batches and (self._batches[0][2] is None) != (spread is None):
             raise ValueError("variance must be given for all batches or for none")
-        self._batches.append(tuple(given))
+        self._batches.append((codes, factors, spread))
 
     def compute(self) -> pd.DataFrame:
         """Scores of all batches since the last ``reset``, as the table of :func:`unseam.metrics.evaluate`."""

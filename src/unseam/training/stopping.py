@@ -41,7 +41,7 @@ class EarlyStopping:
         """Members that were training at the last record and have not improved since ``patience`` records."""
         history = ensemble.history
         if self.term not in history:
-            terms = [name for name in history if name not in ("member", "step", "alive")]
+            terms = [str(name) for name in history if name not in ("member", "step", "alive")]
             raise ValueError(f"term must be one of {', '.join(terms)}, got {self.term!r}")
         now = history[(history["step"] == history["step"].iloc[-1]) & history["alive"]]["member"]
         values = history[history["member"].isin(now)].pivot(index="step", columns="member", values=self.term)
