@@ -150,3 +150,14 @@ def test_cosines_of_a_collapsed_column_are_zero(columns):
     assert (found[..., 1, :] == 0).all()
     assert (found[..., :, 1] == 0).all()
     assert (found[..., 0, 0] == 1).all()
+
+
+def test_products_computed_in_float32_may_be_given_in_float64():
+    column = torch.randn(1000, 1, generator=torch.Generator().manual_seed(0))
+    scaled = column * torch.tensor([1.0, 1.1, 0.7])
+    assert float(column_cosine((scaled.mT @ scaled).double())) == pytest.approx(1, abs=1e-6)
+
+
+def test_products_larger_than_lengths_allow_are_refused():
+    with pytest.raises(ValueError, match="pullback must be positive semi-definite, got products larger"):
+        column_cosine(torch.tensor([[1.0, 1.01], [1.01, 1.0]]))

@@ -115,7 +115,8 @@ def _correlations(pullback: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
 
 def _check_gram(gram: Tensor, squares: Tensor) -> None:
     """Refuse what cannot be products of columns with each other: not symmetric, or larger than lengths allow."""
-    rounding = torch.finfo(gram.dtype).eps ** 0.5 * gram.abs().amax((-2, -1), keepdim=True)
+    # Whatever the precision now, the products may have been computed in float32.
+    rounding = torch.finfo(torch.float32).eps ** 0.5 * gram.abs().amax((-2, -1), keepdim=True)
     if bool(((gram - gram.mT).abs() > rounding).any()):
         raise ValueError("pullback must be symmetric, got matrices that differ from their transposes")
     lengths = squares.clamp(min=0.0).sqrt()
