@@ -147,8 +147,9 @@ def test_scores_are_written_while_a_training_holds_the_folder(run):
 def test_a_lock_is_waited_for(tmp_path):
     with lock_folder(tmp_path, ".scores.lock"), lock_folder(tmp_path):
         began = time.monotonic()
-        with pytest.raises(LockedError, match="is being written by process"), lock_folder(
-            tmp_path, ".scores.lock", wait=0.2
+        with (
+            pytest.raises(LockedError, match="is being written by process"),
+            lock_folder(tmp_path, ".scores.lock", wait=0.2),
         ):
             pass
         assert time.monotonic() - began >= 0.2
@@ -208,7 +209,9 @@ def test_another_run_in_the_place_of_the_one_opened_is_refused(run, tmp_path):
     for file in run.iterdir():
         file.unlink()
     unseam.train(dataclasses.replace(TRIAL, seed=5), out=run, device="cpu")
-    with pytest.raises(ValueError, match="holds a run of other trials than when it was opened; open it again"):
+    with pytest.raises(
+        ValueError, match="holds a run of other trials than when it was opened; open it again"
+    ):
         _ = opened.ensemble
 
 
