@@ -1,26 +1,32 @@
 """Mutation testing: changes one operator, number or argument at a time and runs the tests that reach it.
 
-    python tools/mutants.py --sample 300           a seeded sample over the whole package
-    python tools/mutants.py --changed main~5       every mutant of the lines changed since a revision
-    python tools/mutants.py --package training     a sample from one package
+    python tools/mutants.py --sample 300 --jobs 16          a seeded sample over the whole package
+    python tools/mutants.py --changed main~5                every mutant of the lines changed since a revision
+    python tools/mutants.py --package training              a sample from one package
 
-Left out, since no test here can see them: annotations, the texts of errors, the bodies of functions that draw,
-and ``device=`` arguments. A sample takes the same number from every package.
+The operators are those of :data:`OPERATORS`. Left out, since no test here can see them: annotations, the texts of
+errors, the bodies of functions that draw, and ``device=`` arguments. A sample takes the same number from every package.
 
-A mutant is killed if a test fails (or outlasts the time limit) and survives otherwise. Which tests reach a line
-is measured once per revision by a run of the suite under coverage, and cached in ``.benchmarks/``. Survivors
-that no test can kill are listed with the reason in ``tests/mutants.json`` under ``equivalent``.
+A mutant is killed if a test fails or takes far longer than without the change, and survives otherwise. Its tests are
+those that reach the line, where pytest-cov is installed and ``--coverage`` asks for them (one run of the suite, cached
+per revision); else those of its module, of its package, and others that name what the module defines, nearest first,
+as many as ran within ``--seconds`` without the change. Every fate is appended to ``--results`` at once, so that a
+sample that was stopped goes on where it was. Survivors that no test can kill are listed with the reason, one by one,
+in ``tests/mutants.json``.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import datetime
+import concurrent.futures
+import hashlib
+import importlib.util
 import json
 import os
 import random
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -28,16 +34,30 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "unseam"
-RECORD = ROOT / "tests" / "mutants.json"
-LIMIT = 180.0
+EQUIVALENT = ROOT / "tests" / "mutants.json"
 MOST_TESTS = 250
+SLACK = 20.0
+"""Seconds that the tests of a mutant may take beyond twice their time without the change."""
+APART = ("test_conformance.py", "test_language.py", "test_imports.py")
+"""Tests of style and of signatures over everything public, which say nothing about one line."""
+
+OPERATORS = {
+    "comparison": "< and <=, > and >=, == and !=, is and is not, in and not in exchanged",
+    "arithmetic": "+ and -, * and / exchanged; **, // and % made *",
+    "boolean": "and and or exchanged",
+    "negation": "not and unary - removed",
+    "constant": "True and False exchanged; whole numbers plus 1; other numbers doubled",
+    "branch": "a condition negated",
+    "function": "min and max, any and all, mean and sum, exp and expm1, and the like, exchanged",
+    "argument": "a keyword argument removed",
+    "deletion": "a call whose result is not used removed",
+}
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
@@ -65,21 +85,17 @@ class Mutant(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Names the mutant by its place and its change, for the list of equivalent ones."""
-        return f"{self.path}: {self.before} -> {self.after}"
+        """Names the mutant by its file, the line before and the line after, whatever the number of the line."""
+        data = (SOURCE / self.path).read_bytes()
+        first = data.rfind(b"\n", 0, self.start) + 1
+        last = data.find(b"\n", self.end) % (len(data) + 1)
+        after = data[first : self.start] + self.after.encode() + data[self.end : last]
+        return " ".join(f"{self.path}: {data[first:last].decode()} => {after.decode()}".split())
 
     @property
     def package(self) -> str:
         """The package it belongs to, or the module where it lies directly under ``unseam``."""
         return Path(self.path).parts[0].removesuffix(".py")
-
-
-class Fate(NamedTuple):
-    """What became of a mutant: ``killed``, ``survived`` or ``unreached`` by any test."""
-
-    mutant: Mutant
-    fate: str
-    seconds: float
 
 
 def find_mutants(path: Path) -> Iterator[Mutant]:
@@ -176,6 +192,12 @@ def _mutable(tree: ast.AST) -> Iterator[ast.AST]:
             yield from _mutable(child)
 
 
+def apply(mutant: Mutant) -> str:
+    """The text of the file with the change."""
+    data = (SOURCE / mutant.path).read_bytes()
+    return (data[: mutant.start] + mutant.after.encode() + data[mutant.end :]).decode()
+
+
 def is_valid(mutant: Mutant) -> bool:
     """Whether the changed file still compiles (an argument dropped from a one-element tuple may not)."""
     try:
@@ -185,14 +207,9 @@ def is_valid(mutant: Mutant) -> bool:
     return True
 
 
-def apply(mutant: Mutant) -> str:
-    """The text of the file with the change."""
-    data = (SOURCE / mutant.path).read_bytes()
-    return (data[: mutant.start] + mutant.after.encode() + data[mutant.end :]).decode()
-
-
 def draw(mutants: list[Mutant], sample: int, seed: int) -> list[Mutant]:
-    """A sample that takes one mutant of each package after another."""
+    """A sample that takes one mutant of each package after another; a larger one begins with the smaller."""
+    mutants = sorted(mutants)
     random.Random(seed).shuffle(mutants)
     turns: Counter[str] = Counter()
     order = []
@@ -216,23 +233,22 @@ def changed_lines(revision: str) -> dict[str, set[int]]:
     return found
 
 
-def tests_by_line(workers: int) -> dict[str, dict[int, list[str]]]:
+# Which tests: by coverage, or by name.
+
+
+def tests_by_line(jobs: int) -> dict[str, dict[int, list[str]]]:
     """Which tests reach which line of which file, measured by one run of the suite under coverage."""
-    revision = _git("rev-parse", "HEAD").strip()
-    database = ROOT / ".benchmarks" / f"coverage-{revision[:12]}.sqlite"
+    database = ROOT / ".benchmarks" / f"coverage-{_revision()}.sqlite"
     if not database.exists():
         print("measuring which test reaches which line: one run of the suite under coverage", flush=True)
         database.parent.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--benchmark-disable", "--no-header",
+        command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--benchmark-disable", "--no-header",
                    "--cov=unseam", "--cov-context=test", "--cov-report="]  # fmt: skip
-        environment = _environment(ROOT) | {
-            "COVERAGE_FILE": str(database) + ".part",
-            "COVERAGE_CORE": "ctrace",
-        }
-        status = subprocess.run(command, cwd=ROOT, env=environment).returncode
-        if status:
+        part = f"{database}.part"
+        environment = os.environ | _environment(ROOT) | {"COVERAGE_FILE": part, "COVERAGE_CORE": "ctrace"}
+        if subprocess.run(command, cwd=ROOT, env=environment).returncode:
             raise SystemExit("the suite must pass before mutants are tried")
-        os.replace(str(database) + ".part", database)
+        os.replace(part, database)
     reached: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
     with sqlite3.connect(database) as connection:
         rows = connection.execute(
@@ -251,152 +267,316 @@ def tests_by_line(workers: int) -> dict[str, dict[int, list[str]]]:
     return reached
 
 
-def choose_tests(mutant: Mutant, reached: dict[str, dict[int, list[str]]]) -> list[str]:
+def covering(mutant: Mutant, reached: dict[str, dict[int, list[str]]]) -> list[str]:
     """Tests that reach the line, those of its own package first; for lines run at import, the package's tests."""
-    own = [f"tests/{mutant.package}/", f"tests/test_{mutant.package}", f"src/unseam/{mutant.path}"]
-    found = sorted(
-        set(reached[mutant.path][mutant.line]), key=lambda test: (not test.startswith(tuple(own)), test)
-    )
+    own = (f"tests/{mutant.package}/", f"tests/test_{mutant.package}", f"src/unseam/{mutant.path}")
+    found = sorted(set(reached[mutant.path][mutant.line]), key=lambda test: (not test.startswith(own), test))
     if len(found) <= 1:  # run once, at import, whichever test came first
         everything = {test for tests in reached[mutant.path].values() for test in tests}
-        found += sorted(everything, key=lambda test: (not test.startswith(tuple(own)), test))
+        found += sorted(everything, key=lambda test: (not test.startswith(own), test))
     return list(dict.fromkeys(found))[:MOST_TESTS]
 
 
-def run_mutants(jobs: list[tuple[Mutant, list[str]]]) -> list[Fate]:
-    """The fates of some mutants, one after another, in a checkout of their own."""
-    import torch
+def nearest(path: str) -> list[str]:
+    """Test files of a source file, those nearest to it first, by their names and by what they name."""
+    file, package = SOURCE / path, Path(path).parts[0].removesuffix(".py")
+    module = file.stem.strip("_")
+    tree = ast.parse(file.read_text())
+    names = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    public = {name for name in names if not name.startswith("_")} | {f"unseam.{path[:-3].replace('/', '.')}"}
+    public -= {"mark", "load", "train", "inspect", "score", "main"}  # words that stand everywhere
+    mentions = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(public)))
+    ranked = [(0.5, f"src/unseam/{path}")]
+    for test in sorted((ROOT / "tests").rglob("test_*.py")):
+        inside = test.relative_to(ROOT / "tests")
+        if inside.name in APART or inside.parts[0] == "browser":
+            continue
+        count = len(mentions.findall(test.read_text()))
+        own = inside.parts[0] == package or inside.stem == f"test_{package}"
+        if own and inside.stem.removeprefix("test_") == module:
+            rank = 0.0
+        elif own:
+            rank = 2 - count / (count + 1) if count else 4.0
+        elif count:
+            rank = 3 - count / (count + 1)
+        else:
+            continue
+        ranked.append((rank, f"tests/{inside}"))
+    return [test for _, test in sorted(ranked)]
 
-    torch.set_num_threads(1)
-    fates = []
-    with tempfile.TemporaryDirectory() as folder:
-        checkout = Path(folder) / "checkout"
-        _git("worktree", "add", "--detach", "--quiet", str(checkout))
-        try:
-            _preload(checkout)
-            for mutant, tests in jobs:
-                target = checkout / "src" / "unseam" / mutant.path
-                original = target.read_text()
-                started = time.monotonic()
-                target.write_text(apply(mutant))
-                try:
-                    fate = "unreached" if not tests else "killed" if _fails(checkout, tests) else "survived"
-                finally:
-                    target.write_text(original)
-                fates.append(Fate(mutant, fate, time.monotonic() - started))
-                print(
-                    f"{fate:9} {mutant.path}:{mutant.line} {mutant.before!r} -> {mutant.after!r}", flush=True
-                )
-        finally:
-            _git("worktree", "remove", "--force", str(checkout))
-    return fates
+
+class Times(NamedTuple):
+    """Seconds of the tests of a file without any change, and those that fail here."""
+
+    seconds: dict[str, float]
+    failing: list[str]
 
 
-def _preload(checkout: Path) -> None:
-    """Import what every test needs, once; each mutant is then tried in a fork of this process."""
+def choose_tests(files: Sequence[str], times: dict[str, Times], seconds: float) -> tuple[list[str], float]:
+    """Arguments of pytest for as many tests as fit, file by file, and how long they take; quick tests first."""
+    chosen: list[str] = []
+    total = 0.0
+    for file in files:
+        known = times[file]
+        if not known.seconds:
+            continue
+        took = sum(known.seconds.values())
+        if total + took <= seconds:
+            chosen.append(file)
+            total += took
+            continue
+        for test, its in sorted(known.seconds.items(), key=lambda item: item[1]):
+            if total + its <= seconds:
+                chosen.append(test)
+                total += its
+        break
+    failing = [f"--deselect={test}" for file in files for test in times[file].failing]
+    return ([*chosen, *failing] if chosen else []), total
+
+
+# Running: workers with a copy of the tree each, and a fork per mutant that has the heavy imports done.
+
+
+class _Reports:
+    """What pytest says about single tests."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.failing: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Add up set-up, call and tear-down."""
+        self.seconds[report.nodeid] += report.duration
+        if report.failed:
+            self.failing.add(report.nodeid)
+
+
+def _start(place: str) -> None:
+    """Prepare a worker: a copy of the tree, and what every test needs imported once."""
+    checkout = Path(place) / str(os.getpid())
+    for name in ("src", "tests", "docs", "tools", "benchmarks", "results"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(
+                ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__", "_build")
+            )
+    for file in ROOT.iterdir():
+        if file.is_file():
+            shutil.copy(file, checkout / file.name)
     os.chdir(checkout)
     os.environ.update(_environment(checkout))
     sys.path[:0] = [str(checkout / "src"), str(checkout)]
-    import hypothesis  # noqa: F401
-    import matplotlib.figure  # noqa: F401
-    import pandas  # noqa: F401
-    import pyarrow.parquet  # noqa: F401
-    import scipy.stats  # noqa: F401
-    import sklearn.ensemble  # noqa: F401
+    for name in (
+        "torch", "pytest", "matplotlib.figure", "pandas", "pyarrow.parquet",
+        "scipy.stats", "sklearn.ensemble", "typer.testing", "torch.func",
+    ):  # fmt: skip
+        if importlib.util.find_spec(name.partition(".")[0]):
+            importlib.import_module(name)
+    sys.modules["torch"].set_num_threads(1)
 
 
-def _fails(checkout: Path, tests: list[str]) -> bool:
-    """Whether any of the tests fails or the time limit is passed, in a fork."""
-    child = os.fork()
-    if child == 0:
+def _run(tests: Sequence[str], limit: float, stop: bool) -> tuple[str, dict[str, float], list[str]]:
+    """How tests end in a fork, ``passed``, ``failed`` or ``timeout``, with their seconds and those that failed."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
         os.setsid()
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, 1)
-        os.dup2(silent, 2)
-        import pytest
+        os.close(reading)
+        silent = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(silent, stream)
+        status, reports = 3, _Reports()
+        try:
+            import pytest
 
-        options = ["-x", "-q", "-p", "no:cacheprovider", "--benchmark-disable", "--no-header", "--tb=no"]
-        os._exit(int(pytest.main([*options, *tests])))
-    deadline = time.monotonic() + LIMIT
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status) != 0
-        time.sleep(0.05)
-    os.killpg(child, signal.SIGKILL)
+            # benchmarks are functions like others here, where pytest-benchmark is installed
+            options = [
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "--no-header",
+                "--tb=no",
+                "-Wignore::pytest.PytestAssertRewriteWarning",
+                *["-x"][:stop],
+            ]
+            if importlib.util.find_spec("pytest_benchmark"):
+                options.append("--benchmark-disable")
+            if importlib.util.find_spec("xdist"):
+                options += ["-p", "no:xdist"]
+            status = int(pytest.main([*options, *tests], plugins=[reports]))
+        finally:
+            with os.fdopen(writing, "w") as pipe:
+                json.dump([status, reports.seconds, sorted(reports.failing)], pipe)
+            os._exit(0)
+    os.close(writing)
+    text = _read_until(reading, time.monotonic() + limit)
+    with_children = os.killpg if text is None else (lambda *_: None)
+    try:
+        with_children(child, signal.SIGKILL)
+    except ProcessLookupError:
+        os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return True
+    if text is None:
+        return "timeout", {}, []
+    if not text:
+        return "failed", {}, []  # the process itself did not survive
+    status, seconds, failing = json.loads(text)
+    return ("passed" if status in (0, 5) else "failed"), seconds, failing
+
+
+def _read_until(reading: int, deadline: float) -> str | None:
+    import select
+
+    parts = []
+    with os.fdopen(reading, "rb", 0) as pipe:
+        while (left := deadline - time.monotonic()) > 0:
+            if not select.select([pipe], [], [], left)[0]:
+                break
+            part = pipe.read(1 << 16)
+            if not part:
+                return b"".join(parts).decode()
+            parts.append(part)
+    return None
+
+
+def measure(file: str, limit: float) -> tuple[str, Times]:
+    """The tests of one file without any change."""
+    _, seconds, failing = _run([file], limit, stop=False)
+    return file, Times({test: its for test, its in seconds.items() if test not in failing}, failing)
+
+
+def try_mutant(mutant: Mutant, tests: Sequence[str], took: float) -> dict[str, Any]:
+    """What becomes of one mutant, and how long that took."""
+    target = Path("src", "unseam", mutant.path)
+    original, began = target.read_text(), time.monotonic()
+    target.write_text(apply(mutant))
+    failing: list[str] = []
+    try:
+        end = "unreached"
+        if tests:
+            end, _, failing = _run(tests, 2 * took + SLACK, stop=True)
+    finally:
+        target.write_text(original)
+    fate = {"passed": "survived", "failed": "killed", "timeout": "killed"}.get(end, end)
+    seconds = round(time.monotonic() - began, 1)
+    by = failing[0] if failing else end
+    return {"key": mutant.key, "package": mutant.package, "operator": mutant.operator, "line": mutant.line,
+            "fate": fate, "by": by, "seconds": seconds}  # fmt: skip
 
 
 def _environment(checkout: Path) -> dict[str, str]:
-    return {
-        **os.environ,
-        "PYTHONPATH": str(checkout / "src"),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    return {"PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
+def _revision() -> str:
+    """A digest of the sources and the tests, with which results belong together."""
+    found = hashlib.sha256()
+    for file in sorted([*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
+        found.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
+    return found.hexdigest()[:12]
+
+
 def main() -> int:
-    """Try the mutants that were asked for, print them by package and write the record of a whole sample."""
+    """Try the mutants that were asked for, and print a table by package and the survivors."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sample", type=int, default=300, help="number of mutants drawn (default 300)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default 0)")
-    parser.add_argument(
-        "--changed", metavar="REVISION", help="all mutants of the lines changed since a revision"
-    )
+    parser.add_argument("--changed", metavar="REVISION", help="all mutants of the lines changed since then")
     parser.add_argument("--package", help="only mutants of one package or module, such as training")
-    parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of tests per mutant (default 20)")
+    parser.add_argument("--minutes", type=float, help="begin no mutant after so long; call again to go on")
+    parser.add_argument("--coverage", action="store_true", help="choose tests by coverage (pytest-cov)")
+    parser.add_argument(
+        "--results", type=Path, help="file that fates are appended to, one JSON object a line"
+    )
+    parser.add_argument("--operators", action="store_true", help="list the operators and stop")
     options = parser.parse_args()
+    if options.operators:
+        print(*(f"{name:11} {text}" for name, text in OPERATORS.items()), sep="\n")
+        return 0
+    began = time.monotonic()
+    results = options.results or ROOT / ".benchmarks" / f"mutants-{_revision()}.jsonl"
+    results.parent.mkdir(parents=True, exist_ok=True)
+    chosen = choose_mutants(options)
+    rows = [json.loads(row) for row in results.read_text().splitlines()] if results.exists() else []
+    done = {row["key"]: row for row in rows if "key" in row}
+    times = {row["file"]: Times(row["seconds"], row["failing"]) for row in rows if "file" in row}
+    todo = [mutant for mutant in chosen if mutant.key not in done]
+    print(f"{len(chosen)} mutants, {len(todo)} to try; results in {results}", flush=True)
+    with tempfile.TemporaryDirectory() as place, results.open("a") as file:
 
-    if _git("status", "--porcelain", "--", "src", "tests").strip():
-        raise SystemExit(
-            "commit the changes under src and tests first: mutants are tried on checkouts of HEAD"
-        )
+        def write(row: dict[str, Any]) -> None:
+            print(json.dumps(row, ensure_ascii=False), file=file, flush=True)
+
+        with concurrent.futures.ProcessPoolExecutor(
+            options.jobs, initializer=_start, initargs=(place,)
+        ) as pool:
+            reached = tests_by_line(options.jobs) if options.coverage and todo else None
+            near = {path: nearest(path) for path in {mutant.path for mutant in todo}}
+            if reached is None:
+                wanted = dict.fromkeys(test for found in near.values() for test in found)
+                unknown = [test for test in wanted if test not in times]
+                parts = [pool.submit(measure, test, 240.0) for test in unknown]
+                for part in concurrent.futures.as_completed(parts):
+                    test, times[test] = part.result()
+                    write({"file": test, "seconds": times[test].seconds, "failing": times[test].failing})
+                print(f"{len(unknown)} test files measured in {time.monotonic() - began:.0f} s", flush=True)
+                for test in wanted:
+                    if times[test].failing:
+                        print(f"left out, since they fail without a change: {', '.join(times[test].failing)}")
+            waiting = list(reversed(todo))
+            running: set[concurrent.futures.Future[dict[str, Any]]] = set()
+            while waiting or running:
+                late = options.minutes is not None and time.monotonic() - began > 60 * options.minutes
+                waiting = [] if late else waiting
+                while waiting and len(running) < options.jobs:
+                    mutant = waiting.pop()
+                    tests, took = (
+                        choose_tests(near[mutant.path], times, options.seconds)
+                        if reached is None
+                        else (covering(mutant, reached), 80.0)
+                    )
+                    running.add(pool.submit(try_mutant, mutant, tests, took))
+                ended, running = concurrent.futures.wait(running, return_when="FIRST_COMPLETED")
+                for part in ended:
+                    row = part.result()
+                    done[row["key"]] = row
+                    write(row)
+                    print(f"{row['fate']:9} {row['seconds']:5.1f} s  {row['key']}  [{row['by']}]", flush=True)
+    report([done[mutant.key] for mutant in chosen if mutant.key in done], len(chosen))
+    return 0
+
+
+def choose_mutants(options: argparse.Namespace) -> list[Mutant]:
+    """The mutants that are asked for, without those that are known to be equivalent."""
     mutants = [mutant for path in sorted(SOURCE.rglob("*.py")) for mutant in find_mutants(path)]
     if options.package:
         mutants = [mutant for mutant in mutants if mutant.package == options.package]
     if options.changed:
         lines = changed_lines(options.changed)
         mutants = [mutant for mutant in mutants if mutant.line in lines[mutant.path]]
-    record = json.loads(RECORD.read_text()) if RECORD.exists() else {"equivalent": {}}
-    mutants = [mutant for mutant in mutants if mutant.key not in record["equivalent"]]
     drawn = mutants if options.changed else draw(mutants, options.sample, options.seed)
-    chosen = [mutant for mutant in drawn if is_valid(mutant)]
-    print(f"{len(chosen)} of {len(mutants)} mutants", flush=True)
+    equivalent = json.loads(EQUIVALENT.read_text())["equivalent"]
+    return [mutant for mutant in drawn if is_valid(mutant) and mutant.key not in equivalent]
 
-    reached = tests_by_line(options.workers)
-    jobs = [(mutant, choose_tests(mutant, reached)) for mutant in chosen]
-    with ProcessPoolExecutor(options.workers) as pool:
-        parts = [pool.submit(run_mutants, jobs[k :: options.workers]) for k in range(options.workers)]
-        fates = sorted(fate for part in as_completed(parts) for fate in part.result())
 
-    tried, killed = Counter(), Counter()
-    for fate in fates:
-        tried[fate.mutant.package] += 1
-        killed[fate.mutant.package] += fate.fate == "killed"
-    for package in sorted(tried):
-        print(
-            f"{package:14} {killed[package]:4} of {tried[package]:4}  {killed[package] / tried[package]:.0%}"
-        )
-    print(f"{'all':14} {killed.total():4} of {tried.total():4}  {killed.total() / max(1, tried.total()):.0%}")
-    if not (options.changed or options.package):
-        survivors = [f"{fate.fate}: {fate.mutant.key}" for fate in fates if fate.fate != "killed"]
-        record |= {
-            "date": datetime.date.today().isoformat(),
-            "revision": _git("rev-parse", "--short", "HEAD").strip(),
-            "seed": options.seed,
-            "packages": {package: [killed[package], tried[package]] for package in sorted(tried)},
-            "survivors": survivors,
-        }
-        RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    return 0
+def report(rows: Sequence[dict[str, Any]], asked: int) -> None:
+    """Print how many were killed by package, as a table, and the survivors."""
+    print("\n| package | killed | of | share |\n|---|---|---|---|")
+    for package in [*sorted({row["package"] for row in rows}), "all"]:
+        own = [row["fate"] == "killed" for row in rows if package in (row["package"], "all")]
+        print(f"| {package} | {sum(own)} | {len(own)} | {sum(own) / max(1, len(own)):.0%} |")
+    if len(rows) < asked:
+        print(f"\n{asked - len(rows)} of {asked} not tried yet: call again with the same --results")
+    survivors = [row for row in rows if row["fate"] != "killed"]
+    print(f"\n{len(survivors)} not killed:")
+    for row in sorted(survivors, key=lambda row: row["key"]):
+        print(f"- {row['fate']}, {row['operator']}, line {row['line']}: {row['key']}")
 
 
 if __name__ == "__main__":

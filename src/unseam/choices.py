@@ -6,6 +6,7 @@ import ast
 import difflib
 import hashlib
 import importlib
+import inspect
 import os
 import re
 import sys
@@ -286,9 +287,13 @@ def _imported(name: str, module: str, attribute: str) -> Any:
             f"{name!r} is code that is not imported yet; if you trust it, import {module} first, or pass trust=True "
             f"(--trust)"
         )
-    if attribute not in vars(sys.modules[module]):
-        raise ValueError(f"module {module!r} has no {attribute!r}")
-    return vars(sys.modules[module])[attribute]
+    found: Any = sys.modules[module]
+    try:
+        for part in attribute.split("."):
+            found = inspect.getattr_static(found, part)
+    except AttributeError:
+        raise ValueError(f"module {module!r} has no {attribute!r}") from None
+    return found
 
 
 def identity(choice: Choice) -> str | None:

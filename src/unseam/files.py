@@ -105,7 +105,8 @@ def check_memory(needed: int, name: str) -> None:
 
     free = free_memory(torch.device("cpu"))
     if needed > free:
-        raise ValueError(f"{name} needs {needed / 1e9:.1f} GB of memory, but {free / 1e9:.1f} GB are free")
+        wanted = min(needed, 10**30) / 1e9
+        raise ValueError(f"{name} needs {wanted:.1f} GB of memory, but {free / 1e9:.1f} GB are free")
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:

@@ -10,6 +10,7 @@ import os
 import platform
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -79,6 +80,7 @@ class FolderLock:
 
     Args:
         folder: what to write to; made where it does not exist.
+        name: of the lock file, where only a part of the folder is written.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -89,12 +91,12 @@ class FolderLock:
     []
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.path = folder, folder / LOCK
+    def __init__(self, folder: Path, name: str = LOCK) -> None:
+        self.folder, self.path = folder, folder / name
         self.process, self.token = os.getpid(), secrets.token_hex(8)
         self._released = threading.Event()
         folder.mkdir(parents=True, exist_ok=True)
-        own = folder / temporary_name(LOCK)
+        own = folder / temporary_name(name)
         try:
             own.write_text(json.dumps(self._record()))
             while not self._linked(own):
@@ -164,7 +166,7 @@ class FolderLock:
             )
         # Renamed before it is removed: of two processes that find the same dead lock, one succeeds. If it was
         # another's new lock by now, it is given back.
-        stale = self.folder / temporary_name(LOCK)
+        stale = self.folder / temporary_name(self.path.name)
         with suppress(FileNotFoundError):
             os.rename(self.path, stale)
             if (_read(stale) or {}).get("token") != holder.get("token"):
@@ -184,8 +186,13 @@ class FolderLock:
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[FolderLock]:
+def lock_folder(folder: Path, name: str = LOCK, *, wait: float = 0.0) -> Iterator[FolderLock]:
     """Hold the lock of a folder inside the block.
+
+    Args:
+        folder: what to write to.
+        name: of the lock file.
+        wait: seconds to wait for another process before :class:`LockedError`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name, lock_folder(Path(name)):
@@ -193,7 +200,15 @@ def lock_folder(folder: Path) -> Iterator[FolderLock]:
     Traceback (most recent call last):
     unseam.locks.LockedError: ... is being written by process ...
     """
-    lock = FolderLock(folder)
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            lock = FolderLock(folder, name)
+            break
+        except LockedError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.05)
     try:
         yield lock
     finally:

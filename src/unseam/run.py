@@ -19,10 +19,11 @@ from unseam.choices import load_object
 from unseam.data import Identity, World, data_difference, identify_data, load, names
 from unseam.files import digest, read_table, write_table
 from unseam.inspection import Inspection
+from unseam.locks import lock_folder
 from unseam.metrics import evaluate
 from unseam.subject import Subject
 from unseam.training import Ensemble, Split, group, provenance, split_items
-from unseam.training.checkpoint import read_ensemble, read_run
+from unseam.training.checkpoint import ATTEMPTS, ChangedError, read_ensemble, read_run
 from unseam.training.run import choose_device
 from unseam.training.stack import EARLY
 from unseam.trial import Trial
@@ -36,6 +37,8 @@ T = TypeVar("T")
 
 # Values of pictures that are encoded at once: 64 MB in single precision.
 _AT_ONCE = 2**24
+# Seconds to wait while another process writes its scores, which takes it a moment.
+_PATIENCE = 60.0
 
 
 def kl_weight(trial: Trial) -> float | None:
@@ -159,6 +162,7 @@ class Run:
         self.standing = tuple(standing or (Standing(trial.steps, trial.steps) for trial in self.trials))
         self.root, self.device = root, torch.device(device)
         self._members, self._given, self._cache = members, world, Cache()
+        self._reopen: Callable[[], Run] | None = None
         self._encoded: dict[int, _Encoded] = {}
         self._encoding = threading.Lock()
 
@@ -192,7 +196,7 @@ class Run:
         }
         standing = _standing(record.trials, steps, record.stopped, record.stopped_by)
         given = load(world) if isinstance(world, str) else world
-        return cls(
+        run = cls(
             folder,
             record.trials,
             record.about,
@@ -202,6 +206,10 @@ class Run:
             world=given,
             device=place,
         )
+        run._reopen = functools.partial(cls.open, path, device=device, trust=trust)
+        if weights := record.files.get("weights.safetensors"):
+            run._cache.put("weights", weights)
+        return run
 
     @classmethod
     def of(cls, ensemble: Ensemble, *, path: Path | None = None, world: World | None = None) -> Run:
@@ -223,12 +231,25 @@ class Run:
 
     @property
     def ensemble(self) -> Ensemble:
-        """All members."""
+        """All members; where a training has gone on since the run was opened, as they are now."""
         return self._cache.once("ensemble", self._load)
 
     def _load(self) -> Ensemble:
         # before the members are read: those of a training that goes on meanwhile are not taken for these
         _ = self.weights
+        for _attempt in range(ATTEMPTS):
+            try:
+                return self._members()
+            except ChangedError:
+                if self._reopen is None:
+                    raise
+                later = self._reopen()
+                if later.trials != self.trials:
+                    raise ValueError(
+                        f"{self._title} holds a run of other trials than when it was opened; open it again"
+                    ) from None
+                self.standing, self.about, self._members = later.standing, later.about, later._members
+                self._cache.put("weights", later.weights)
         return self._members()
 
     @property
@@ -308,14 +329,20 @@ class Run:
         trial = self.trials[member]
         options: dict[str, Any] = {} if self.root is None else {"root": self.root}
         if not recorded.get("given"):
-            return load(trial.world, **options | dict(trial.world_options))
+            try:
+                return load(trial.world, **options | dict(trial.world_options))
+            except (TypeError, OverflowError, RuntimeError, MemoryError) as error:
+                reason = str(error).partition("\n")[0]
+                raise ValueError(
+                    f"{self._title} names data that cannot be made, {trial.world}: {reason}"
+                ) from error
         unknown = f"{self._title} was trained on {_describe_data(recorded)}, given by the user; {self._how}"
         if recorded["name"] not in names():
             raise ValueError(unknown)
         try:
             return load(recorded["name"], **options | recorded["options"])
-        except (ValueError, OSError) as error:
-            raise ValueError(f"{unknown} ({error})") from error
+        except (ValueError, OSError, TypeError, OverflowError, RuntimeError, MemoryError) as error:
+            raise ValueError(f"{unknown} ({str(error).partition(chr(10))[0]})") from error
 
     def _identify(self, world: World, recorded: Mapping[str, Any]) -> Identity:
         read = recorded.get("read")
@@ -366,7 +393,10 @@ class Run:
         """Members by their numbers, all by default; one that is not there is refused."""
         found = list(range(len(self))) if members is None else list(members)
         if absent := [member for member in found if not 0 <= member < len(self)]:
-            raise ValueError(f"member must lie in [0, {len(self)}), got {absent[0]}")
+            raise ValueError(
+                f"member must lie in [0, {len(self)}), got {absent[0]}: {self._title} has "
+                f"{len(self)} member{'s' * (len(self) > 1)}, counted from 0"
+            )
         return found
 
     def subject(self, member: int = 0) -> Subject:
@@ -406,6 +436,7 @@ class Run:
         """
         if at not in ("data", "prior"):
             raise ValueError(f"at must be data or prior, got {at!r}")
+        _ = self.ensemble  # which decides how far the members are
         measure = self._inspect if at == "data" else self._inspect_prior
         found = {}
         for member in self.measured(members):
@@ -425,7 +456,8 @@ class Run:
         try:
             found = subject.inspect(generator=generator)
         except ValueError as error:  # such as of a member whose training diverged
-            raise ValueError(f"member {member} cannot be measured, choose others: {error}") from error
+            state = f" ({self.standing[member]})" if str(self.standing[member]) else ""
+            raise ValueError(f"member {member} cannot be measured, choose others: {error}{state}") from error
         with self._encoding:
             self._codes_of(member).add(index, found.mean, found.variance)
         held = "held-out items" if self.trials[member].train_fraction < 1 else "items"
@@ -483,7 +515,8 @@ class Run:
         """Rows of ``scores.parquet`` that are of these weights, steps and data; ``None`` where there are none."""
         path = None if self.path is None else self.path / "scores.parquet"
         return self._cache.once(
-            "scores", lambda: None if path is None or not path.exists() else self._current(read_table(path))
+            ("scores", self.weights),
+            lambda: None if path is None or not path.exists() else self._current(read_table(path)),
         )
 
     def _current(self, table: pd.DataFrame) -> pd.DataFrame | None:
@@ -518,18 +551,30 @@ class Run:
 
     def save_scores(self, table: pd.DataFrame) -> None:
         """Write scores to ``scores.parquet``, beside those that they do not replace."""
-        import pandas as pd
+        key = ("scores", self.weights)
+        if self.path is None:
+            self._cache.put(key, _merge_scores(self.scores, table))
+            return
+        path = self.path / "scores.parquet"
+        # read again: another process may have scored the run since
+        with lock_folder(self.path, ".scores.lock", wait=_PATIENCE):
+            before = self._current(read_table(path)) if path.exists() else None
+            merged = _merge_scores(before, table)
+            write_table(path, merged)
+        self._cache.put(key, merged)
 
-        before = self.scores
-        if before is not None:
-            keys = pd.MultiIndex.from_frame(table[["member", "metric"]])
-            others = before[~pd.MultiIndex.from_frame(before[["member", "metric"]]).isin(keys)]
-            merged = pd.concat([others, table]).sort_values("member", kind="stable", ignore_index=True)
-            merged.attrs = table.attrs
-            table = merged
-        self._cache.put("scores", table)
-        if self.path is not None:
-            write_table(self.path / "scores.parquet", table)
+
+def _merge_scores(before: pd.DataFrame | None, table: pd.DataFrame) -> pd.DataFrame:
+    """New scores beside those that they do not replace."""
+    import pandas as pd
+
+    if before is None:
+        return table
+    keys = pd.MultiIndex.from_frame(table[["member", "metric"]])
+    others = before[~pd.MultiIndex.from_frame(before[["member", "metric"]]).isin(keys)]
+    merged = pd.concat([others, table]).sort_values("member", kind="stable", ignore_index=True)
+    merged.attrs = table.attrs
+    return merged
 
 
 class _Encoded:
@@ -655,6 +700,7 @@ def score(
     if metrics is not None and not isinstance(metrics, str):
         metrics = [load_object(name) if isinstance(name, str) and ":" in name else name for name in metrics]
     parts = []
+    _ = run.ensemble  # which decides how far the members are
     for alike in _groups(run, sorted(set(run.measured(members)))):
         data = run.world_of(alike[0])
         if not any(data.factor_sizes) and not data.factors.numel():

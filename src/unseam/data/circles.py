@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unseam import choices
 from unseam.data.array import ArrayWorld
+from unseam.data.world import check_room
 
 __all__ = ["circles"]
 
@@ -91,6 +92,7 @@ def _unit(angle: Tensor) -> Tensor:
 def _check(size: int, circles: int, radius: float, centre_radius: float, noise: float) -> None:
     if size < 1:
         raise ValueError(f"size must be at least 1, got {size}")
+    check_room("size", size, (2,))
     if circles < 1:
         raise ValueError(f"circles must be at least 1, got {circles}")
     for name, value in (("radius", radius), ("centre_radius", centre_radius)):

@@ -13,6 +13,7 @@ from torch import Tensor
 from unseam import choices
 from unseam.data.array import ArrayWorld, Posterior
 from unseam.data.digits import digit_images
+from unseam.data.world import check_room
 
 __all__ = ["mixture", "source_posterior"]
 
@@ -51,6 +52,7 @@ def mixture(
     chosen = _digits(digits)
     columns = _digit_columns(chosen) if mixing is None else _mixing(mixing)
     process = LinearMixture(columns, _noise(noise), (1, 28, 28) if mixing is None else (len(columns),))
+    check_room("size", size, process.shape)
     random = torch.Generator().manual_seed(seed)
     sources = torch.randn(size, columns.shape[1], generator=random, dtype=torch.float32)
     eta = torch.randn(size, *process.shape, generator=random, dtype=torch.float64)

@@ -12,6 +12,7 @@ from unseam import choices
 from unseam.data.array import ArrayWorld, Posterior
 from unseam.data.digits import digit_images
 from unseam.data.mixture import source_posterior
+from unseam.data.world import check_room
 
 __all__ = ["moving_digit"]
 
@@ -152,6 +153,8 @@ def _check(size: int, digit: int, canvas: int, scale: float | None, noise: float
         raise ValueError(f"digit must be from 0 to 9, got {digit}")
     if canvas <= FRAME:
         raise ValueError(f"canvas must be larger than the digit's {FRAME} pixels, got {canvas}")
+    check_room("canvas", canvas, (canvas,))
+    check_room("size", size, (canvas, canvas))
     if scale is not None and not 0 < scale < math.inf:
         raise ValueError(f"scale must be a positive number of pixels per unit, got {scale}")
     if not 0 < noise < math.inf:

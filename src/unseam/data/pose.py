@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from unseam.data.world import check_room
+
 __all__ = ["check_pose", "check_rendering", "codes", "spread"]
 
 
@@ -20,6 +22,7 @@ def spread(name: str, count: int, first: float, last: float, *, alone: float) ->
         raise ValueError(f"{name} must be at least 1, got {count}")
     if count == 1:
         return torch.tensor([alone], dtype=torch.float32)
+    check_room(name, count)
     return torch.linspace(first, last, count, dtype=torch.float64).float()
 
 
@@ -42,6 +45,7 @@ def check_rendering(resolution: int, softness: float | None = None) -> None:
     """
     if resolution < 8:
         raise ValueError(f"resolution must be at least 8 pixels, got {resolution}")
+    check_room("resolution", resolution, (resolution,))
     if softness is not None and not softness > 0:
         raise ValueError(f"softness must be positive, or None for hard edges, got {softness}")
 

@@ -14,7 +14,7 @@ from unseam import choices
 from unseam.data.grid import grid_factors
 from unseam.data.pose import check_pose, check_rendering, codes, spread
 from unseam.data.solids import Surface, View, box, coverage, line, pillar, value, view
-from unseam.data.world import World, check_index
+from unseam.data.world import World, check_index, check_room
 
 __all__ = ["Shapes", "render_shapes"]
 
@@ -133,6 +133,7 @@ class Shapes(World):
     def factors(self) -> Tensor:
         """Grid positions of every image, int64 (len, factor)."""
         if self._factors is None:
+            check_room("the number of images", len(self), (len(self.factor_sizes),))
             self._factors = grid_factors(torch.arange(len(self), device=self.device), self.factor_sizes)
         return self._factors
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from unseam import choices
 from unseam.data.grid import grid_factors
 from unseam.data.pose import check_pose, check_rendering, codes, spread
-from unseam.data.world import World, check_index
+from unseam.data.world import World, check_index, check_room
 
 __all__ = ["Sprites", "render_sprites"]
 
@@ -132,6 +132,7 @@ class Sprites(World):
     def factors(self) -> Tensor:
         """Grid positions of every image, int64 (len, factor)."""
         if self._factors is None:
+            check_room("the number of images", len(self), (len(self.factor_sizes),))
             index = torch.arange(len(self), device=self.device)
             self._factors = grid_factors(index, self.factor_sizes)
         return self._factors

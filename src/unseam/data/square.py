@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unseam import choices
 from unseam.data.array import ArrayWorld
+from unseam.data.world import check_room
 
 __all__ = ["linear", "nonlinear"]
 
@@ -131,3 +132,4 @@ def _rotation(axis: tuple[float, float, float], angle: float) -> Tensor:
 def _check_size(size: int) -> None:
     if size < 1:
         raise ValueError(f"size must be at least 1, got {size}")
+    check_room("size", size, (10,))

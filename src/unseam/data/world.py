@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from math import prod
 from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-__all__ = ["Sample", "World", "check_index"]
+from unseam.files import check_memory
+
+__all__ = ["Sample", "World", "check_index", "check_room"]
 
 
 class Sample(NamedTuple):
@@ -98,3 +101,18 @@ def check_index(index: Tensor, size: int) -> Tensor:
             f"index must lie in [0, {size}), got values from {int(index.min())} to {int(index.max())}"
         )
     return index.long()
+
+
+def check_room(name: str, items: int, shape: tuple[int, ...] = ()) -> None:
+    """Refuse more items, with eight bytes for each of their values, than memory holds, before they are drawn.
+
+    Args:
+        name: of the option that asks for them.
+        items: how many.
+        shape: of one item.
+
+    >>> check_room("size", 10**12, (3,))
+    Traceback (most recent call last):
+    ValueError: size 1000000000000 needs 24000.0 GB of memory, but ... GB are free
+    """
+    check_memory(8 * items * prod(shape), f"{name} {items}")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "ChangedError",
     "Recorded",
     "Restored",
     "adopt",
@@ -175,7 +176,7 @@ def load(path: str | Path, *, device: torch.device | str = "cpu", trust: bool = 
     for _ in range(ATTEMPTS - 1):
         try:
             return read_ensemble(Path(path), read_run(Path(path), trust=trust), device=device)
-        except _ChangedError:
+        except ChangedError:
             continue
     return read_ensemble(Path(path), read_run(Path(path), trust=trust), device=device)
 
@@ -202,7 +203,7 @@ def read_ensemble(folder: Path, record: Recorded, *, device: torch.device | str 
     return Ensemble(trials, record.shape, tuple(stacks), positions, history, record.about)
 
 
-class _ChangedError(ValueError):
+class ChangedError(ValueError):
     """The run has a later checkpoint than the one that was asked for."""
 
 
@@ -224,7 +225,7 @@ def _read(folder: Path, files: Mapping[str, str], name: str, read: Callable[[Pat
         except (FileNotFoundError, ValueError) as error:
             problem = error
         if read_json(folder / "run.json").get("files") != files:
-            raise _ChangedError(f"{folder} has gone on since it was opened; open it again") from None
+            raise ChangedError(f"{folder} has gone on since it was opened; open it again") from None
         if attempt == ATTEMPTS - 1:
             raise problem
     raise AssertionError
