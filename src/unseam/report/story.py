@@ -11,16 +11,17 @@ from unseam.advice import Advice
 from unseam.charts import Dot, columns, decimals, percent, significant
 from unseam.geometry.gaussians import gaussians, kl
 from unseam.inspection import Inspection
-from unseam.inspection.todo import ORTHOGONAL, join_words, todo
+from unseam.inspection.todo import todo
 from unseam.inspection.verdict import (
     describe_activity,
     describe_agreement,
-    describe_degeneracy,
+    describe_dto,
     describe_orthogonality,
     describe_probes,
     describe_regime,
     describe_variances,
 )
+from unseam.inspection.words import join_words
 from unseam.report._panels import (
     MOST,
     basis_panel,
@@ -43,7 +44,7 @@ from unseam.report.study import EXPLAINS, Match, Study
 __all__ = ["sections"]
 
 EXPLAINED = 3  # models, at most, beside which there is room for explanations
-SMALL_GAP = 0.5  # nats
+PRODUCT, SMALL_GAP = 0.05, 0.5  # nats of density gap
 WEAK, STRONG = 0.2, 0.6  # of a latent's strength, per standard deviation of another
 ROUNDING = 1e-9
 UNUSED = 0.1  # of the longest column: what the decoder hardly uses
@@ -303,7 +304,7 @@ def _describe_axes(study: Study) -> str:
     found = study.found
     if found.probes is not None:
         return " ".join(filter(None, describe_probes(found, found.probes)))
-    return " ".join(filter(None, [describe_orthogonality(found), describe_degeneracy(found)]))
+    return " ".join(filter(None, [describe_orthogonality(found), describe_dto(found)]))
 
 
 def _cosine_rows(study: Study, named: bool) -> list[dict[str, str]]:
@@ -348,7 +349,7 @@ def _describe_density(study: Study) -> str:
     assert part is not None
     gap = (
         "so the density is practically a product of factors"
-        if part.gap < ORTHOGONAL
+        if part.gap < PRODUCT
         else "a small deviation from a product"
         if part.gap < SMALL_GAP
         else "so the density is far from a product"
@@ -500,7 +501,7 @@ def _advise(study: Study) -> str:
         text += (
             f"Its {_count(found.latent - active, 'collapsed latent')} could be left out at hardly any cost. "
         )
-    return "\n".join([f"{text}{steps.lead}:", *steps.steps])
+    return "\n".join([f"{text}To do:", *steps.steps])
 
 
 def _ignores_collapsed(found: Inspection) -> bool:
