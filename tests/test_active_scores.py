@@ -62,7 +62,7 @@ def test_scores_are_those_of_the_active_columns(coded):
 
 
 def test_members_with_other_active_latents_are_not_mixed_up(coded):
-    codes, variance, factors = coded
+    codes, _, factors = coded
     swapped = [2, 1, 0]
     stack = torch.stack([codes, codes[:, swapped], codes, codes])
     masks = torch.tensor([[1, 1, 0], [0, 1, 1], [1, 1, 1], [0, 0, 0]]).bool()

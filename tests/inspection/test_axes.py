@@ -110,6 +110,12 @@ def test_sentences_do_not_contradict_each_other(latent, seed, mix, equal):
 # Chance
 
 
+def test_rotations_of_one_direction_have_parallel_axes():
+    column = draw(5, 3, seed=2)[:, :1] @ draw(1, 3, seed=3)
+    found = random_axes((column.T @ column)[None], generator=torch.Generator().manual_seed(0))
+    assert found.cosine == pytest.approx(1, abs=1e-6)
+
+
 def test_rotations_of_two_axes_have_their_closed_form():
     """G = diag(a, b) rotated by φ: cos² = (a − b)² s²c² / ((as² + bc²)(ac² + bs²)), φ uniform."""
     a, b = 9.0, 1.0

@@ -115,8 +115,10 @@ def random_axes(pullback: Tensor, *, generator: torch.Generator) -> RandomAxes:
     )
     rotation = torch.linalg.qr(normal).Q.to(pullback.device)
     chosen = pullback[torch.linspace(0, len(pullback) - 1, draws, device=pullback.device).round().long()]
-    rotated = rotation.mT @ chosen.double() @ rotation
-    rotated = (rotated + rotated.mT) / 2
+    values, vectors = torch.linalg.eigh(chosen.double())
+    # columns first, products after: those of columns that nearly coincide would else be lost in rounding
+    columns = values.clamp(min=0).sqrt()[..., None] * (vectors.mT @ rotation)
+    rotated = columns.mT @ columns
     return RandomAxes(_mean(geometry.column_cosine(rotated)), _mean(geometry.hadamard_gap(rotated)))
 
 
