@@ -214,7 +214,7 @@ def test_a_chart_that_is_wide_gets_a_row_of_its_own():
         for made in (many, few)
     ]
     assert [part.fits_beside_words for part in parts] == [False, True]
-    assert [part.beside for part in parts] == [False, True]
+    assert [part.fits_in_columns for part in parts] == [False, True]
 
 
 def test_signs_are_explained_as_they_are_drawn():

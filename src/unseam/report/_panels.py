@@ -103,7 +103,7 @@ def cosines(found: Inspection, latents: Sequence[int]) -> NDArray[np.float64]:
     """Mean |cos| over points between the columns of some latents (latent, latent)."""
     assert found.pullback is not None
     chosen = list(latents)
-    return _numbers(cosine_matrix(found.pullback[:, chosen][:, :, chosen].double()).mean(0))
+    return _numbers(cosine_matrix(found.pullback[:, chosen][:, :, chosen]).double().mean(0))
 
 
 def cosine_panel(study: Study) -> Panel:

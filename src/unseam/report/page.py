@@ -81,7 +81,7 @@ class Section(NamedTuple):
         return "-".join(re.findall(r"\w+", self.title.lower()))
 
     @property
-    def beside(self) -> bool:
+    def fits_in_columns(self) -> bool:
         """Whether all charts are small, so that models stand beside each other."""
         return all(panel.wide or panel.fits(_ROW) for group in self.groups for panel in group.panels)
 
