@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 import torch
 
+import unseam
+
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "unseam"
 FILES = sorted(path for path in PACKAGE.rglob("*.py"))
 PAGES = sorted((PACKAGE.parents[1] / "docs").glob("*.md"))

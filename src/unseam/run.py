@@ -747,12 +747,12 @@ def evaluate_active(
         rows = fits & table["member"].isin(members)
         if not rows.any():
             continue
-        few, spread = (
-            None if held is None else torch.stack([held[member][:, masks[member]] for member in members])
-            for held in (codes, variance)
-        )
+
+        def choose(held: Tensor, members: list[int] = members) -> Tensor:
+            return torch.stack([held[member][:, masks[member]] for member in members])
+
         asked = None if metrics is None else [one for one in metrics if one not in ("udr", udr)]
-        part = call(few, spread, asked)
+        part = call(choose(codes), None if variance is None else choose(variance), asked)
         part = part[(part["note"] == "") & (part["metric"] != "udr")]
         part = part.assign(member=[members[member] for member in part["member"]])
         keys = pd.MultiIndex.from_frame(table.loc[rows, ["member", "metric"]])

@@ -48,8 +48,15 @@ def match(
     shares = (found.information / (entropy[:, None] if entropy.ndim > 1 else entropy)).cpu().numpy()
     table = scores
     if table is None:
-        given = {"discrete": discrete, "variance": variance, "preset": "fast"}
-        table = evaluate_active(codes, torch.as_tensor(factors), tuple(SCORES), seed=seed, **given)
+        table = evaluate_active(
+            codes,
+            torch.as_tensor(factors),
+            tuple(SCORES),
+            variance=variance,
+            seed=seed,
+            discrete=discrete,
+            preset="fast",
+        )
     count = shares.shape[-1]
     named = tuple(name.replace("_", " ") for name in names or [f"factor {k}" for k in range(count)])
     return Match(named, shares, table, codes.shape[1])

@@ -134,7 +134,7 @@ def write_page(
 
 def _embed_font(text: str) -> str:
     """Rule for a font that holds the characters of a text: charts look the same everywhere, and when saved."""
-    from fontTools.subset import Options, Subsetter, load_font
+    from fontTools.subset import Options, Subsetter, load_font  # type: ignore[import-untyped]
     from matplotlib import get_data_path
 
     options = Options(

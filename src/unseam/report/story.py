@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
+from typing import Literal
 
 import numpy as np
 
@@ -180,7 +181,9 @@ def _compare_seeds(studies: Sequence[Study]) -> tuple[Group, ...]:
     """Orthogonality and scores of every seed, where there are models to compare."""
     if len(studies) < 2 or len({study.name for study in studies}) < len(studies):
         return ()
-    strips = {"Axes: mean |cos|, 0 is best": {s.name: [one.cosine for one in s.inspections] for s in studies}}
+    strips: dict[str, dict[str, Sequence[float | None]]] = {
+        "Axes: mean |cos|, 0 is best": {s.name: [one.cosine for one in s.inspections] for s in studies}
+    }
     if any(study.match is not None for study in studies):
         strips["Factors: MIG over active latents, 1 is best"] = {
             s.name: [] if s.match is None else s.match.mean("mig") for s in studies
@@ -194,7 +197,7 @@ def _numbers(studies: Sequence[Study], heads: Sequence[str]) -> tuple[dict[str, 
     def over(value: Callable[[Inspection], float | None], form: str = "{:.2f}") -> list[str]:
         return [_mean([value(found) for found in study.inspections], form) for study in studies]
 
-    def scored(metric: str, latents: str) -> list[str]:
+    def scored(metric: str, latents: Literal["score", "score_all"]) -> list[str]:
         return [
             "–" if s.match is None else _mean(s.match.mean(metric, latents), lacking="undefined")
             for s in studies
