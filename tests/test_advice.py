@@ -82,7 +82,20 @@ def test_constant_pixels_are_counted_and_left_out():
 def test_summary_says_the_ranges():
     text = Advice("x", "gaussian", 1.0, 10, 0, torch.tensor([4.0, 1.0, 0.5])).summary()
     assert "At β = 1 one latent is active" in text
-    assert "One latent is active for β from 1 to 4, 2 for β from 0.5 to 1." in text
+    assert "2 latents are active for β from 0.5 to 1." in text
+
+
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [([4.0, 1.0, 0.5], 1), ([5.0, 4.0, 0.1, 0.09], 2), ([3.0], None), ([0.0], None), ([2.0, 1.0, 0.0], 1)],
+)
+def test_the_widest_plateau_comes_first(values, count):
+    found = Advice("x", "gaussian", 1.0, 10, 0, torch.tensor(values))
+    assert found.plateau == count == found.to_dict()["plateau"]
+    second = found.summary().splitlines()[1]
+    assert second.startswith("Widest plateau: ") == (count is not None)
+    if count is not None:
+        assert f"from {found.range(count).lower:.3g} to {found.range(count).upper:.3g}, a factor of" in second
 
 
 def test_nothing_varies():

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 import torch
 
+import unseam
+
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "unseam"
 FILES = sorted(path for path in PACKAGE.rglob("*.py"))
 PAGES = sorted((PACKAGE.parents[1] / "docs").glob("*.md"))
@@ -556,9 +558,24 @@ def test_every_objective_is_in_the_precision_table():
 def test_the_example_of_the_readme_runs(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text("utf8"), re.DOTALL)
-    assert "steps=2000" in code
-    exec(code.replace("steps=2000", "steps=2"), {})
-    assert (tmp_path / "runs" / "linear" / "weights.safetensors").exists()
+    assert "steps=4000" in code
+    exec(code.replace("steps=4000", "steps=2"), {})
+    assert (tmp_path / "runs" / "ten" / "weights.safetensors").exists()
+    assert "--out runs/ten" not in (root / "README.md").read_text(
+        "utf8"
+    )  # the commands have a run of their own
+
+
+@pytest.mark.slow
+def test_the_example_of_the_readme_shows_what_it_claims(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text("utf8"), re.DOTALL)
+    exec(code, {})
+    found = unseam.inspect(unseam.Run.open("runs/ten"))
+    said = unseam.inspection.compare_members({str(member): one for member, one in found.items()})
+    assert said == (
+        "Of 10 models: axes nearly orthogonal in 10; posterior and decoder agree in 10; 2 latents active in each."
+    )
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", ".ci/run"])

@@ -45,8 +45,9 @@ class Advice:
     BetaRange(lower=1.0, upper=4.0)
     >>> print(found.summary())
     x.npy: 100 points, 3 values each, gaussian likelihood (variance 1).
+    Widest plateau: one latent is active for β from 1 to 4, a factor of 4.
     At β = 1 one latent is active; with β below 0.5 all 3 directions would be.
-    One latent is active for β from 1 to 4, 2 for β from 0.5 to 1.
+    2 latents are active for β from 0.5 to 1.
     Exact for linear decoders; others may follow several directions with one latent and use fewer at small β.
     """
 
@@ -65,6 +66,13 @@ class Advice:
     def range(self, latents: int) -> BetaRange:
         """The interval of β at which so many latents are active."""
         return beta_range(self.thresholds, latents)
+
+    @property
+    def plateau(self) -> int | None:
+        """Number of active latents that holds over the widest range of β, as a ratio; all directions do not count."""
+        values = self.thresholds[self.thresholds > 0]
+        values = values[values > 1e-9 * values.max()] if len(values) else values
+        return int((values[:-1] / values[1:]).argmax()) + 1 if len(values) > 1 else None
 
     def rows(self, most: int = 12) -> list[dict[str, Any]]:
         """One row per number of latents: from which to which β exactly so many are active."""
@@ -85,17 +93,25 @@ class Advice:
         positive = self.thresholds[self.thresholds > 0]
         if not len(positive):
             return "\n".join([*lines, "Nothing varies in it: every latent collapses at every β."])
+        if self.plateau is not None:
+            low, high = self.range(self.plateau)
+            lines.append(
+                f"Widest plateau: {_latents(self.plateau)} for β from {low:.3g} to {high:.3g}, a factor of "
+                f"{high / low:.2g}."
+            )
         lines.append(
             f"At β = 1 {_latents(self.active_count(1.0))}; with β below {float(positive[-1]):.3g} all "
             f"{len(positive)} directions would be."
         )
         shown = [
-            f"{'One latent is active' if count == 1 else count} for β from {low:.3g} to {high:.3g}"
+            f"{_latents(count)} for β from {low:.3g} to {high:.3g}"
             for count in (1, 2, 5, 10)
-            if count <= len(positive)
+            if count <= len(positive) and count != self.plateau and (count < len(positive) or count == 1)
             for low, high in [self.range(count)]
         ]
-        lines.append(", ".join(shown) + ".")
+        if shown:
+            text = ", ".join(shown)
+            lines.append(f"{text[0].upper()}{text[1:]}.")
         linear = "Exact for linear decoders" if self.likelihood == "gaussian" else "A guide for linear logits"
         lines.append(
             f"{linear}; others may follow several directions with one latent and use fewer at small β."
@@ -110,6 +126,7 @@ class Advice:
             "noise": self.noise,
             "points": self.points,
             "constant": self.constant,
+            "plateau": self.plateau,
             "thresholds": self.thresholds.tolist(),
             "ranges": self.rows(),
         }

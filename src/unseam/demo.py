@@ -15,7 +15,7 @@ import torch
 
 from unseam.inspection import Inspection
 from unseam.metrics import disentanglement_score
-from unseam.report import SCORES, Group, Panel, Section, Study, run_studies, seeds_panel, write
+from unseam.report import SCORES, Study, run_studies, write
 from unseam.run import Run
 from unseam.training import train
 from unseam.trial import Trial
@@ -89,11 +89,12 @@ class Demo:
         seeds = len(self.models[0].members)
         quantities: dict[str, list[str]] = {
             "active latents": [_range(model) for model in self.models],
-            "DtO/chance": [_spread(model.dto) for model in self.models],
-            "|cos|": [_spread(model.cosine) for model in self.models],
-            "disentanglement": [_spread(model.disentanglement) for model in self.models],
+            "DtO, fraction of chance": [_spread(model.dto) for model in self.models],
+            "mean |cos|": [_spread(model.cosine) for model in self.models],
+            "disentanglement score": [_spread(model.disentanglement) for model in self.models],
         } | {
-            title: [_spread(model.score(metric)) for model in self.models] for metric, title in SCORES.items()
+            f"{title}, active latents": [_spread(model.score(metric)) for model in self.models]
+            for metric, title in SCORES.items()
         }
         return [
             {f"over {seeds} seed{'s' * (seeds > 1)}": quantity}
@@ -113,7 +114,7 @@ class Demo:
                     "members": list(model.members),
                     "dto_of_chance": _numbers(model.dto),
                     "cosine": _numbers(model.cosine),
-                    "gap": _numbers(model.disentanglement),
+                    "disentanglement": _numbers(model.disentanglement),
                     "scores": {metric: _numbers(model.score(metric)) for metric in SCORES},
                     "inspections": [found.to_dict() for found in model.found],
                 }
@@ -165,7 +166,6 @@ def run_demo(
         lead="The same networks were trained three ways on small pictures of an ellipse whose size and place are "
         "known: with a diagonal posterior, with a full one, and without any. Look at what that does to their axes. "
         f"The world is {described}.",
-        first=[_comparison(models, ensemble.history)],
         about=about,
     )
     seconds = time.monotonic() - start
@@ -182,52 +182,17 @@ def _measure(study: Study, members: tuple[int, ...], run: Run) -> Model:
     return Model(study.name, members, study.inspections, score.double().tolist(), study.match.scores)
 
 
-def _comparison(models: tuple[Model, ...], history: pd.DataFrame) -> Section:
-    """How the models differ, in sentences and in dots, one per seed."""
-    last = history.groupby("member")["reconstruction"].last()
-    terms = [f"{last[list(model.members)].mean():.1f} for the {model.name}" for model in models]
-    likelihood = (
-        f"Negative log-likelihood of the last training batches, in nats per picture: {', '.join(terms)}."
-    )
-    strips = {
-        "Axes: DtO as a fraction of chance, 0 is best": [model.dto for model in models],
-        "Axes: mean |cos| between columns, 0 is best": [model.cosine for model in models],
-        "Factors: disentanglement score, 1 is best": [model.disentanglement for model in models],
-    }
-    names = [model.name for model in models]
-    panels = [
-        Panel(seeds_panel(dict(zip(names, values, strict=True)), title), title)
-        for title, values in strips.items()
-    ]
-    return Section(
-        "Which models have orthogonal axes, and which find the factors?",
-        (
-            "Three models with the same networks: one separates its latents by a diagonal posterior, one may mix them "
-            "freely by a full covariance, one has no posterior at all. Each dot is one training from another seed.",
-        ),
-        said=tuple(("", text) for text in (*_sentences(models), likelihood)),
-        groups=tuple(Group("", (panel,)) for panel in panels),
-        how=(
-            "DtO, |cos| and chance are explained below. The disentanglement score (rolinek2019 Eq. S70) is taken from "
-            "1 − √(mse/variance) of a nearest-neighbour regression of each factor on each latent alone, on held-out "
-            "pictures: the best latent's less the second best's, averaged over the factors.",
-        ),
-    )
-
-
 def _sentences(models: Sequence[Model]) -> list[str]:
     """What the numbers say, whatever they are."""
     first, *rest = models
     said = []
     quantities: tuple[tuple[str, list[list[float]], Callable[[list[float]], float]], ...] = (
-        ("orthogonal axes (DtO over active latents, as a fraction of chance)", [m.dto for m in models], min),
-        ("axis-aligned factors (disentanglement score)", [m.disentanglement for m in models], max),
+        ("orthogonal axes (mean |cos| over active latents, 0 is best)", [m.cosine for m in models], min),
+        ("axis-aligned factors (disentanglement score, 1 is best)", [m.disentanglement for m in models], max),
     )
     for what, values, better in quantities:
         if any(np.isnan(value).all() for value in values):
-            said.append(
-                "A model has fewer than two active latents in every seed: orthogonality says nothing of it."
-            )
+            said.append("A model has fewer than two active latents: what compares them is undefined.")
             continue
         means = [float(np.nanmean(value)) for value in values]
         others = ", ".join(f"{mean:.2f} for the {m.name}" for mean, m in zip(means[1:], rest, strict=True))
@@ -235,7 +200,11 @@ def _sentences(models: Sequence[Model]) -> list[str]:
         sign = 1 if better is min else -1
         ours = [sign * value for value in values[0]]
         clear = wins and all(max(ours) < min(sign * value for value in theirs) for theirs in values[1:])
-        word = ", in every seed" if clear else ", on average" if wins else " here"
+        # a claim about seeds needs seeds
+        several = min(len(value) for value in values) > 1
+        word = (
+            "" if not several else ", in every seed" if clear else ", on average" if wins else " on average"
+        )
         verb = "has the most" if wins else "does not have the most"
         said.append(f"The {first.name} {verb} {what}{word}: {means[0]:.2f} against {others}.")
     return said

@@ -18,9 +18,10 @@ from unseam import inspection
 from unseam.choices import load_object
 from unseam.data import Identity, World, data_difference, identify_data, load, names
 from unseam.files import digest, read_table, write_table
+from unseam.geometry import active_latents
 from unseam.inspection import Inspection
 from unseam.locks import lock_folder
-from unseam.metrics import evaluate
+from unseam.metrics import evaluate, udr
 from unseam.subject import Subject
 from unseam.training import Ensemble, Split, group, provenance, split_items
 from unseam.training.checkpoint import ATTEMPTS, ChangedError, read_ensemble, read_run
@@ -31,7 +32,18 @@ from unseam.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cache", "Codes", "Run", "Standing", "inspect", "kl_weight", "model_title", "open_run", "score"]
+__all__ = [
+    "Cache",
+    "Codes",
+    "Run",
+    "Standing",
+    "evaluate_active",
+    "inspect",
+    "kl_weight",
+    "model_title",
+    "open_run",
+    "score",
+]
 
 T = TypeVar("T")
 
@@ -461,8 +473,9 @@ class Run:
         with self._encoding:
             self._codes_of(member).add(index, found.mean, found.variance)
         held = "held-out items" if self.trials[member].train_fraction < 1 else "items"
-        where = f"the posterior means of {len(index)} {held} of {self.world_of(member).name}"
-        return dataclasses.replace(found, where=where)
+        world = self.world_of(member)
+        where = f"the posterior means of {len(index)} {held} of {world.name}"
+        return dataclasses.replace(found, where=where, factors=world.factors.shape[1] or None)
 
     def codes(
         self,
@@ -521,7 +534,7 @@ class Run:
 
     def _current(self, table: pd.DataFrame) -> pd.DataFrame | None:
         """Scores that still hold: not those of an earlier step, of other data, or without a record of either."""
-        if not {"member", "step", "weights", "data", "factors"} <= set(table.columns):
+        if not {"member", "step", "weights", "data", "factors", "score_all"} <= set(table.columns):
             return None
         kept = table[[self._is_current(row) for row in table.to_dict("records")]]
         kept.attrs = table.attrs
@@ -690,7 +703,8 @@ def score(
         world: the data, where ``run`` is a folder and was trained on the user's own (see :meth:`Run.open`).
 
     Returns:
-        The table of :func:`unseam.metrics.evaluate`; its ``attrs`` say what it was made with.
+        The table of :func:`evaluate_active`, whose scores are over active latents, beside those over all; its ``attrs``
+        say what it was made with.
     """
     import pandas as pd
 
@@ -706,14 +720,14 @@ def score(
         if not any(data.factor_sizes) and not data.factors.numel():
             raise ValueError(f"world {data.name} has no factors to score against")
         codes = run.codes(alike, points=points, seed=seed)
-        table = evaluate(
+        table = evaluate_active(
             codes.mean,
             codes.factors,
             metrics,
             discrete=codes.discrete,
             variance=codes.variance,
             preset=preset,
-            generator=torch.Generator().manual_seed(seed),
+            seed=seed,
         )
         table["member"] = [alike[member] for member in table["member"]]
         twin = f", twin of {data.twin_of}" if data.twin_of else ""
@@ -726,6 +740,80 @@ def score(
     else:
         warnings.warn(f"{run.path} may not be written to: the scores are not stored there", stacklevel=2)
     return table
+
+
+def evaluate_active(
+    codes: Tensor,
+    factors: Tensor,
+    metrics: Sequence[str | Callable[..., Any]] | None = None,
+    *,
+    variance: Tensor | None = None,
+    active: Sequence[Tensor] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> pd.DataFrame:
+    """Scores of codes over their active latents, beside those over all latents.
+
+    A collapsed latent's mean can still follow a factor, and counts in MIG, DCI or MCC although the decoder ignores it.
+    Without an active latent the scores are undefined, NaN. UDR weighs latents by their KL itself: both are the same.
+
+    Args:
+        codes: posterior means (member, batch, latent).
+        factors: what made each item (batch, factor).
+        metrics: as :func:`unseam.metrics.evaluate` takes them.
+        variance: of the posterior, in the shape of the codes.
+        active: by member, (latent,) booleans; by default latents whose mean KL is above 0.01 nats, and all where there
+            is no variance.
+        seed: of the metrics.
+        options: of :func:`unseam.metrics.evaluate`.
+
+    Returns:
+        The table of :func:`unseam.metrics.evaluate` over active latents, with their number ``active`` and, over all
+        latents, ``score_all``, ``lower_all`` and ``upper_all``.
+
+    >>> v = torch.cartesian_prod(torch.arange(4), torch.arange(4))
+    >>> codes = torch.cat([v, v[:, :1]], 1).double()[None]
+    >>> found = evaluate_active(codes, v, ["mig"], active=[torch.tensor([True, True, False])])
+    >>> found[["score", "score_all", "active"]].values.tolist()
+    [[1.0, 0.5, 2.0]]
+    """
+    import pandas as pd
+
+    def call(chosen: Tensor, spread: Tensor | None, asked: Any) -> pd.DataFrame:
+        generator = torch.Generator().manual_seed(seed)
+        return evaluate(chosen, factors, asked, variance=spread, generator=generator, **options)
+
+    table = call(codes, variance, metrics)
+    for name in ("score", "lower", "upper"):
+        table[f"{name}_all"] = table[name]
+    numbers = ["score", "lower", "upper", "error"]
+    masks = _active(codes, variance) if active is None else list(active)
+    table["active"] = [int(masks[member].sum()) for member in table["member"]]
+    fits = (table["note"] == "") & (table["metric"] != "udr")
+    table.loc[fits & (table["active"] == 0), numbers] = float("nan")
+    for count in sorted({int(mask.sum()) for mask in masks} - {0, codes.shape[2]}):
+        members = [member for member, mask in enumerate(masks) if int(mask.sum()) == count]
+        rows = fits & table["member"].isin(members)
+        if not rows.any():
+            continue
+
+        def choose(held: Tensor, members: list[int] = members) -> Tensor:
+            return torch.stack([held[member][:, masks[member]] for member in members])
+
+        asked = None if metrics is None else [one for one in metrics if one not in ("udr", udr)]
+        part = call(choose(codes), None if variance is None else choose(variance), asked)
+        part = part[(part["note"] == "") & (part["metric"] != "udr")]
+        part = part.assign(member=[members[member] for member in part["member"]])
+        keys = pd.MultiIndex.from_frame(table.loc[rows, ["member", "metric"]])
+        table.loc[rows, numbers] = part.set_index(["member", "metric"]).loc[keys, numbers].to_numpy()
+    return table
+
+
+def _active(codes: Tensor, variance: Tensor | None) -> list[Tensor]:
+    """By member, which latents are active: all where there is no posterior but points."""
+    if variance is None or not bool((variance > 0).all()):
+        return [torch.ones(codes.shape[2], dtype=torch.bool)] * len(codes)
+    return [active_latents(mean, spread).active for mean, spread in zip(codes, variance, strict=True)]
 
 
 def _groups(run: Run, members: Sequence[int]) -> list[list[int]]:

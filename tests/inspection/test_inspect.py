@@ -66,7 +66,7 @@ def test_dead_columns_are_dropped():
     assert found.dto_active == pytest.approx(two.dto, rel=1e-9)
     assert found.cosine == pytest.approx(two.cosine, rel=1e-9)
     assert found.random_dto.haar == pytest.approx(0.548, abs=0.03)
-    assert "2 of 3 latents are active (0, 1); 2 collapsed." in found.summary()
+    assert "2 of 3 latents are active (z0 and z1); z2 collapsed." in found.summary()
 
 
 @pytest.mark.parametrize(("dtype", "condition"), [(torch.float64, 1e6), (torch.float32, 1e3)])
@@ -143,20 +143,20 @@ def test_nothing_is_to_do_where_all_is_as_the_theory_has_it():
         ({"precision": 1.25}, "Posterior and decoder agree roughly", "agree only roughly (what then remains"),
         (
             {"spread": 0.15},
-            "; latent 1 is in neither polarised state",
-            "since latent 1 is active without a small variance",
+            "; z1 is neither clearly active nor clearly collapsed",
+            "since z1 is active without a small variance",
         ),
         (
             {"values": (3.3, 3.1)},
-            "not fully polarised: the polarised KL is off by",
+            "not fully polarised: counting every latent as either active or collapsed changes its KL by",
             "its KL is off by more than the 3%",
         ),
         (
             {"dead": 0.4},
-            "; latent 2 is in neither polarised state",
-            "latent 2 is collapsed on average but not at every",
+            "; z2 is neither clearly active nor clearly collapsed",
+            "z2 is collapsed on average but not at every",
         ),
-        ({"angle": 0.15}, "The axes are more orthogonal than chance", "are only partly orthogonal"),
+        ({"angle": 0.15}, "are partly orthogonal: mean |cos|", "since the axes are partly orthogonal"),
     ],
     ids=["posterior", "wide", "polarised KL", "restless", "axes"],
 )
@@ -169,7 +169,7 @@ def test_what_is_borderline_has_advice(given, said, advice):
 def test_sampled_latents_between_alive_and_collapsed_are_told():
     encoder = lambda x: (x, torch.full_like(x, 0.5))  # noqa: E731
     found = unseam.inspect(lambda z: 2 * z, encoder=encoder, x=draw(40, 30), latents=10)
-    assert "latents 0, 1, 2" in found.summary().splitlines()[-1]
+    assert "since z0, z1, z2" in found.summary().splitlines()[-1]
 
 
 def test_variances_follow_the_columns():
@@ -220,7 +220,7 @@ def test_polarised_posterior():
     assert found.active.tolist() == [True, True, False]
     assert found.delta_kl < 0.01
     assert found.polarised.passive.tolist() == [False, False, True]
-    assert "The regime is polarised" in found.summary()
+    assert "The posterior is polarised" in found.summary()
 
 
 def test_a_posterior_without_a_live_latent_is_in_no_regime():
@@ -268,7 +268,7 @@ def test_modules_get_a_baseline_of_their_own():
 def test_degenerate_points_are_told():
     found = unseam.inspect(linear([1.0, 1.0], 0.3), draw(5, 2))
     assert found.degenerate_fraction == 1.0
-    assert "At 100% of the points two singular values nearly coincide" in found.summary()
+    assert "DtO is not defined: singular values coincide at 100% of the points." in found.summary()
 
 
 def test_one_live_latent():
@@ -394,7 +394,7 @@ def test_numbers_and_words_leave_as_json_and_html():
     assert record["active"] == [0, 1]
     assert record["summary"] == found.summary()
     page = found._repr_html_()
-    assert page.count("<tr>") == page.count("</tr>") == 14
+    assert page.count("<tr>") == page.count("</tr>") == 16
     assert "DtO, active latents" in page
     assert f"DtO of U[0, 1] matrices</th><td>{found.random_dto.uniform:.4g}<" in page
     assert f"log ‖column‖²</th><td>{found.variance_law.slope:.4g}<" in page

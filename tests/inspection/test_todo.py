@@ -1,5 +1,6 @@
 """Advice follows from the numbers: never against itself, nothing twice, and no β where there is none."""
 
+import dataclasses
 import itertools
 import re
 
@@ -45,6 +46,7 @@ def model(values, *, rotated=False, variance=None, collapsed=(), full=False, spr
         mean[::10] += spread * ~active
         return mean, noise.expand(len(x), *noise.shape)
 
+    columns = torch.cat([columns, torch.zeros(9, size, dtype=torch.float64)])  # more outputs than latents
     return unseam.inspect(lambda z: z @ columns.T, encoder=encoder, x=draw(200, max(size, 2)), **options)
 
 
@@ -96,7 +98,7 @@ def test_one_latent_that_collapsed_asks_for_a_smaller_beta():
 def test_a_full_covariance_that_rotated_is_asked_for_a_diagonal_one_alone(factors):
     found = model([30.0, 20.0, 10.0, 1.0], rotated=True, full=True, collapsed=[3])
     words = "train it with a diagonal posterior, since a full covariance leaves the axes free to rotate"
-    assert todo(found, factors=factors) == ((words,), 0, "To do")
+    assert todo(found, factors=factors) == ((words,), 0)
     diagonal = asked(model([30.0, 20.0, 10.0, 1.0], rotated=True, collapsed=[3]))
     assert "train longer" in diagonal and "diagonal posterior" not in diagonal
 
@@ -117,7 +119,7 @@ def test_covariances_without_covariance_are_diagonal():
 @pytest.mark.parametrize("size", [2, 5])
 def test_a_collapsed_model_asks_for_a_smaller_beta_and_nothing_else(size):
     found = model([1e-3] * size, collapsed=range(size))
-    assert todo(found) == (("try a smaller β, since no latent is active",), -1, "To do")
+    assert todo(found) == (("try a smaller β, since no latent is active",), -1)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_a_collapsed_model_asks_for_a_smaller_beta_and_nothing_else(size):
 )
 def test_the_number_of_active_latents_says_where_beta_goes(collapsed, factors, words, way):
     found = model([40.0, 30.0, 20.0, 10.0], collapsed=collapsed)
-    assert todo(found, factors=factors) == ((words or "nothing",), way, "To do")
+    assert todo(found, factors=factors) == ((words or "nothing",), way)
 
 
 def test_the_number_of_active_latents_outweighs_the_axes():
@@ -155,8 +157,8 @@ def test_reasons_to_train_longer_stand_together():
     found = model([40.0, 30.0, 20.0, 1.0], rotated=True, collapsed=[3], spread=0.4)
     text = asked(found)
     assert text.count("train longer") == text.count("larger β") == 1
-    assert "and latent 3 is collapsed on average but not at every point" in text
-    assert text.endswith("try a larger β where that does not help the axes and latent 3")
+    assert "and z3 is collapsed on average but not at every point" in text
+    assert text.endswith("try a larger β where that does not help the axes and z3")
 
 
 def test_without_a_kl_term_no_beta_is_advised():
@@ -164,19 +166,43 @@ def test_without_a_kl_term_no_beta_is_advised():
 
 
 def test_axes_of_equal_length_need_no_training():
-    tilt = torch.tensor([[1.0, 0.05], [0.05, 1.0]])
+    tilt = torch.tensor([[1.0, 0.02], [0.02, 1.0]])
     found = unseam.inspect(lambda z: z @ tilt, torch.zeros(4, 2), active=[0, 1])
-    assert "no more orthogonal than chance" in found.summary()
-    assert "nearly at right angles, but so similar in length" in found.summary()
-    assert "train longer" not in found.summary()
+    assert "are nearly orthogonal, as they would be after any rotation" in found.summary()
+    assert "DtO is not defined: singular values coincide at 100% of the points." in found.summary()
+    assert "train" not in found.summary()
 
 
-def test_advice_to_a_decoder_alone_supposes_a_training():
-    columns = draw(3, 9, seed=4)
-    found = unseam.inspect(lambda z: z @ columns, draw(5, 3))
-    said = found.summary().splitlines()[-1]
-    assert said.startswith("To do, if it was trained as a β-VAE: ")
-    assert "check that its posterior was diagonal" in said
+@pytest.mark.parametrize(
+    "columns", [draw(3, 9, seed=4), draw(512, 600, seed=4), draw(8, 5, seed=4), 0 * draw(3, 9)]
+)
+def test_a_decoder_alone_is_asked_for_its_encoder_and_not_for_another_beta(columns):
+    """A GAN's has no β, and PCA's no further latents."""
+    text = asked(unseam.inspect(lambda z: z @ columns, draw(3, len(columns))))
+    assert "β" not in text and "more latents" not in text and "longer" not in text
+    assert text.startswith("give the encoder and the data of its training, if it is a VAE's")
+
+
+def test_orthogonal_axes_of_a_decoder_alone_need_nothing():
+    basis = torch.linalg.qr(draw(9, 3)).Q * torch.tensor([3.0, 2.0, 1.0])
+    assert asked(unseam.inspect(lambda z: z @ basis.T, draw(5, 3))) == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("latent", "outputs", "more"), [(4, 9, True), (8, 5, False), (5, 5, False), (80, 200, False)]
+)
+def test_more_latents_only_where_others_could_be_used(latent, outputs, more):
+    weights = draw(outputs, latent, seed=3)
+    found = unseam.inspect(
+        lambda z: z @ weights.T, encoder=lambda x: (x, torch.full_like(x, 1e-3)), x=draw(20, latent)
+    )
+    assert bool(found.active.all())
+    assert ("more latents" in asked(found)) == ("more latents" in asked(found, factors=300)) == more
+
+
+def test_factors_that_the_inspection_knows_are_asked_for():
+    found = dataclasses.replace(model([40.0, 30.0, 20.0, 10.0], collapsed=[2, 3]), factors=3)
+    assert "2 latents are active for 3 factors" in found.summary()
 
 
 # All of them

@@ -1,17 +1,21 @@
 """Of models that learned little the report says no more than what was measured, and advises nothing absurd."""
 
+import base64
 import dataclasses
 import functools
 import re
+from io import BytesIO
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from unseam.advice import Advice
 from unseam.report import SCORES, Match, sections, study
+from unseam.report._pictures import signed_picture
 
 COLUMNS = torch.diag(torch.tensor([3.0, 1.0, 0.5]))
 
@@ -24,13 +28,13 @@ def items(count=200):
     return torch.randint(4, (count, 3), generator=torch.Generator().manual_seed(0))
 
 
-def encoded(variance, *, decoder=linear, **options):
+def encoded(variance, *, decoder=linear, shift=1.0, **options):
     """A study with a posterior of any kind."""
     factors = items()
     x = linear(factors.float() - 1.5)
 
     def encode(data):
-        mean = data / COLUMNS.diagonal()
+        mean = (data / COLUMNS.diagonal()) * (shift or 0.01)
         return mean, variance.expand(len(mean), *variance.shape).to(mean)
 
     return study(decoder, encoder=encode, x=x, factors=factors, factor_names=("a", "b", "c"), **options)
@@ -63,16 +67,26 @@ def test_a_full_covariance_carries_the_kl_of_the_whole_posterior():
     assert f"Together they carry {carried:.2f} nats" in said(made, "Which latents are active?")
     assert carried - float(made.found.polarised.kl.sum()) > 0.1
     error = made.found.precision_error
-    text = said(made, "Do encoder and decoder agree?")
+    text = said(made, "Which latents are active?")
     assert f"by {error.diagonal:.0%} on the diagonal and by {error.off_diagonal:.0%} off it." in text
 
 
 def test_a_collapsed_model_explains_nothing():
-    made = activate(usual(), False, False, False, dto_active=None)
-    assert said(made, "Which latents are active?") == "No latent is active."
+    made = encoded(torch.ones(3), decoder=lambda z: 0 * z, shift=0.0)
+    assert made.found.orthogonality is None
+    assert said(made, "Which latents are active?").startswith("No latent is active.")
     text = said(made, "Do the latents match the factors?")
-    assert text.startswith("No active latent explains a substantial part of any factor. The MIG")
-    assert "explains much" not in text
+    assert text == (
+        "No active latent explains a substantial part of any factor. Without an active latent, scores are undefined."
+    )
+    (first, *_) = sections([made])
+    cells = {row["link"]: row["decoder"] for row in first.table}
+    assert cells["Are the axes orthogonal?"] == "Undefined: fewer than two active latents"
+    assert cells["Are the components independent?"] == "Undefined: fewer than two active latents"
+    assert cells["Are they the factors?"].startswith("Undefined: no active latent; over all latents MIG ")
+    rows = {row["quantity"]: row["decoder"] for row in first.numbers}
+    assert rows["MIG, active latents"] == "undefined" and float(rows["MIG, all"]) >= 0
+    assert "Are the axes orthogonal?" not in [part.title for part in sections([made])]
 
 
 def test_bars_of_models_side_by_side_have_one_scale():
@@ -89,20 +103,21 @@ def test_bars_of_models_side_by_side_have_one_scale():
 
 def test_one_active_latent_is_said_in_the_singular():
     made = activate(usual(), True, False, False)
-    assert said(made, "Which latents are active?").startswith("1 of 3 latents is active (0); 1, 2 collapsed.")
+    assert said(made, "Which latents are active?").startswith(
+        "1 of 3 latents is active (z0); z1 and z2 collapsed."
+    )
 
 
 def test_a_single_latent_has_no_others_to_compare():
     made = study(lambda z: z.repeat(1, 4), latent=1)
     assert said(made, "Which latents are active?") == "Its only latent is active."
-    advice = said(made, "What to change")
-    assert "give it more latents" in advice and "lower β" not in advice
+    assert said(made, "What to change") == "To do:\nnothing"
 
 
 def test_a_point_is_not_advised_another_beta():
     rotation = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(1)))[0]
     made = encoded(torch.zeros(3), decoder=lambda z: linear(z @ rotation))
-    assert made.chance > 0.25
+    assert made.found.orthogonality > 0
     steps = said(made, "What to change").split("To do:\n")[1]
     assert steps.startswith("train it as a β-VAE with a diagonal posterior") and "larger β" not in steps
     assert said(encoded(torch.zeros(3)), "What to change").endswith("To do:\nnothing")
@@ -117,8 +132,16 @@ def test_a_full_covariance_is_advised_where_its_axes_have_rotated():
     assert "diagonal posterior" not in said(encoded(covariance), "What to change")
 
 
-def test_advice_to_a_decoder_alone_is_conditional():
-    assert "To do, if it was trained as a β-VAE:" in said(study(linear, latent=3), "What to change")
+def test_advice_to_a_decoder_alone_names_no_beta():
+    oblique = torch.tensor([[1.0, 0.9], [0.2, 1.0]])
+    text = said(study(lambda z: z @ oblique, latent=2), "What to change")
+    assert "give the encoder and the data of its training" in text and "β" not in text
+
+
+def test_advice_is_that_of_the_inspection():
+    for made in (usual(), encoded(torch.zeros(3)), study(linear, latent=3)):
+        steps = said(made, "What to change").split("To do:\n")[1].splitlines()
+        assert f"To do: {'; '.join(steps)}." == made.found.summary().splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +165,7 @@ def test_the_way_to_move_beta_follows_from_this_model(active, beta, words):
     ("beta", "words"), [(1.0, "to 8, larger than now"), (9.0, "keeps more than a linear one would")]
 )
 def test_more_latents_than_factors_ask_for_a_larger_beta(beta, words):
-    made = activate(usual(), True, True, True, beta=beta)
+    made = activate(usual(), True, True, True, beta=beta, factors=2)
     two = made.match._replace(factors=("a", "b"), information=made.match.information[..., :2])
     theory = Advice("data", "gaussian", 1.0, 200, 0, torch.tensor([10.0, 8.0, 6.0, 4.0]))
     text = said(dataclasses.replace(made, match=two, advice=theory), "What to change")
@@ -153,7 +176,7 @@ def test_more_latents_than_factors_ask_for_a_larger_beta(beta, words):
 def test_only_latents_without_effect_can_be_left_out():
     made = usual()
     two = made.match._replace(factors=("a", "b"), information=made.match.information[..., :2])
-    enough = dataclasses.replace(made, match=two)
+    enough = activate(dataclasses.replace(made, match=two), True, True, True, factors=2)
     assert "could be left out" not in said(activate(enough, True, True, False), "What to change")
     norms = torch.tensor([3.0, 1.0, 0.01])
     still = activate(enough, True, True, False, column_norms=norms)
@@ -163,14 +186,10 @@ def test_only_latents_without_effect_can_be_left_out():
     assert "could be left out" not in said(missed, "What to change")
 
 
-def test_small_angles_and_a_large_dto_are_reconciled():
-    tilt = torch.tensor([[1.0, 0.08], [0.08, 1.0]])
+def test_axes_of_equal_length_are_orthogonal_without_a_dto():
+    tilt = torch.tensor([[1.0, 0.02], [0.02, 1.0]])
     text = said(study(lambda z: z @ tilt, latent=2), "Are the axes orthogonal?")
-    assert "no more orthogonal than chance" in text and "so similar in length" in text
-    apart = torch.tensor([[1.0, 0.6], [0.6, 2.0]])
-    assert "so similar in length" not in said(
-        study(lambda z: z @ apart, latent=2), "Are the axes orthogonal?"
-    )
+    assert "are nearly orthogonal" in text and "DtO is not defined: singular values coincide" in text
 
 
 def test_scores_belong_to_their_seeds_whatever_their_order():
@@ -191,17 +210,33 @@ def test_a_chart_that_is_wide_gets_a_row_of_its_own():
     many = study(lambda z: torch.tanh(z @ torch.eye(12).to(z)), latent=12)
     few = study(linear, latent=3)
     parts = [
-        next(part for part in sections([made]) if part.title == "Do the latents act independently?")
+        next(part for part in sections([made]) if part.title == "Are the axes orthogonal?")
         for made in (many, few)
     ]
     assert [part.fits_beside_words for part in parts] == [False, True]
-    assert [part.small for part in parts] == [False, True]
+    assert [part.fits_in_columns for part in parts] == [False, True]
 
 
 def test_signs_are_explained_as_they_are_drawn():
-    pictures = study(lambda z: torch.tanh(z @ torch.ones(3, 64)).reshape(-1, 1, 8, 8), latent=3)
-    for made, words in ((pictures, "orange: up"), (study(linear, latent=3), "above the line: up")):
-        (part,) = [
-            part for part in sections([made]) if part.title == "What are the decoder's principal directions?"
-        ]
-        assert words in part.prose[0]
+    def painted(channels):
+        return lambda z: torch.tanh(z @ torch.ones(3, 64 * channels)).reshape(-1, channels, 8, 8)
+
+    kinds = {
+        "orange: up": painted(1),
+        "each colour lighter where it grows": painted(3),
+        "above the line: up": linear,
+    }
+    for words, decoder in kinds.items():
+        parts = sections([study(decoder, latent=3)])
+        (part,) = [part for part in parts if part.title == "What does each latent do?"]
+        assert any(words in panel.caption for group in part.groups for panel in group.panels)
+
+
+def test_changes_of_colour_are_not_averaged_over_channels():
+    """Red that grows where blue falls is no grey: the mean over channels would be zero."""
+    change = np.zeros((3, 4, 4), "float32")
+    change[0], change[2] = 1.0, -1.0
+    sheet = Image.open(
+        BytesIO(base64.b64decode(re.search(r"base64,([^\"]+)", signed_picture(change, "hue"))[1]))
+    )
+    assert np.unique(np.asarray(sheet.convert("RGB")).reshape(-1, 3), axis=0).tolist() == [[255, 128, 0]]

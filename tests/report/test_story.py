@@ -45,18 +45,16 @@ def test_members_that_differ_in_their_seed_are_one_model(studies):
 def test_sentences_have_the_numbers_of_the_inspection(run, studies):
     (found,) = unseam.Run.open(run).inspect([studies[0].shown]).values()
     parts = sections(studies[:1])
-    chance = found.random_dto
     axes, use = said(parts, "Are the axes orthogonal?"), said(parts, "Which latents are active?")
-    assert f"DtO {found.dto_active:.2f} over active latents" in axes
-    assert f"random rotations have {chance.haar:.2f}" in axes
-    assert f"U[0, 1] matrices {chance.uniform:.2f}" in axes
-    assert f"between columns {found.cosine:.2f}" in axes
-    assert f"by {found.precision_error.diagonal:.0%}" in said(parts, "Do encoder and decoder agree?")
+    assert f"principal directions, is {found.dto_active:.2f} ({found.random_dto.haar:.2f} for random" in axes
+    assert f"are {found.orthogonality}" in axes
+    assert f"between two is {found.cosine:.2f} ({found.random_axes.cosine:.2f} if latents are rotated" in axes
+    assert f"by {found.precision_error.diagonal:.0%}" in use
     assert f"{float(found.polarised.kl.sum()):.2f} nats per item" in use
-    assert f"KL is off by {found.delta_kl:.1%}" in use
+    assert f"changes its KL by {found.delta_kl:.1%}" in use
     assert f"{int(found.active.sum())} of 3 latents are active" in use
     steps = said(parts, "What to change").split("To do:\n")[1]
-    assert steps.splitlines() == list(todo(found, factors=3).steps)
+    assert steps.splitlines() == list(todo(found).steps) == list(todo(found, factors=3).steps)
 
 
 def test_scores_and_information_are_those_of_the_metrics(run, studies):
@@ -72,7 +70,7 @@ def test_scores_and_information_are_those_of_the_metrics(run, studies):
 def test_scores_that_the_run_holds_are_used(run, studies):
     opened = unseam.Run.open(run)
     rows = [
-        {"member": member, "metric": metric, "score": 0.125, "lower": 0.1, "upper": 0.2}
+        {"member": member, "metric": metric, "score": 0.125, "lower": 0.1, "upper": 0.2, "score_all": 0.1}
         | opened.stamp(member)
         for member in range(3)
         for metric in SCORES
@@ -83,6 +81,7 @@ def test_scores_that_the_run_holds_are_used(run, studies):
     fewer = run_studies(run, members=[0, 1], points=30)[0]
     (run / "scores.parquet").unlink()
     assert again.match.mean("mcc") == [0.125, 0.125]
+    assert again.match.mean("mcc", "score_all") == [0.1, 0.1]
     assert fewer.match.mean("mcc") == studies[0].match.mean("mcc")
 
 
@@ -96,9 +95,9 @@ def test_density_of_what_is_generated(studies):
     assert part.step is None and set(part.latents) == set(studies[0].active)
     apart = ~torch.eye(len(part.latents), dtype=torch.bool)
     assert part.coupling == pytest.approx(float(part.matrix[apart].mean()))
-    text = said(sections(studies[:1]), "Do the latents act independently?")
-    digits = 2 if part.gap >= 0.1 else 3
-    assert f"The density gap is {part.gap:.{digits}f}" in text
+    text = said(sections(studies[:1]), "Are the axes orthogonal?")
+    digits = 2 if part.density_gap >= 0.1 else 3
+    assert f"The density gap is {part.density_gap:.{digits}f}" in text
 
 
 def test_walks_start_in_the_middle_and_go_both_ways(studies):
@@ -111,8 +110,20 @@ def test_walks_start_in_the_middle_and_go_both_ways(studies):
 
 
 def test_one_column_per_model_in_the_comparison(studies, page):
-    table = sections(studies)[0].table
-    assert list(table[0]) == ["quantity", "β-VAE", "full covariance", "ideal", "meaning"]
+    verdict = sections(studies)[0]
+    assert [row["link"] for row in verdict.table] == [
+        "Is the posterior diagonal?",
+        "Are the axes orthogonal?",
+        "Are the components independent?",
+        "Are they the factors?",
+    ]
+    assert verdict.table[0]["β-VAE"].startswith("Yes;") and verdict.table[0]["full covariance"].startswith(
+        "No"
+    )
+    assert " of 2 seeds; |cos| " in verdict.table[1]["β-VAE"]
+    assert "seed" not in verdict.table[1]["full covariance"]  # of one seed nothing is said about seeds
+    table = verdict.numbers
+    assert list(table[0]) == ["quantity", "β-VAE", "full covariance"]
     counts = sorted({int(found.active.sum()) for found in studies[0].inspections})
     assert table[0]["β-VAE"] == f"{'–'.join(map(str, counts))} of 3"
     cosines = [found.cosine for found in studies[0].inspections]
@@ -143,17 +154,15 @@ def test_bad_members(run):
 
 def test_a_decoder_alone_gets_what_can_be_computed():
     made = study(linear, latent=3, name="mine")
-    assert made.chance == 0.0
-    assert made.factorisation.gap == pytest.approx(0, abs=1e-6)
+    assert made.found.orthogonality == 0
+    assert made.factorisation.density_gap == pytest.approx(0, abs=1e-6)
     assert made.factorisation.coupling == pytest.approx(0, abs=1e-9)
     parts = sections([made])
     assert [part.title for part in parts] == [
-        "At a glance",
+        "Verdict on each link",
+        "What does each latent do?",
         "Which latents are active?",
         "Are the axes orthogonal?",
-        "Do the latents act independently?",
-        "What does each latent do?",
-        "What are the decoder's principal directions?",
         "What to change",
         "What is missing, and why",
     ]
@@ -175,7 +184,7 @@ def test_an_encoder_data_and_factors_give_the_rest():
     assert made.match.mean("mig") == pytest.approx([1.0], abs=0.05)
     assert [made.factor(latent) for latent in range(3)] == ["a", "b", "c"]
     text = said(sections([made]), "Do the latents match the factors?")
-    assert "atent 0 explains 100% of a" in text
+    assert "z0 explains 100% of a" in text
     assert made.advice.active_count(1.0) == 2
     assert "a linear decoder would keep 2 directions of the data" in said(sections([made]), "What to change")
 
@@ -214,7 +223,7 @@ def test_one_active_latent_has_no_angles():
 def test_an_inspection_alone(tmp_path):
     found = unseam.inspect(linear, torch.randn(20, 3, generator=torch.Generator().manual_seed(0)))
     text = write(found, tmp_path / "one.html").read_text()
-    assert f"DtO {found.dto_active:.2f} over" in text
+    assert f"is {found.dto_active:.2f} ({found.random_dto.haar:.2f} for random rotations)" in text
     assert "An inspection alone holds neither decoder nor data" in text
 
 

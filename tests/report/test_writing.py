@@ -34,7 +34,7 @@ def test_page_is_well_formed_and_labelled(page):
 def test_nothing_comes_from_outside(page):
     read = Page(page)
     assert all(address.startswith(("#", "data:")) for address in read.addresses)
-    assert not re.findall(r"@import|url\((?!\$)|fetch\(|XMLHttp|WebSocket", page)
+    assert not re.findall(r"@import|url\((?!\$|data:)|fetch\(|XMLHttp|WebSocket", page)
     assert not re.findall(r"https?://(?!www\.w3\.org)", page)
 
 
@@ -47,18 +47,14 @@ def test_same_run_gives_the_same_bytes(run, tmp_path):
 def test_all_links_of_the_chain_are_told(page):
     titles = re.findall(r"<h2[^>]*>([^<]+)</h2>", page)
     assert titles == [
-        "At a glance",
-        "What does the model reconstruct?",
-        "Which latents are active?",
-        "Do encoder and decoder agree?",
-        "Are the axes orthogonal?",
-        "Do the latents act independently?",
-        "Do the latents match the factors?",
+        "Verdict on each link",
         "What does each latent do?",
-        "What are the decoder&#39;s principal directions?",
+        "Which latents are active?",
+        "Are the axes orthogonal?",
+        "Do the latents match the factors?",
         "What to change",
     ]
-    assert page.count("<summary>How it is measured</summary>") == 8
+    assert page.count("<summary>How it is measured</summary>") == 5
 
 
 def test_page_is_complete_without_its_script(page):
@@ -75,7 +71,7 @@ def test_large_models_stay_small(tmp_path):
     weights, z = torch.randn(12, 3 * 64 * 64, generator=generator), torch.randn(20, 12, generator=generator)
     noisy = study(lambda z: torch.sigmoid(z @ weights).reshape(-1, 3, 64, 64), z)
     text = write([noisy] * 6, tmp_path / "six.html").read_text()
-    assert 2e6 < len(text) < 8e6
+    assert 1e6 < len(text) < 8e6
     assert text.count('class="strip"') == 6 * 12
 
 
@@ -154,7 +150,7 @@ def test_artefacts_have_their_findings_and_figures(tmp_path):
     read = Page(text)
     assert kept.findings[0].quantity in read.words
     assert str(kept.tally) in read.words
-    assert text.count("<svg") == 1 and read.unlabelled == []
+    assert text.split("<script>")[0].count("<svg") == 1 and read.unlabelled == []
 
 
 # Commands

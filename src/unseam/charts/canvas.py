@@ -39,6 +39,8 @@ _RAMP = ((0, 114, 178), (86, 180, 233), (240, 228, 66), (230, 159, 0), (213, 94,
 def style(dark: str = "") -> str:
     """Style sheet of charts and of the page around them: variables for light and dark paper, and rules for marks.
 
+    What has the class ``paper`` is light whatever the reader prefers.
+
     Args:
         dark: selector under which paper is dark; by default the reader's preference decides.
 
@@ -48,7 +50,7 @@ def style(dark: str = "") -> str:
     there = f"{dark} {{ {_variables('dark')} }}"
     if not dark:
         there = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {_variables('dark')} }} }}"
-    return f":root {{ {_variables('light')} }}\n{there}\n{_rules()}"
+    return f":root, .paper {{ {_variables('light')} }}\n{there}\n{_rules()}"
 
 
 def standalone(chart: str, caption: str = "") -> str:

@@ -51,6 +51,8 @@ def inspect_decoder(
     """Measure what a decoder does to its latents: active latents, orthogonality, agreement with the posterior."""
     import torch
 
+    from unseam.inspection import compare_members
+    from unseam.inspection.words import TERMS
     from unseam.run import Run
 
     if report is not None:
@@ -95,7 +97,14 @@ def inspect_decoder(
     for name, held in found.items():
         where = f"Measured at {held.where}.\n" if held.where else ""
         print_words(f"{name}\n{where}{held.summary()}\n")
-    print_table(geometry_rows(found), title="geometry")
+    rows = geometry_rows(found)
+    print_table(rows, title="geometry")
+    heads = " ".join(head for row in rows for head, value in row.items() if value is not None)
+    for term, meaning in TERMS.items():
+        if term in heads:
+            print_words(f"{term}: {meaning}.")
+    if len(found) > 1:
+        print_words(compare_members(found))
     for line in remarks:
         print_words(f"note: {line}")
     if drawn:
@@ -109,28 +118,32 @@ def geometry_rows(found: Mapping[str, Inspection]) -> list[Row]:
 
     >>> import torch, unseam
     >>> found = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2))
-    >>> geometry_rows({"mine": found})[0]["active"]
-    '2/2'
+    >>> geometry_rows({"mine": found})[0]["active latents"]
+    '2 of 2'
     """
     rows = []
     for name, one in found.items():
-        error, law, chance = one.precision_error, one.variance_law, one.random_dto
+        error, chance, random = one.precision_error, one.random_dto, one.random_axes
+        undefined = None if one.probes is not None else "undefined"
         numbers = {
-            "DtO": one.dto,
-            "DtO active": one.dto_active,
-            "Haar DtO": None if chance is None else chance.haar,
-            "U[0,1] DtO": None if chance is None else chance.uniform,
-            "|cos|": one.cosine,
+            "mean |cos|": one.cosine,
+            "|cos| by chance": None if random is None else random.cosine,
             "Hadamard gap, nats": one.hadamard_gap,
-            "ΔKL": one.delta_kl,
-            "Eq. 7 diag": None if error is None else error.diagonal,
-            "Eq. 7 off": None if error is None else error.off_diagonal,
-            "σ² slope": None if law is None else law.slope,
-            "degen.": one.degenerate_fraction,
+            "Hadamard gap by chance": None if random is None else random.hadamard_gap,
+            "DtO": one.dto_active,
+            "DtO by chance": None if chance is None else chance.haar,
+            "singular values coinciding": one.degenerate_fraction,
+            "Eq. 7 error, diagonal": None if error is None else error.diagonal,
+            "Eq. 7 error, off it": None if error is None else error.off_diagonal,
+            "KL error": one.delta_kl,
         }
-        active = None if one.active is None else f"{int(one.active.sum())}/{one.latent}"
-        rounded = {head: None if value is None else f"{value:.3f}" for head, value in numbers.items()}
-        rows.append({"decoder": name, "active": active} | rounded)
+        compared = ("mean |cos|", "Hadamard gap, nats", "DtO")
+        active = None if one.active is None else f"{int(one.active.sum())} of {one.latent}"
+        rounded = {
+            head: (undefined if head in compared else None) if value is None else f"{value:.3f}"
+            for head, value in numbers.items()
+        }
+        rows.append({"decoder": name, "active latents": active} | rounded)
     return rows
 
 

@@ -49,7 +49,12 @@ def score_codes(
     if as_json:
         print_json({"run": str(run), "scores": score_records(table), "remarks": remarks, **table.attrs})
         return
-    print_table(score_rows(table), title=f"scores of {run} ({preset}, 95 % intervals)")
+    print_table(score_rows(table), title=f"scores of {run} over active latents ({preset}, 95 % intervals)")
+    if (table["active"] < [opened.trials[member].latent for member in table["member"]]).any():
+        print_words(
+            "In brackets: over all latents. A collapsed latent's mean can follow a factor although the decoder ignores "
+            "it. Without an active latent scores are undefined."
+        )
     notes = table.loc[table.note != "", ["metric", "note"]].drop_duplicates()
     for metric, note in notes.itertuples(index=False):
         print(f"{metric} left out: {note}")
@@ -61,15 +66,19 @@ def score_rows(table: pd.DataFrame) -> list[Row]:
     """Scores of a run: one line per metric with intervals for few members, else one line per member.
 
     >>> import pandas as pd
-    >>> one = {"member": 0, "metric": "mig", "score": 0.5, "lower": 0.4, "upper": 0.6, "note": ""}
+    >>> one = {"member": 0, "metric": "mig", "score": 0.5, "lower": 0.4, "upper": 0.6, "score_all": 0.3, "note": ""}
     >>> score_rows(pd.DataFrame([one]))
-    [{'metric': 'mig', 'member 0': '0.500 [0.400, 0.600]'}]
+    [{'metric': 'mig', 'member 0': '0.500 [0.400, 0.600] (0.300)'}]
     """
     seen = table[table.note == ""]
     members = sorted(set(seen.member))
     if len(members) > _SIDE_BY_SIDE:
-        scores = {member: part.set_index("metric").score for member, part in seen.groupby("member")}
-        return [{"member": member} | {str(k): v for k, v in scores[member].items()} for member in members]
+        cells = {(row["member"], row["metric"]): _score_cell(row, False) for row in seen.to_dict("records")}
+        metrics = list(dict.fromkeys(seen.metric))
+        return [
+            {"member": member} | {name: cells.get((member, name), "") for name in metrics}
+            for member in members
+        ]
     cells = {(row["metric"], row["member"]): _score_cell(row) for row in seen.to_dict("records")}
     metrics = list(dict.fromkeys(seen.metric))
     return [
@@ -78,10 +87,13 @@ def score_rows(table: pd.DataFrame) -> list[Row]:
     ]
 
 
-def _score_cell(row: dict[Any, Any]) -> str:
-    """A score with its interval, where there is one."""
-    interval = "" if math.isnan(row["lower"]) else f" [{row['lower']:.3f}, {row['upper']:.3f}]"
-    return f"{row['score']:.3f}{interval}"
+def _score_cell(row: dict[Any, Any], whole: bool = True) -> str:
+    """A score with its interval, where there is one, and that over all latents, where it is another."""
+    if math.isnan(row["score"]):
+        return f"undefined ({row['score_all']:.3f})"
+    interval = "" if math.isnan(row["lower"]) or not whole else f" [{row['lower']:.3f}, {row['upper']:.3f}]"
+    other = "" if row["score_all"] == row["score"] else f" ({row['score_all']:.3f})"
+    return f"{row['score']:.3f}{interval}{other}"
 
 
 def score_records(table: pd.DataFrame) -> list[Row]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from unseam import geometry
 from unseam.geometry import FisherWeighted
 from unseam.geometry.checks import check_points_finite
+from unseam.inspection.axes import compare_axes, has_pair, random_axes
 from unseam.inspection.baseline import random_baseline
 from unseam.inspection.result import Inspection, PrecisionSummary, VarianceLaw
 
@@ -109,8 +110,8 @@ def _inspect_all(given: _Given, active: Any) -> Inspection:
         points=len(z),
         latent=z.shape[1],
         beta=given.beta,
+        outputs=torch.as_tensor(decoder(z[:1])).numel(),
         active=mask,
-        dto=_mean(geometry.distance_to_orthogonality(basis.right_vectors)),
         singular_values=basis.singular_values,
         right_vectors=basis.right_vectors,
         column_norms=norms,
@@ -127,26 +128,24 @@ def _inspect_all(given: _Given, active: Any) -> Inspection:
 def _compare_active(
     given: _Given, metric: Tensor, basis: geometry.RightBasis, mask: Tensor
 ) -> dict[str, Any]:
-    """What compares active latents with each other; nothing where there are fewer than two."""
-    if int(mask.sum()) < 2:
+    """What compares latents with each other; nothing where fewer than two are active."""
+    among = geometry.restrict(metric, mask) if int(mask.sum()) > 1 else None
+    if among is None or not bool(has_pair(among).any()):
         return {"cosine": None}
-    among = geometry.restrict(metric, mask)
-    squares = among.diagonal(dim1=-2, dim2=-1)
-    # fewer than two nonzero columns have no angle to measure
-    paired = (squares > torch.finfo(among.dtype).eps ** 2 * squares.amax()).sum(-1) > 1
-    if not bool(paired.any()):
-        return {"cosine": None}
+    whole = basis
     if not bool(mask.all()):
         basis = geometry.restricted_basis(metric, mask, given.decoder, given.z, **_options(given))
-    vectors, values = basis.right_vectors[paired], basis.singular_values[paired]
+    found = compare_axes(among, basis)
     return {
-        "cosine": _mean(geometry.column_cosine(among[paired])),
-        "hadamard_gap": _mean(geometry.hadamard_gap(among[paired])),
-        "dto_active": _mean(geometry.distance_to_orthogonality(vectors)),
-        "degenerate_fraction": _mean(geometry.degenerate_points(values)),
+        "dto": _mean(geometry.distance_to_orthogonality(whole.right_vectors)),
+        "cosine": found.cosine,
+        "hadamard_gap": found.hadamard_gap,
+        "dto_active": found.dto,
+        "degenerate_fraction": found.degenerate_fraction,
         "random_dto": random_baseline(
             given.decoder, given.z, among.shape[-1], generator=given.generator, **_options(given)
         ),
+        "random_axes": random_axes(among[has_pair(among)], generator=given.generator),
     }
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unseam.geometry import Polarisation, Probes
+from unseam.inspection.axes import Orthogonality, RandomAxes, grade_axes
 from unseam.inspection.baseline import RandomBaseline
 from unseam.inspection.verdict import verdict
 
@@ -48,12 +49,16 @@ class Inspection:
 
     Attributes:
         points, latent: how many of each.
+        outputs: number of values that the decoder returns for a point.
         dto: Distance to Orthogonality (rolinek2019 Eq. 29), mean over points, all latents.
-        dto_active: the same after dropping the columns of collapsed latents.
+        dto_active: the same after dropping the columns of collapsed latents, over the points whose singular values are
+            distinct; ``None`` where there are none.
         random_dto: what decoders without preferred axes have, of as many latents as are active.
+        random_axes: ``cosine`` and ``hadamard_gap`` of this decoder with its active latents rotated at random.
         cosine: mean ``|cos|`` between distinct columns of active latents; columns that are zero at a point form no
             pair there, whether all latents were measured or some sampled.
-        hadamard_gap: Σ log‖c_j‖ − ½ log det over active latents, mean over points, in nats.
+        hadamard_gap: Σ log‖c_j‖ − ½ log det over active latents, mean over points, in nats. Like ``dto``,
+            ``dto_active`` and ``cosine`` it is undefined, ``None``, with fewer than two active latents.
         singular_values: (points, latent), descending.
         right_vectors: (points, latent, latent), columns.
         column_norms: (latent,), root mean square over points.
@@ -67,6 +72,7 @@ class Inspection:
         mean, variance: the posterior's, (points, latent), and (points, latent) or (points, latent, latent).
         probes: estimates from sampled latents, where those were asked for.
         where: what the points are, where a run chose them.
+        factors: number of factors that made the data, where it is known.
 
     >>> import torch, unseam
     >>> found = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2))
@@ -79,9 +85,11 @@ class Inspection:
     beta: float
     cosine: float | None
     active: Tensor | None
+    outputs: int | None = None
     dto: float | None = None
     dto_active: float | None = None
     random_dto: RandomBaseline | None = None
+    random_axes: RandomAxes | None = None
     hadamard_gap: float | None = None
     singular_values: Tensor | None = field(default=None, repr=False)
     right_vectors: Tensor | None = field(default=None, repr=False)
@@ -96,6 +104,19 @@ class Inspection:
     variance: Tensor | None = field(default=None, repr=False)
     probes: Probes | None = field(default=None, repr=False)
     where: str = ""
+    factors: int | None = None
+
+    @property
+    def orthogonality(self) -> Orthogonality | None:
+        """How orthogonal the axes of active latents are, by ``|cos|`` and Hadamard gap; ``None`` where undefined."""
+        if (
+            self.cosine is None
+            or self.hadamard_gap is None
+            or self.random_axes is None
+            or self.active is None
+        ):
+            return None
+        return grade_axes(self.cosine, self.hadamard_gap, self.random_axes, int(self.active.sum()))
 
     @property
     def dto_of_chance(self) -> float | None:
@@ -123,9 +144,22 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as JSON values; per-point tensors as their means."""
-        plain = ("points", "latent", "beta", "dto", "dto_active", "cosine", "hadamard_gap", "delta_kl")
+        plain = (
+            "points",
+            "latent",
+            "outputs",
+            "factors",
+            "beta",
+            "dto",
+            "dto_active",
+            "cosine",
+            "hadamard_gap",
+            "delta_kl",
+        )
         record: dict[str, Any] = {name: getattr(self, name) for name in (*plain, "degenerate_fraction")}
-        for name in ("random_dto", "precision_error", "variance_law"):
+        grade = self.orthogonality
+        record["orthogonality"] = None if grade is None else grade.name.lower()
+        for name in ("random_dto", "random_axes", "precision_error", "variance_law"):
             value = getattr(self, name)
             record[name] = None if value is None else value._asdict()
         record["active"] = None if self.active is None else self.active.nonzero().flatten().tolist()
@@ -146,22 +180,34 @@ class Inspection:
         return record
 
     def _repr_html_(self) -> str:
-        chance, error, law = self.random_dto, self.precision_error, self.variance_law
+        chance, random, error, law = (
+            self.random_dto,
+            self.random_axes,
+            self.precision_error,
+            self.variance_law,
+        )
+        # what samples cannot give is not measured; what two active latents are needed for is undefined without them
+        none = "–" if self.probes is not None else "undefined"
         rows = [
             ("points", self.where or self.points),
             ("active latents", f"{_count(self.active)} of {self.latent}"),
-            ("DtO, all latents", self.dto),
-            ("DtO, active latents", self.dto_active),
+            ("mean |cos| between axes", none if self.cosine is None else self.cosine),
+            ("the same, latents rotated at random", None if random is None else random.cosine),
+            ("Hadamard gap (nats)", none if self.hadamard_gap is None else self.hadamard_gap),
+            ("the same, latents rotated at random", None if random is None else random.hadamard_gap),
+            ("DtO, active latents", none if self.dto_active is None else self.dto_active),
+            ("DtO, all latents", none if self.dto is None else self.dto),
             ("DtO of random rotations", None if chance is None else chance.haar),
             ("DtO of U[0, 1] matrices", None if chance is None else chance.uniform),
             ("DtO with fresh weights", None if chance is None else chance.module),
-            ("mean |cos|", self.cosine),
-            ("Hadamard gap (nats)", self.hadamard_gap),
-            ("Δ KL", self.delta_kl),
+            (
+                "points where singular values coincide",
+                none if self.degenerate_fraction is None else self.degenerate_fraction,
+            ),
+            ("error of the polarised KL", self.delta_kl),
             ("Eq. 7 error, diagonal", None if error is None else error.diagonal),
             ("slope of log σ² in log ‖column‖²", None if law is None else law.slope),
             ("spread of log σ²‖column‖²", None if law is None else law.spread),
-            ("degenerate points", self.degenerate_fraction),
         ]
         cells = "".join(
             f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{_shown(value)}</td></tr>"

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from unseam.inspection.axes import Orthogonality
+from unseam.inspection.words import join_words, list_latents, positions
 
+if TYPE_CHECKING:
     from unseam.inspection.result import Inspection
 
 __all__ = ["Todo", "todo"]
 
-# DtO as a fraction of what random rotations have, up to which axes are nearly, or more than by chance, orthogonal.
-NEARLY, CLEARLY = 0.25, 0.75
 # Relative errors up to which two quantities agree, or agree roughly.
 AGREES, ROUGHLY = 0.1, 0.3
 MANY_DEGENERATE = 0.1
 POLARISED = 0.03  # rolinek2019 §5.2
-ORTHOGONAL = 0.05  # nats of Hadamard gap: below, axes are at right angles whatever DtO says
-MOST_LISTED = 20
+MANY_LATENTS = 64  # more are not a bottleneck that others might relieve
 
 NOTHING = "nothing"
 DIAGONAL = "train it with a diagonal posterior, since a full covariance leaves the axes free to rotate"
 NO_MORE = "nothing more can be said from sampled latents alone"
+UNKNOWN = "give the encoder and the data of its training, if it is a VAE's: what to change follows from them"
 
 
 class Todo(NamedTuple):
@@ -37,11 +36,9 @@ class Todo(NamedTuple):
     """What to do, or that there is nothing."""
     beta: int = 0
     """Which way β should go: −1 down, +1 up, 0 for neither."""
-    lead: str = "To do"
-    """What precedes the steps; it says so where they assume a training that is not known."""
 
     def __str__(self) -> str:
-        return f"{self.lead}: {'; '.join(self.steps)}."
+        return f"To do: {'; '.join(self.steps)}."
 
 
 class _Issue(NamedTuple):
@@ -61,14 +58,17 @@ def todo(found: Inspection, *, factors: int | None = None) -> Todo:
 
     Args:
         found: the inspection.
-        factors: number of factors that made the data, where it is known.
+        factors: number of factors that made the data; by default what the inspection knows of it.
 
     >>> import torch, unseam
     >>> found = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0, 0.0]), torch.zeros(4, 3))
     >>> print(todo(found))
     To do: nothing.
     """
-    if found.posterior == "point":
+    factors = found.factors if factors is None else factors
+    if found.posterior is None:
+        steps, way = tuple(_of_decoders(found)), 0
+    elif found.posterior == "point":
         steps, way = tuple(_of_points(found, factors)), 0
     elif found.posterior == "full" and _oblique(found):
         # as long as the axes may rotate, active latents and length of training say nothing of the model that is wanted
@@ -77,10 +77,14 @@ def todo(found: Inspection, *, factors: int | None = None) -> Todo:
         issues = list(_issues(found, factors))
         way = next((issue.beta for issue in issues if issue.beta), 0) if found.beta > 0 else 0
         steps = (*_checks(found), *_sizes(found, factors), *_trainings(issues, way), *_readings(found, way))
-    if not steps:
-        return Todo((NOTHING if found.probes is None else NO_MORE,))
-    assumed = ", if it was trained as a β-VAE" if found.posterior is None else ""
-    return Todo(steps, way, f"To do{assumed}")
+    return Todo(steps or (NOTHING if found.probes is None else NO_MORE,), way)
+
+
+def _of_decoders(found: Inspection) -> Iterable[str]:
+    """Steps for a decoder alone: a GAN's, PCA's or a VAE's, whose training is not known."""
+    if _oblique(found) or _count_active(found) == 0:
+        yield UNKNOWN
+    yield from _mixtures(found)
 
 
 def _of_points(found: Inspection, factors: int | None) -> Iterable[str]:
@@ -105,15 +109,13 @@ def _issues(found: Inspection, factors: int | None) -> Iterable[_Issue]:
     if active == 0:
         return
     if _oblique(found):
-        far = (found.dto_of_chance or 0.0) >= CLEARLY
-        why = "are no more orthogonal than chance" if far else "are only partly orthogonal"
-        yield _Issue(f"the axes {why}", beta=1, longer=True, whom="the axes")
+        yield _Issue(f"the axes are {found.orthogonality}", beta=1, longer=True, whom="the axes")
     if found.polarised is not None and found.active is not None:
         partly = positions(found.polarised.mixed & ~found.active)
         if partly:
             verb = "is" if len(partly) == 1 else "are"
-            why = f"{name_latents(partly)} {verb} collapsed on average but not at every point"
-            yield _Issue(why, beta=1, longer=True, whom=name_latents(partly))
+            why = f"{list_latents(partly)} {verb} collapsed on average but not at every point"
+            yield _Issue(why, beta=1, longer=True, whom=list_latents(partly))
     error = found.precision_error
     if error is not None and error.diagonal >= ROUGHLY:
         yield _Issue("posterior and decoder do not agree", longer=True)
@@ -143,8 +145,6 @@ def _checks(found: Inspection) -> Iterable[str]:
     error = found.precision_error
     if error is not None and error.diagonal >= ROUGHLY and _count_active(found) != 0:
         yield "check beta and likelihood if you gave them: they must be those of the training"
-    if found.posterior is None and _oblique(found) and (found.dto_of_chance or 0.0) >= CLEARLY:
-        yield "check that its posterior was diagonal"
 
 
 def _sizes(found: Inspection, factors: int | None) -> Iterable[str]:
@@ -157,6 +157,8 @@ def _more_latents(found: Inspection, factors: int | None) -> Iterable[str]:
     """Whether a model that uses all its latents needs more."""
     if found.latent == 1 and factors != 1:
         yield "give it more latents, since a single one has no axes to compare"
+    elif found.outputs is not None and found.latent >= min(found.outputs, MANY_LATENTS):
+        return
     elif factors is None:
         yield "give it more latents, since every one is used and others might be too"
     elif factors > found.latent:
@@ -186,7 +188,7 @@ def _readings(found: Inspection, way: int) -> Iterable[str]:
             free = way == 0 and found.beta > 0 and found.latent > 1
             remedy = "; a smaller β would reduce it" if free else ""
             verb = "is" if len(wide) == 1 else "are"
-            yield f"{approximate} {name_latents(wide)} {verb} active without a small variance (σ² ≪ 1{remedy})"
+            yield f"{approximate} {list_latents(wide)} {verb} active without a small variance (σ² ≪ 1{remedy})"
         elif found.active.any() and found.delta_kl >= POLARISED:
             yield f"{approximate} its KL is off by more than the {POLARISED:.0%} of rolinek2019 §5.2"
     yield from _mixtures(found)
@@ -200,36 +202,8 @@ def _mixtures(found: Inspection) -> Iterable[str]:
 
 def _oblique(found: Inspection) -> bool:
     """Whether axes that could be at right angles are not."""
-    ratio = found.dto_of_chance
-    return ratio is not None and ratio >= NEARLY and not is_orthogonal(found)
+    return found.orthogonality is not None and found.orthogonality > Orthogonality.NEARLY
 
 
 def _count_active(found: Inspection) -> int | None:
     return None if found.active is None else int(found.active.sum())
-
-
-def is_orthogonal(found: Inspection) -> bool:
-    """Whether the axes are at right angles, though perhaps so similar in length that DtO cannot see it."""
-    return found.hadamard_gap is not None and found.hadamard_gap < ORTHOGONAL
-
-
-def positions(mask: Tensor) -> list[int]:
-    """Which entries hold."""
-    found: list[int] = mask.nonzero().flatten().tolist()
-    return found
-
-
-def list_positions(which: Sequence[int]) -> str:
-    """Positions, of many only the first."""
-    shown = ", ".join(map(str, which[:MOST_LISTED]))
-    return shown if len(which) <= MOST_LISTED else f"{shown}, …"
-
-
-def name_latents(which: Sequence[int]) -> str:
-    """Latents by their positions."""
-    return f"latent {which[0]}" if len(which) == 1 else f"latents {list_positions(which)}"
-
-
-def join_words(parts: Sequence[str]) -> str:
-    """Parts with commas, and an "and" before the last."""
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

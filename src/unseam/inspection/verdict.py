@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from unseam.charts import decimals
-from unseam.inspection.todo import (
-    AGREES,
-    CLEARLY,
-    MANY_DEGENERATE,
-    NEARLY,
-    POLARISED,
-    ROUGHLY,
-    Todo,
-    is_orthogonal,
-    join_words,
-    list_positions,
-    name_latents,
-    positions,
-    todo,
-)
+from unseam.charts import decimals, percent
+from unseam.inspection.axes import LEAST_CHANCE, NEARLY, Orthogonality
+from unseam.inspection.todo import AGREES, POLARISED, ROUGHLY, Todo, todo
+from unseam.inspection.words import join_words, list_latents, positions
 
 if TYPE_CHECKING:
     from unseam.geometry import Probes
     from unseam.inspection.result import Inspection
 
-__all__ = ["Verdict", "verdict"]
+__all__ = ["Verdict", "compare_members", "verdict"]
+
+
+AGREEMENT = ("agree", "agree roughly", "do not agree")
 
 
 class Verdict(NamedTuple):
@@ -46,16 +38,41 @@ def verdict(found: Inspection) -> Verdict:
 
     >>> import torch, unseam
     >>> found = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2))
-    >>> verdict(found).sentences[1].startswith("The axes are nearly orthogonal")
+    >>> verdict(found).sentences[1].startswith("The axes, the columns of the decoder's Jacobian, are nearly orthogonal")
     True
     """
     lines = [describe_activity(found)]
     if found.probes is not None:
         lines += [*describe_probes(found, found.probes), describe_regime(found)]
     else:
-        lines += [describe_orthogonality(found), describe_degeneracy(found), describe_regime(found)]
+        lines += [describe_orthogonality(found), describe_dto(found), describe_regime(found)]
         lines += [describe_agreement(found), describe_variances(found)]
     return Verdict(tuple(filter(None, lines)), todo(found))
+
+
+def compare_members(found: Mapping[str, Inspection]) -> str:
+    """One line over several models: of how many the axes are orthogonal, and posterior and decoder agree.
+
+    >>> import torch, unseam
+    >>> one = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2))
+    >>> compare_members({"a": one, "b": one})
+    'Of 2 models: axes nearly orthogonal in 2; 2 latents active in each.'
+    """
+    grades = Counter(one.orthogonality for one in found.values())
+    parts = [f"{grade} in {grades[grade]}" for grade in Orthogonality if grades[grade]]
+    if grades[None]:
+        parts.append(f"not defined in {grades[None]}")
+    said = [f"axes {join_words(parts)}"]
+    words = Counter(word for one in found.values() if (word := _agreement(one)))
+    if words:
+        said.append(
+            f"posterior and decoder {join_words([f'{word} in {words[word]}' for word in AGREEMENT if words[word]])}"
+        )
+    counts = sorted({int(one.active.sum()) for one in found.values() if one.active is not None})
+    if counts:
+        shown = f"{counts[0]} latent{'s' * (counts[0] != 1)} active in each"
+        said.append(shown if len(counts) == 1 else f"{counts[0]} to {counts[-1]} latents active")
+    return f"Of {len(found)} models: {'; '.join(said)}."
 
 
 def describe_activity(found: Inspection, order: Sequence[int] | None = None) -> str:
@@ -71,45 +88,35 @@ def describe_activity(found: Inspection, order: Sequence[int] | None = None) -> 
     if order is not None and len(active) > 1:
         active, ranked = [latent for latent in order if latent in active], "; most important first"
     verb = "is" if len(active) == 1 else "are"
-    text = f"{len(active)} of {found.latent} latents {verb} active ({list_positions(active)}{ranked})"
-    return f"{text}; {list_positions(collapsed)} collapsed." if collapsed else f"{text}."
+    text = f"{len(active)} of {found.latent} latents {verb} active ({list_latents(active)}{ranked})"
+    return f"{text}; {list_latents(collapsed)} collapsed." if collapsed else f"{text}."
 
 
 def describe_orthogonality(found: Inspection) -> str:
     """How orthogonal the axes of active latents are, beside what chance gives."""
-    ratio, chance = found.dto_of_chance, found.random_dto
-    if ratio is None or chance is None:
+    grade, chance = found.orthogonality, found.random_axes
+    if grade is None or chance is None:
         return "With fewer than two active latents, orthogonality is not defined."
-    word = (
-        "nearly orthogonal"
-        if ratio < NEARLY
-        else "more orthogonal than chance"
-        if ratio < CLEARLY
-        else "no more orthogonal than chance"
-    )
-    everyone = found.active is not None and bool(found.active.all())
-    others = [f"random rotations have {chance.haar:.2f}", f"U[0, 1] matrices {chance.uniform:.2f}"]
-    if chance.module is not None and everyone:
-        others.append(f"this decoder with fresh weights {chance.module:.2f}")
-    alike = (
-        "; they are nearly at right angles, but so similar in length that the principal directions differ from them"
-        if ratio >= CLEARLY and is_orthogonal(found) and (found.degenerate_fraction or 0.0) < MANY_DEGENERATE
-        else ""
-    )
+    alike = chance.cosine < NEARLY * LEAST_CHANCE and grade == Orthogonality.NEARLY
+    same = ", as they would be after any rotation, since they are of nearly equal length" * alike
     return (
-        f"The axes are {word}: DtO {found.dto_active:.2f} over active latents, where {join_words(others)}; mean |cos| "
-        f"between columns {found.cosine:.2f}, Hadamard gap {found.hadamard_gap:.2f} nats{alike}."
+        f"The axes, the columns of the decoder's Jacobian, are {grade}{same}: mean |cos| between two is "
+        f"{decimals(found.cosine)} ({decimals(chance.cosine)} if latents are rotated at random) and the Hadamard gap, "
+        f"the volume that they lose, {decimals(found.hadamard_gap)} nats ({decimals(chance.hadamard_gap)})."
     )
 
 
-def describe_degeneracy(found: Inspection) -> str:
-    """Where singular vectors, and so DtO, are arbitrary, if at many points."""
-    share = found.degenerate_fraction
-    if share is None or share < MANY_DEGENERATE:
+def describe_dto(found: Inspection) -> str:
+    """Distance to orthogonality beside that of random rotations, where singular values are distinct."""
+    share, chance = found.degenerate_fraction, found.random_dto
+    if share is None or chance is None:
         return ""
+    if found.dto_active is None:
+        return f"DtO is not defined: singular values coincide at {share:.0%} of the points."
+    where = f", at the {percent(1 - share)} of the points whose singular values are distinct" if share else ""
     return (
-        f"At {share:.0%} of the points two singular values nearly coincide: there the singular vectors, and so DtO, "
-        f"are arbitrary; read |cos| and the Hadamard gap instead."
+        f"DtO, the distance from the axes to the decoder's principal directions, is {found.dto_active:.2f} "
+        f"({chance.haar:.2f} for random rotations){where}."
     )
 
 
@@ -120,22 +127,18 @@ def describe_regime(found: Inspection) -> str:
     mixed = positions(found.polarised.mixed)
     word = "polarised" if found.delta_kl < POLARISED and not mixed else "not fully polarised"
     verb = "is" if len(mixed) == 1 else "are"
-    extra = f"; {name_latents(mixed)} {verb} in neither polarised state" if mixed else ""
-    return f"The regime is {word}: the polarised KL is off by {found.delta_kl:.1%}{extra}."
+    extra = f"; {list_latents(mixed)} {verb} neither clearly active nor clearly collapsed" if mixed else ""
+    return (
+        f"The posterior is {word}: counting every latent as either active or collapsed changes its KL by "
+        f"{found.delta_kl:.1%}{extra}."
+    )
 
 
 def describe_agreement(found: Inspection) -> str:
     """Whether posterior precisions are those of the decoder (allen2024 Eq. 7)."""
-    error = found.precision_error
+    error, word = found.precision_error, _agreement(found)
     if error is None:
         return ""
-    word = (
-        "agree"
-        if error.diagonal < AGREES
-        else "agree roughly"
-        if error.diagonal < ROUGHLY
-        else "do not agree"
-    )
     beyond = (
         ""
         if found.latent == 1
@@ -145,8 +148,15 @@ def describe_agreement(found: Inspection) -> str:
         "cannot follow"
     )
     return (
-        f"Posterior and decoder {word}: precisions differ from I + DᵀA²D/β by {error.diagonal:.0%}{beyond}."
+        f"Posterior and decoder {word}: its precisions differ from those that the decoder implies, I + DᵀA²D/β, by "
+        f"{error.diagonal:.0%}{beyond}."
     )
+
+
+def _agreement(found: Inspection) -> str:
+    """How well posterior precisions are those of the decoder; empty where there are none."""
+    error = found.precision_error
+    return "" if error is None else AGREEMENT[sum(error.diagonal >= limit for limit in (AGREES, ROUGHLY))]
 
 
 def describe_variances(found: Inspection) -> str:

@@ -11,22 +11,19 @@ from torch import Tensor
 
 from unseam.charts import COLOURS, Bar, Dot, bars, columns, dots, legend, matrix, percent, scatter, standalone
 from unseam.geometry import cosine_matrix, degenerate_points
-from unseam.inspection import Inspection
+from unseam.inspection import Inspection, latent_name
 from unseam.report.matching import SCORES
 from unseam.report.page import Panel
 from unseam.report.study import Match, Study
 
 __all__ = [
     "MOST",
-    "basis_panel",
     "cosine_panel",
     "cosines",
     "coupling_panel",
-    "dto_panel",
     "geometry_figures",
     "get_score",
     "information_panel",
-    "name_latent",
     "precision_panel",
     "scores_panel",
     "seeds_panel",
@@ -60,7 +57,7 @@ def geometry_figures(found: Inspection) -> dict[str, str]:
     return {name: standalone(*panel[:2]) for name, panel in drawn.items()}
 
 
-def seeds_panel(values: Mapping[str, Sequence[float]], title: str) -> str:
+def seeds_panel(values: Mapping[str, Sequence[float | None]], title: str) -> str:
     """Dots of every seed, one row per model, as an SVG element that takes the colours of its page.
 
     Args:
@@ -72,20 +69,14 @@ def seeds_panel(values: Mapping[str, Sequence[float]], title: str) -> str:
     """
     rows = {
         name: [
-            Dot(float(value), f"c{place % (len(COLOURS) + 1)}", f"seed {seed}")
+            Dot(value, f"c{place % (len(COLOURS) + 1)}", f"seed {seed}")
             for seed, value in enumerate(numbers)
-            if np.isfinite(value)
+            if value is not None and np.isfinite(value)
         ]
         for place, (name, numbers) in enumerate(values.items())
     }
     alt = "; ".join(f"{name} {', '.join(f'{dot.value:.2f}' for dot in row)}" for name, row in rows.items())
     return dots(rows, f"{title}: {alt}.", axis="one dot per seed")
-
-
-def name_latent(study: Study, latent: int) -> str:
-    """A latent with the factor that it explains most of."""
-    factor = study.factor(latent)
-    return f"{latent} · {factor}" if factor else str(latent)
 
 
 def usage_panel(study: Study, studies: Sequence[Study]) -> Panel:
@@ -98,55 +89,32 @@ def usage_panel(study: Study, studies: Sequence[Study]) -> Panel:
     top = max(*costs, LITTLE) if kl is not None else float(weight.max())
     unit = "nats per item" if kl is not None else "norm of its Jacobian column"
     rows = [
-        Bar(name_latent(study, latent), float(weight[latent]), "c0" if latent in study.active else "soft")
+        Bar(study.latent_name(latent), float(weight[latent]), "c0" if latent in study.active else "soft")
         for latent in study.order[:MOST]
     ]
     caption = "KL of each latent" if kl is not None else "Effect of each latent on the output"
-    values = ", ".join(f"latent {row.label}: {row.value:.2f}" for row in rows)
+    values = ", ".join(f"{row.label}: {row.value:.2f}" for row in rows)
     return Panel(
         bars(rows, unit, f"{caption}, in {unit}. {values}.", top=top), f"{caption} (grey: collapsed)"
     )
-
-
-def dto_panel(study: Study) -> Panel:
-    """DtO of every seed beside what chance gives."""
-    chance, own = study.found.random_dto, study.found.dto_active
-    assert chance is not None
-    rows = {
-        "this model": [
-            Dot(one.dto_active, "c0", name)
-            for one, name in zip(study.inspections, study.members, strict=True)
-            if one.dto_active is not None
-        ],
-        "random rotations": [_baseline(chance.haar, chance.haar_std)],
-        "U[0, 1] matrices": [_baseline(chance.uniform, chance.uniform_std)],
-    }
-    if chance.module is not None:
-        rows["fresh weights"] = [_baseline(chance.module, chance.module_std or 0.0)]
-    alt = ", ".join(
-        f"{name} {row[0].value if name != 'this model' or own is None else own:.2f}"
-        for name, row in rows.items()
-    )
-    drawn = dots(rows, f"Distance to orthogonality: {alt}.", axis="DtO (bars: ± one standard deviation)")
-    return Panel(drawn, "DtO beside random baselines")
 
 
 def cosines(found: Inspection, latents: Sequence[int]) -> NDArray[np.float64]:
     """Mean |cos| over points between the columns of some latents (latent, latent)."""
     assert found.pullback is not None
     chosen = list(latents)
-    return _numbers(cosine_matrix(found.pullback[:, chosen][:, :, chosen].double()).mean(0))
+    return _numbers(cosine_matrix(found.pullback[:, chosen][:, :, chosen]).double().mean(0))
 
 
 def cosine_panel(study: Study) -> Panel:
     """Mean |cos| between the columns of active latents."""
     active = study.active[:MOST]
-    names = [name_latent(study, latent) for latent in active]
+    names = [study.latent_name(latent) for latent in active]
     values = cosines(study.found, active)
     pairs = ", ".join(
         f"{names[i]} and {names[j]}: {values[i, j]:.2f}" for i in range(len(active)) for j in range(i)
     )
-    drawn = matrix(values, names, list(map(str, active)), f"Mean |cos| of active latents. {pairs}.")
+    drawn = matrix(values, names, list(map(latent_name, active)), f"Mean |cos| of active latents. {pairs}.")
     return Panel(drawn, "Mean |cos| between axes")
 
 
@@ -176,17 +144,11 @@ def spectrum_panel(study: Study) -> Panel:
     return Panel(columns(marks, alt, across="rank", along="singular value"), caption)
 
 
-def basis_panel(study: Study) -> Panel:
-    """|V| at some points."""
-    drawn = f'<div class="bases">{"".join(_bases(study))}</div>'
-    return Panel(drawn, "|V| at three points: latents in rows, singular directions in columns")
-
-
 def precision_panel(study: Study) -> Panel:
     """Posterior precisions against those that the decoder implies (allen2024 Eq. 7)."""
     drawn, groups = _precisions(study)
-    names = [(name.removeprefix("latent "), cls) for name, (*_, cls) in groups.items() if cls != "soft"]
-    return Panel(drawn + legend(names), "One colour per latent, one dot per item (grey: other latents)")
+    names = [(name, cls) for name, (*_, cls) in groups.items() if cls != "soft"]
+    return Panel(drawn + legend(names), "Precision of each latent, one dot per item")
 
 
 def coupling_panel(study: Study) -> Panel:
@@ -195,15 +157,15 @@ def coupling_panel(study: Study) -> Panel:
     assert part is not None
     few = len(part.latents[:MOST])
     values = part.matrix[:few, :few].sqrt().numpy()
-    names = [name_latent(study, latent) for latent in part.latents[:MOST]]
-    across = [str(latent) for latent in part.latents[:MOST]]
+    names = [study.latent_name(latent) for latent in part.latents[:MOST]]
+    across = list(map(latent_name, part.latents[:MOST]))
     off = [f"{names[i]} by {across[j]}: {values[i, j]:.2f}" for i in range(few) for j in range(few) if i != j]
     alt = (
         f"Change of each latent's strength with each other latent, per standard deviation. {', '.join(off)}."
     )
     return Panel(
         matrix(values, names, across, alt, top=max(1.0, float(values.max()))),
-        f"Change of each latent's strength (row) with each latent (column), at {part.points} points",
+        "Coupling: change of a latent's strength (row) with another (column)",
     )
 
 
@@ -211,14 +173,14 @@ def information_panel(study: Study, match: Match) -> Panel:
     """Fraction of each factor that each latent explains."""
     order = study.order[:MOST]
     values = match.information[study.shown][list(order)]
-    names = [str(latent) if latent in study.active else f"{latent} collapsed" for latent in order]
+    names = [latent_name(j) + ("" if j in study.active else " collapsed") for j in order]
     best = [
-        f"{factor} is best explained by latent {order[int(values[:, k].argmax())]} ({values[:, k].max():.2f})"
+        f"{factor} is best explained by {latent_name(order[int(values[:, k].argmax())])} ({values[:, k].max():.2f})"
         for k, factor in enumerate(match.factors)
     ]
     alt = f"Mutual information of latents and factors over the factor's entropy. {'; '.join(best)}."
     drawn = matrix(values, names, list(match.factors), alt)
-    return Panel(drawn, "Fraction of each factor (column) that each latent (row) explains")
+    return Panel(drawn, "Fraction of a factor that a latent explains")
 
 
 def scores_panel(known: Sequence[Study], *, named: bool) -> Panel:
@@ -255,11 +217,11 @@ def _norms(study: Study) -> Panel:
     assert study.found.pullback is not None
     norms = _spread(study.found.pullback.diagonal(dim1=-2, dim2=-1)).clamp(min=0).sqrt()
     marks = {
-        str(latent): [
+        latent_name(latent): [
             Dot(
                 value,
                 "fill thin c0" if latent in study.active else "fill thin soft",
-                f"latent {latent} at a point",
+                f"{latent_name(latent)} at a point",
             )
             for value in norms[:, latent].tolist()
         ]
@@ -275,7 +237,7 @@ def _bases(study: Study) -> list[str]:
     vectors = study.found.right_vectors
     assert vectors is not None
     order = study.order[:MOST]
-    rows, ranks = [str(latent) for latent in order], [str(k + 1) for k in range(len(order))]
+    rows, ranks = list(map(latent_name, order)), [str(k + 1) for k in range(len(order))]
     charts = []
     for point in torch.linspace(0, len(vectors) - 1, min(BASES, len(vectors))).round().long().tolist():
         shown = _numbers(vectors[point][list(order), : len(order)].abs())
@@ -297,7 +259,7 @@ def _precisions(
         else torch.linalg.inv(found.variance).diagonal(dim1=-2, dim2=-1)
     )
     groups = {
-        f"latent {name_latent(study, latent)}": (
+        study.latent_name(latent): (
             _numbers(_spread(expected)[:, latent]),
             _numbers(_spread(precision)[:, latent]),
             f"c{place}" if latent in study.active and place < len(COLOURS) else "soft",

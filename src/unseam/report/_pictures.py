@@ -1,4 +1,4 @@
-"""What can be looked at: reconstructions, traversals, principal directions."""
+"""What can be looked at: traversals, reconstructions, principal directions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from unseam.charts import Canvas, Look, Scale, data_url, percent, pixels, signed_pixels, significant
 from unseam.charts import strip as join_pictures
-from unseam.report._panels import name_latent
+from unseam.inspection import latent_name
 from unseam.report.page import Group, Panel, Section
 from unseam.report.study import Study
 
-__all__ = ["directions", "reconstructions", "signed_picture", "strip", "traversals"]
+__all__ = ["pictures", "signed_picture", "strip"]
 
 # Characters that pictures may take: together with the charts of six models less than the 8 MB of a page.
 TRAVERSALS, DIRECTIONS, RECONSTRUCTIONS = 3_000_000, 2_000_000, 1_000_000
@@ -24,22 +24,6 @@ CURVE = 128  # values of a curve that are drawn
 WIDE, TALL = 62.0, 44.0  # of a small curve
 
 Draw = Callable[[int], list[str]]
-
-
-def reconstructions(studies: Sequence[Study]) -> Section | None:
-    """Data and their reconstructions."""
-    known = [study for study in studies if study.pictures is not None]
-    if not known:
-        return None
-    rows = _fit(lambda every: _reconstructed(known, len(studies) > 1, every), RECONSTRUCTIONS)
-    return Section(
-        "What does the model reconstruct?",
-        (
-            "The first row shows items of the data; below, each is encoded to its latents and reconstructed by the "
-            "decoder from those few numbers.",
-        ),
-        groups=(Group("", (Panel(_grid(rows, still=True), "", wide=True),)),),
-    )
 
 
 def _reconstructed(known: Sequence[Study], several: bool, every: int) -> list[str]:
@@ -57,38 +41,71 @@ def _reconstructed(known: Sequence[Study], several: bool, every: int) -> list[st
     return rows
 
 
-def traversals(studies: Sequence[Study]) -> Section | None:
-    """One row per latent, by importance."""
-    prose = (
-        "Each row starts from one central point and moves a single latent from −2 to +2 standard deviations, while "
-        "all others are fixed. A disentangled latent changes one thing that has a name; a collapsed one changes "
-        "nothing. The most important latents come first, with the factor they explain most of where factors are "
-        "known, and with the norm of their Jacobian column: how much a small step changes the output."
-    )
-    how = (
-        "The start is the point (with an encoder, the posterior mean) nearest to the mean of all. The standard "
-        "deviation of a latent is that over all points, with an encoder that of the aggregate posterior: the variance "
-        "of its means plus the mean of its variances. Outputs are the likelihood's mean. The norm is the root mean "
-        "square over points of the Fisher-weighted column."
-    )
+def pictures(studies: Sequence[Study]) -> Section | None:
+    """Items with their reconstructions, one row per active latent by importance, and principal directions."""
     known = [study for study in studies if study.walks is not None]
-    section = Section("What does each latent do?", (prose,), how=(how,))
-    return _fill(section, known, studies, _traversal, TRAVERSALS)
+    if not known:
+        return None
+    drawn = [study for study in studies if study.pictures is not None]
+    shapes = [study.walks.frames.shape[2:] for study in known if study.walks is not None]
+    signs = (
+        "each colour lighter where it grows, darker where it falls"
+        if any(Look(shape, 0.0, 1.0).is_coloured for shape in shapes)
+        else "orange: up, blue: down"
+        if any(map(_is_picture, shapes))
+        else "above the line: up, below it: down"
+    )
+    walks = _fit(lambda every: [_traversal(study, every) for study in known], TRAVERSALS)
+    arrows = _fit(lambda every: [_pairs(study, every) for study in known], DIRECTIONS)
+    several = len(studies) > 1
+    captions = "Latent traversals", f"Principal directions, and latents below ({signs})"
+    groups = [
+        Group(
+            study.name if several else "",
+            tuple(
+                Panel(m, c, wide=not several and m is made[0])
+                for m, c in zip(made, captions, strict=True)
+                if m
+            ),
+        )
+        for study, *made in zip(known, walks, arrows, strict=True)
+    ]
+    if drawn:
+        rows = _fit(lambda every: _reconstructed(drawn, several, every), RECONSTRUCTIONS)
+        items = Panel(_grid(rows, still=True), "Items of the data, and their reconstructions", wide=several)
+        groups = [Group("", (items,)), *groups] if several else [Group("", (*groups[0].panels, items))]
+    return Section(
+        "What does each latent do?",
+        (
+            "Each row moves one latent, all others fixed; the most important come first. A disentangled latent changes "
+            "one thing that has a name, and is a principal direction: an orthogonal step that changes the output most.",
+        ),
+        groups=tuple(groups),
+        how=(
+            "The start is the point (with an encoder, the posterior mean) nearest to the mean of all. The standard "
+            "deviation of a latent is that over all points, with an encoder that of the aggregate posterior. Outputs "
+            "are the likelihood's mean. The Jacobian norm, how much a small step changes the output, is the root mean "
+            "square over points of the Fisher-weighted column.",
+            "Principal directions: right singular vectors v of the Fisher-weighted Jacobian at the start, with their "
+            "singular values s; below each, the latent with the largest share, the square of its entry in v. Changes "
+            "are derivatives of the mean output, each on its own scale.",
+        ),
+    )
 
 
 def _traversal(study: Study, every: int) -> str:
-    found, made = study.found, study.walks
+    made = study.walks
     assert made is not None
     rows, span = [], _span(made.frames, made.frames.shape[2:])
-    for place, latent in enumerate(made.latents):
-        factor = study.factor(latent)
-        what = name_latent(study, latent) if latent in study.active else f"{latent} · collapsed"
-        named = f"Latent {latent}, {factor}" if factor else f"Latent {latent}"
-        alt = f"{named}: outputs as it moves from −2 to +2 standard deviations."
+    moved = [latent for latent in made.latents if latent in study.active] or list(made.latents[:1])
+    for place, latent in enumerate(moved):
+        name = study.latent_name(latent)
+        alt = f"{name}: outputs as it moves from −2 to +2 standard deviations."
         drawn = strip(made.frames[place], alt, span=span, every=every)
-        rows.append(_row(f"latent {what}", _facts(study, latent), drawn))
-    hidden = found.latent - len(made.latents)
-    more = f"<p class='caption'>{hidden} less important latents are not shown.</p>" if hidden else ""
+        collapsed = "" if latent in study.active else " · collapsed"
+        rows.append(_row(f"{name}{collapsed}", _facts(study, latent), drawn))
+    hidden = len(study.active) - len(moved)
+    more = f"<p class='caption'>{hidden} less important latents are not shown.</p>" if hidden > 0 else ""
     return _grid([*rows, '<div class="ends"><span>−2 σ</span><span>0</span><span>+2 σ</span></div>']) + more
 
 
@@ -103,39 +120,20 @@ def _facts(study: Study, latent: int) -> list[str]:
     return [*first, *filter(None, [", ".join(facts)])]
 
 
-def directions(studies: Sequence[Study]) -> Section | None:
-    """Singular directions beside the latents' own."""
-    known = [study for study in studies if study.directions is not None]
-    coloured = any(_is_picture(s.directions.singular.shape[1:]) for s in known if s.directions is not None)
-    signs = "orange: up, blue: down" if coloured else "above the line: up, below it: down"
-    prose = (
-        "Every decoder has principal directions at a point: the step in latent space that changes its output "
-        f"most, the next one orthogonal to it, and so on. Each column shows how the output changes along one ({signs}) "
-        "and below it how it changes along the latent with the largest share in it. Where both are similar, the "
-        "latents are the decoder's principal directions, and there is no rotation between them."
-    )
-    how = (
-        "Right singular vectors v of the Fisher-weighted Jacobian at the start of the traversals, and the derivative "
-        "of the mean output along them. The share is the square of the latent's entry in v. Each picture is on its "
-        "own scale. As many directions are shown as there are active latents."
-    )
-    section = Section("What are the decoder's principal directions?", (prose,), how=(how,))
-    return _fill(section, known, studies, _pairs, DIRECTIONS)
-
-
 def _pairs(study: Study, every: int) -> str:
     found = study.directions
-    assert found is not None
+    if found is None:
+        return ""
     cells = []
     for place, (main, share, value) in enumerate(zip(found.main, found.share, found.values, strict=True)):
         alt = f"Change of the output along singular direction {place + 1}."
         upper = signed_picture(found.singular[place], alt, every=every)
         lower = signed_picture(
-            found.columns[place], f"Change of the output along latent {main}.", every=every
+            found.columns[place], f"Change of the output along {latent_name(main)}.", every=every
         )
         cells.append(
-            f'<div class="arrow">{upper}<b>direction {place + 1}</b><small>singular value {value:.2f}</small>{lower}'
-            f"<b>latent {html.escape(name_latent(study, main))}</b><small>{percent(share)} of it</small></div>"
+            f'<div class="arrow">{upper}<b>direction {place + 1}</b><small>s = {value:.2f}</small>{lower}'
+            f"<b>{html.escape(study.latent_name(main))}</b><small>{percent(share)} of it</small></div>"
         )
     return f'<div class="arrows">{"".join(cells)}</div>'
 
@@ -164,7 +162,7 @@ def strip(frames: NDArray[np.float32], label: str, *, span: tuple[float, float],
 
 
 def signed_picture(change: NDArray[np.float32], label: str, *, every: int = 1) -> str:
-    """One signed output (*data): up in orange, down in blue, grey where nothing changes.
+    """One signed output (*data): up in orange, down in blue, grey where nothing changes; colours as themselves.
 
     >>> signed_picture(np.zeros((1, 4, 4), "float32"), "no change")[:14]
     '<img src="data'
@@ -172,9 +170,8 @@ def signed_picture(change: NDArray[np.float32], label: str, *, every: int = 1) -
     reach = float(np.abs(change).max()) or 1.0
     if not _is_picture(change.shape):
         return _curves(change[None], label, (-reach, reach))
-    grey = change.mean(0) if change.ndim == 3 and len(change) == 3 else change
-    few = _subsample(grey[None], every)[0]
-    sheet = signed_pixels(torch.from_numpy(few), Look(few.shape, 0.0, 1.0), float(np.abs(grey).max()))
+    few = _subsample(change[None], every)[0]
+    sheet = signed_pixels(torch.from_numpy(few), Look(few.shape, 0.0, 1.0), reach)
     return f'<img src="{data_url(sheet, level=9)}" {_size(sheet)} alt="{html.escape(label)}">'
 
 
@@ -199,22 +196,6 @@ def _curves(frames: NDArray[np.float32], label: str, span: tuple[float, float]) 
             width = max(1.0, step - 1)
             canvas.add("rect", "", tip, x=left + k * step, y=top, width=width, height=height, cls="fill c0")
     return canvas.svg(label)
-
-
-def _fill(
-    section: Section,
-    known: Sequence[Study],
-    studies: Sequence[Study],
-    draw: Callable[[Study, int], str],
-    budget: int,
-) -> Section | None:
-    """The section with what is drawn of each model that has it; none where no model has."""
-    if not known:
-        return None
-    drawn = _fit(lambda every: [draw(study, every) for study in known], budget)
-    names = [study.name if len(studies) > 1 else "" for study in known]
-    pairs = zip(names, drawn, strict=True)
-    return section._replace(groups=tuple(Group(name, (Panel(made, "", wide=True),)) for name, made in pairs))
 
 
 def _fit(draw: Draw, budget: int) -> list[str]:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseam.metrics import binned_information, evaluate
+from unseam.metrics import binned_information
 from unseam.report.study import Match
+from unseam.run import evaluate_active
 
 __all__ = ["SCORES", "match"]
 
@@ -23,6 +24,7 @@ def match(
     names: Sequence[str] | None = None,
     *,
     discrete: Sequence[bool] | None = None,
+    variance: Tensor | None = None,
     scores: Any = None,
     seed: int = 0,
 ) -> Match:
@@ -33,7 +35,8 @@ def match(
         factors: what made each item.
         names: of the factors.
         discrete: which factors are discrete.
-        scores: rows of :func:`unseam.metrics.evaluate`, where they are made already.
+        variance: of the posterior, in the shape of the codes: it says which latents are active.
+        scores: rows of :func:`unseam.run.evaluate_active`, where they are made already.
         seed: of the metrics.
 
     >>> v = torch.cartesian_prod(torch.arange(8), torch.arange(8))
@@ -45,8 +48,15 @@ def match(
     shares = (found.information / (entropy[:, None] if entropy.ndim > 1 else entropy)).cpu().numpy()
     table = scores
     if table is None:
-        generator = torch.Generator().manual_seed(seed)
-        table = evaluate(codes, factors, tuple(SCORES), discrete=discrete, preset="fast", generator=generator)
+        table = evaluate_active(
+            codes,
+            torch.as_tensor(factors),
+            tuple(SCORES),
+            variance=variance,
+            seed=seed,
+            discrete=discrete,
+            preset="fast",
+        )
     count = shares.shape[-1]
     named = tuple(name.replace("_", " ") for name in names or [f"factor {k}" for k in range(count)])
     return Match(named, shares, table, codes.shape[1])

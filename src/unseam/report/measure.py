@@ -94,6 +94,8 @@ def study(
     if decoder.z is None and decoder.x is None:
         decoder = dataclasses.replace(decoder, z=decoder.prior(points, generator))
     found = found or decoder.inspect(latents=latents, generator=generator)
+    if factors is not None:
+        found = dataclasses.replace(found, factors=np.shape(factors)[-1])
     mean, variance = found.mean, _diagonal(found)
     places = decoder.z if mean is None else mean
     parts = {}
@@ -106,7 +108,14 @@ def study(
         pictures=_pictures(decoder, mean),
         match=None
         if mean is None or factors is None
-        else match(mean[None], factors, factor_names, discrete=discrete, seed=seed),
+        else match(
+            mean[None],
+            factors,
+            factor_names,
+            discrete=discrete,
+            variance=None if variance is None else variance[None],
+            seed=seed,
+        ),
         advice=advice,
         missing=(
             *_unmeasured(found, decoder.encoder, variance),
@@ -293,7 +302,7 @@ def _unmeasured(found: Inspection, encoder: Any, variance: Tensor | None) -> tup
     if found.probes is not None:
         why = "Only some of its latents were sampled, and these need all of them."
         said.append(Missing("Matrices, spectrum, traversals and singular directions", why))
-    elif found.dto_active is None:
+    elif found.orthogonality is None:
         said.append(Missing("Orthogonality", "There are fewer than two active latents to compare."))
     return tuple(said)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -19,6 +21,7 @@ __all__ = ["Group", "Panel", "Section", "check_path", "write_page"]
 _SHRUNK = 0.7
 # Room for a chart beside others and beside words, in pixels of its own: it may shrink to three quarters.
 _ROW, _BESIDE = 280 / 0.75, 344 / 0.75
+_FONT = "/* font */"
 _NUMBERS = re.compile(r' (?:d|x|y)="[^"]*"')
 _MARKS = re.compile(r'<use [^>]*? style="([^"]*)"/>(?:<use [^>]*? style="\1"/>)+')
 
@@ -58,6 +61,7 @@ class Section(NamedTuple):
         groups: charts of each model.
         numbers: rows of a table that is folded away.
         how: paragraphs on how it is measured, folded away.
+        folded: whether what is said of several models is folded away too.
     """
 
     title: str
@@ -69,6 +73,7 @@ class Section(NamedTuple):
     groups: tuple[Group, ...] = ()
     numbers: tuple[Mapping[str, str], ...] = ()
     how: tuple[str, ...] = ()
+    folded: bool = False
 
     @property
     def key(self) -> str:
@@ -76,15 +81,17 @@ class Section(NamedTuple):
         return "-".join(re.findall(r"\w+", self.title.lower()))
 
     @property
-    def small(self) -> bool:
-        """Whether each model has one small chart, so that they fit beside each other."""
-        return all(len(group.panels) == 1 and group.panels[0].fits(_ROW) for group in self.groups)
+    def fits_in_columns(self) -> bool:
+        """Whether all charts are small, so that models stand beside each other."""
+        return all(panel.wide or panel.fits(_ROW) for group in self.groups for panel in group.panels)
 
     @property
     def fits_beside_words(self) -> bool:
-        """Whether its one small chart fits beside the words."""
+        """Whether its one or two small charts, of one model, fit beside the words."""
         panels = [panel for group in self.groups for panel in group.panels]
-        return len(panels) == 1 and panels[0].fits(_BESIDE) and not self.table and not self.svg
+        return (
+            len(self.groups) == 1 and all(p.fits(_BESIDE) for p in panels) and not self.table and not self.svg
+        )
 
 
 def write_page(
@@ -109,6 +116,7 @@ def write_page(
         autoescape=select_autoescape(default=True), trim_blocks=True, lstrip_blocks=True
     )
     template = environment.from_string(_read("page.html"))
+    shown = any(section.groups or section.svg for section in sections)
     text = template.render(
         title=title,
         lead=lead,
@@ -118,10 +126,30 @@ def write_page(
         ],
         details=json.dumps(about, indent=1, ensure_ascii=False, default=str),
         style=f"{style()}\n{_read('page.css')}",
-        script=_read("page.js") if any(section.groups for section in sections) else "",
+        script=_read("page.js") if shown else "",
     )
-    write_text(path, text)
+    write_text(path, text.replace(_FONT, _embed_font(text) if shown else "", 1))
     return path
+
+
+def _embed_font(text: str) -> str:
+    """Rule for a font that holds the characters of a text: charts look the same everywhere, and when saved."""
+    from fontTools.subset import Options, Subsetter, load_font  # type: ignore[import-untyped]
+    from matplotlib import get_data_path
+
+    options = Options(
+        flavor="woff", recalc_timestamp=False, layout_features=[], hinting=False, notdef_outline=True
+    )
+    options.drop_tables = [*options.drop_tables, "FFTM"]
+    font = load_font(str(Path(get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), options)
+    subsetter = Subsetter(options)
+    subsetter.populate(text=text)
+    subsetter.subset(font)
+    font.flavor, made = "woff", io.BytesIO()
+    font.save(made)
+    font.close()
+    data = base64.b64encode(made.getvalue()).decode()
+    return f'@font-face {{ font-family: "unseam"; src: url(data:font/woff;base64,{data}) format("woff"); }}'
 
 
 def check_path(path: Path) -> None:

@@ -150,6 +150,7 @@ def _match(run: Run, members: list[int], world: World, seed: int) -> Match:
         codes.factors,
         world.factor_names,
         discrete=codes.discrete,
+        variance=codes.variance,
         scores=_saved_scores(run.scores, members),
         seed=seed,
     )
@@ -192,8 +193,8 @@ def _value(value: Any) -> str:
 
 
 def _median(found: Sequence[Inspection], matched: Match | None) -> int:
-    """Which seed has the median MIG, or else the median DtO: the one that is shown."""
-    values = [one.dto_of_chance or 0.0 for one in found] if matched is None else matched.mean("mig")
+    """Which seed has the median MIG, or else the median |cos|: the one that is shown."""
+    values = [one.cosine or 0.0 for one in found] if matched is None else matched.mean("mig")
     return int(np.argsort(values, kind="stable")[(len(values) - 1) // 2])
 
 
@@ -201,7 +202,9 @@ def _saved_scores(table: pd.DataFrame | None, members: Sequence[int]) -> pd.Data
     """Scores of the run's own table, where it has all that are shown."""
     if table is None:
         return None
-    rows = table[table["metric"].isin(list(SCORES)) & table["member"].isin(members) & table["score"].notna()]
+    rows = table[
+        table["metric"].isin(list(SCORES)) & table["member"].isin(members) & table["score_all"].notna()
+    ]
     if len(rows) < len(members) * len(SCORES):
         return None
     return rows.assign(member=[list(members).index(member) for member in rows["member"]])

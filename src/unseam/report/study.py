@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.advice import Advice
-from unseam.inspection import Inspection
+from unseam.inspection import Inspection, latent_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,9 +65,9 @@ class Directions(NamedTuple):
 class Factorisation(NamedTuple):
     """Whether the density of what is generated is a product over active latents."""
 
-    gap: float
+    density_gap: float
     """Mean over points of log-density less the sum of its factors, in nats."""
-    gap_error: float
+    density_gap_error: float
     coupling: float
     """Mean squared dependence of each factor on coordinates that are not its own."""
     coupling_error: float
@@ -86,13 +86,13 @@ class Match(NamedTuple):
     information: NDArray[np.float64]
     """Mutual information over the factor's entropy (seed, latent, factor)."""
     scores: pd.DataFrame
-    """Rows of :func:`unseam.metrics.evaluate`; ``member`` counts the seeds."""
+    """Rows of :func:`unseam.run.evaluate_active`; ``member`` counts the seeds."""
     points: int
 
-    def mean(self, metric: str) -> list[float]:
-        """Scores of a metric, one per seed."""
+    def mean(self, metric: str, latents: Literal["score", "score_all"] = "score") -> list[float]:
+        """Scores of a metric over active latents, or over all, one per seed; NaN where undefined."""
         rows = self.scores[self.scores["metric"] == metric].sort_values("member", kind="stable")
-        return [float(value) for value in rows["score"]]
+        return [float(value) for value in rows[latents]]
 
 
 @dataclass(frozen=True)
@@ -144,11 +144,6 @@ class Study:
         active = self.found.active
         return tuple(latent for latent in self.order if active is None or bool(active[latent]))
 
-    @property
-    def chance(self) -> float | None:
-        """DtO of active latents as a fraction of that of random rotations of as many."""
-        return self.found.dto_of_chance
-
     def factor(self, latent: int) -> str:
         """The factor that an active latent explains best, where it explains enough of one."""
         active = self.found.active
@@ -156,6 +151,10 @@ class Study:
             return ""
         shares = self.match.information[self.shown, latent]
         return self.match.factors[int(shares.argmax())] if shares.max() >= EXPLAINS else ""
+
+    def latent_name(self, latent: int) -> str:
+        """A latent with the factor that it explains most of."""
+        return latent_name(latent, self.factor(latent))
 
 
 def importance(found: Inspection) -> tuple[int, ...]:

@@ -122,8 +122,7 @@ def _models(studies: Sequence[Study]) -> str:
         )
         text += f", trained on {world['items']} items of {world['name']}{twin}{known}"
     found = studies[0].found
-    which = "it" if len(studies) == 1 else "them"
-    return f"{text}. Measured at {found.points} points; every number below was measured on {which}."
+    return f"{text}. Measured at {found.points} points."
 
 
 def _results(given: Sequence[Any]) -> list[Result]:
