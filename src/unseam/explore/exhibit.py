@@ -20,7 +20,7 @@ from unseam.subject import Subject
 from unseam.training import Ensemble
 from unseam.trial import Trial
 
-__all__ = ["Codes", "Exhibit", "exhibit_decoder", "exhibit_run"]
+__all__ = ["Codes", "Exhibit", "exhibit_decoder", "exhibit_run", "open_exhibit"]
 
 T = TypeVar("T")
 
@@ -55,6 +55,7 @@ class Exhibit:
         source: Python expression that a snippet loads the models by.
         betas: for each subject the position of those that differ from it in β (and seed) alone.
         remarks: what the page says of the models as a whole, such as that they are unfinished.
+        run: whose members the subjects are, in its order, or ``None``.
 
     >>> from unseam.charts import Look, look_of
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -6.0, 6.0))
@@ -73,10 +74,11 @@ class Exhibit:
         source: str | None = None,
         betas: tuple[tuple[int, ...], ...] | None = None,
         remarks: Sequence[str] = (),
+        run: Run | None = None,
     ) -> None:
         self.subjects, self.look, self.world = subjects, look, world
         self.index = torch.arange(0) if index is None else index
-        self.title, self.source, self.remarks = title, source, tuple(remarks)
+        self.title, self.source, self.remarks, self.run = title, source, tuple(remarks), run
         self.betas = betas if betas is not None else tuple((k,) for k in range(len(subjects)))
         self._cache = Cache()
 
@@ -100,6 +102,28 @@ class Exhibit:
     def factor_names(self) -> tuple[str, ...]:
         """Names of the world's factors, none where there is no world."""
         return () if self.world is None else self.world.factor_names
+
+    @property
+    def cyclic(self) -> tuple[bool, ...]:
+        """Of each factor whether its last value is next to its first: hues, and the angles of dSprites."""
+        world = self.world
+        if world is None:
+            return ()
+        turns = "dsprites" in (world.name, (world.twin_of or "").lower())
+        return tuple(
+            size > 0 and (name.endswith("hue") or (turns and name == "orientation"))
+            for name, size in zip(world.factor_names, world.factor_sizes, strict=True)
+        )
+
+    @property
+    def change_lead(self) -> str:
+        """What the colours of a change of the picture mean."""
+        signs = "vermilion brightens, blue darkens"
+        if self.look.is_coloured:
+            signs = "grey is unchanged, and a colour shows where it increases"
+        elif not self.look.is_picture:
+            signs = "vermilion raises, blue lowers"
+        return f"Effect of an infinitesimal step: {signs}."
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -177,6 +201,39 @@ def _ordered(value: Tensor, active: Tensor) -> tuple[int, ...]:
     return tuple(k for k in order if bool(active[k]))
 
 
+def open_exhibit(
+    decoder: Run | Subject | Path | str | Ensemble | Callable[[Tensor], Tensor],
+    *,
+    encoder: Callable[[Tensor], Any] | None = None,
+    world: World | str | None = None,
+    latent: int | None = None,
+    likelihood: AbstractLikelihood | None = None,
+    beta: float | None = None,
+    name: str = "decoder",
+    root: str | None = None,
+    points: int = 600,
+) -> Exhibit:
+    """The exhibit of whatever :func:`unseam.explore.serve` takes; arguments are its."""
+    if points < 2:
+        raise ValueError(f"points must be at least 2, got {points}")
+    if isinstance(decoder, str | Path):
+        decoder, world = Run.open(decoder, root=root, world=world), None
+    if isinstance(decoder, Run | Ensemble):
+        return exhibit_run(decoder, points=points, world=world)
+    if isinstance(world, str):
+        raise ValueError(f"world must be a World beside a decoder of your own, got {world!r}")
+    return exhibit_decoder(
+        decoder,
+        latent=latent,
+        encoder=encoder,
+        world=world,
+        likelihood=likelihood,
+        beta=beta,
+        name=name,
+        points=points,
+    )
+
+
 def exhibit_run(
     run: Run | Ensemble | str | Path, *, points: int = 600, world: World | str | None = None
 ) -> Exhibit:
@@ -203,6 +260,7 @@ def exhibit_run(
         remarks=run.remarks(),
         source=None if run.path is None else f"unseam.load({str(run.path)!r})",
         betas=_betas(run.trials),
+        run=run,
     )
 
 
