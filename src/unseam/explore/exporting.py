@@ -45,6 +45,7 @@ def export(
     members: Sequence[int] | None = None,
     first: int | None = None,
     title: str | None = None,
+    note: str | None = None,
     points: int = 300,
     **options: Any,
 ) -> Path:
@@ -61,6 +62,7 @@ def export(
         members: of a run: which members; by default those that did not diverge.
         first: of a run: the member shown first, by default the first of ``members``.
         title: of the page, by default the name of the data, or of the decoder.
+        note: a sentence below the title, such as how the members were chosen.
         points: number of items on the map.
         options: ``encoder``, ``world``, ``latent``, ``likelihood``, ``beta``, ``name`` and ``root`` of
             :func:`unseam.explore.serve`.
@@ -86,7 +88,7 @@ def export(
         raise ValueError(f"members must lie in [0, {len(exhibit.subjects)}), got {list(chosen)}")
     if first is not None and first not in chosen:
         raise ValueError(f"first must be one of the members {chosen}, got {first}")
-    text = _page(exhibit, chosen, chosen.index(first) if first is not None else 0, title)
+    text = _page(exhibit, chosen, chosen.index(first) if first is not None else 0, title, note)
     if len(text.encode()) > _LARGEST:
         raise ValueError(
             f"a page must have at most {_LARGEST / 1e6:g} MB, got {len(text.encode()) / 1e6:.1f} MB with {len(chosen)} "
@@ -96,11 +98,12 @@ def export(
     return path
 
 
-def _page(exhibit: Exhibit, members: Sequence[int], first: int, title: str | None) -> str:
+def _page(exhibit: Exhibit, members: Sequence[int], first: int, title: str | None, note: str | None) -> str:
     written = [_member(exhibit, member) for member in members]
     world = exhibit.world
     shown = title or (exhibit.title if world is None else world.name)
     contents = _contents(exhibit) | {"members": [model for model, _ in written], "first": first}
+    contents["remarks"] += [note] if note else []
     weights = "\n".join(
         f'<script type="text/plain" id="weights-{k}">{text}</script>' for k, (_, text) in enumerate(written)
     )
@@ -236,7 +239,7 @@ def _about(exhibit: Exhibit, member: int, layers: Layers, half: bool) -> tuple[d
     trial = None
     if world is not None:
         twin = f": rendered here as a twin of {world.twin_of}, whose files it does not use" if world.twin_of else ""
-        found["data"] = f"{world.name}{twin}; {len(world):,} items, {len(exhibit.index)} shown".replace(",", " ", 1)
+        found["data"] = f"{world.name}{twin}; {_thousands(len(world))} items, {len(exhibit.index)} on the map"
     if run is not None:
         about, own = run.about, run.trials[member]
         trial = json.dumps(own.to_dict(), indent=1, ensure_ascii=False)
@@ -253,8 +256,12 @@ def _about(exhibit: Exhibit, member: int, layers: Layers, half: bool) -> tuple[d
         if created := about.get("created"):
             found["date"] = str(created)[:10]
     found["versions"] = ", ".join(f"{name} {made[name]}" for name in ("unseam", "torch") if made.get(name))
-    found["weights"] = f"{len(layers.weights):,} in {'half' if half else 'single'} precision".replace(",", " ")
+    found["weights"] = f"{_thousands(len(layers.weights))} in {'half' if half else 'single'} precision"
     return found, trial
+
+
+def _thousands(value: int) -> str:
+    return f"{value:,}".replace(",", "\u202f")
 
 
 def _packed(values: Tensor) -> str:
