@@ -2,9 +2,9 @@
 
     python tools/showcase.py --out FOLDER [--steps 40000] [--seeds 4] [--betas 4,6,8,10] [--device cuda]
 
-All members train as one stack. They are ranked by MIG over their active latents, which needs the factors; the page shows the
-best, the median and the worst, in that order, so that it does not hide what a seed can do. FOLDER receives showcase.html
-(at most 6 MB) and showcase.json with every member's numbers.
+All members train as one stack. They are ranked by MIG over their active latents, which needs factors; the page shows
+the best, the median and the worst, in that order, so that it does not hide what a seed can do. FOLDER receives
+showcase.html (at most 6 MB) and showcase.json with every member's numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ TRIAL = unseam.Trial(
 
 def main() -> None:
     """Train, rank, export."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=40_000)
     parser.add_argument("--seeds", type=int, default=4)
@@ -69,10 +71,18 @@ def rank(run: unseam.Run, points: int) -> list[dict[str, float]]:
         active = active_latents(mean, variance).active
         score = 0.0
         if int(active.sum()) > 0:
-            score = float(mig(mean[:, active], codes.factors.cpu(), discrete=codes.discrete, preset="fast").score)
+            score = float(
+                mig(mean[:, active], codes.factors.cpu(), discrete=codes.discrete, preset="fast").score
+            )
         trial = run.trials[member]
         found.append(
-            {"member": member, "beta": trial.beta, "seed": trial.seed, "mig": score, "active": int(active.sum())}
+            {
+                "member": member,
+                "beta": trial.beta,
+                "seed": trial.seed,
+                "mig": score,
+                "active": int(active.sum()),
+            }
         )
     return sorted(found, key=lambda row: -row["mig"])
 
@@ -84,8 +94,8 @@ def export(run: unseam.Run, rows: list[dict[str, float]], out: Path) -> tuple[Pa
     out.mkdir(parents=True, exist_ok=True)
     path = out / "showcase.html"
     while True:
-        words = "the best, the median and the worst" if len(spread) == 3 else "the best and the worst"
-        note = f"Of {len(ranked)} members, ranked by MIG over active latents: {words if len(spread) > 1 else 'the best'}."
+        words = ("the best", "the best and the worst", "the best, the median and the worst")[len(spread) - 1]
+        note = f"Of {len(ranked)} members, ranked by MIG over active latents: {words}."
         unseam.explore.export(
             run, path, members=spread, first=spread[0], note=note, title="A twin of 3D Shapes, 64×64"
         )

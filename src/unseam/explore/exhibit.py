@@ -26,8 +26,9 @@ T = TypeVar("T")
 
 # RMS column norm, relative to the largest, from which a latent counts as active where there is no encoder.
 _ACTIVE = 0.01
-# Points of N(0, I) at which a decoder without an encoder is looked at.
-_PROBES = 64
+# Points of N(0, I) at which a decoder without an encoder is looked at, at most, and derivatives in all: seconds for a
+# convolutional decoder, however many latents it has.
+_PROBES, _DERIVATIVES = 64, 512
 
 
 class Codes(NamedTuple):
@@ -152,7 +153,11 @@ class Exhibit:
     def random_dto(self, latent: int) -> float:
         """DtO of random rotations of so many latents."""
         generator = torch.Generator().manual_seed(0)
-        return self.once(("haar", latent), lambda: haar_dto(latent, samples=2000, generator=generator).mean)
+        # one matrix costs the cube of its size, and varies the less the larger it is
+        samples = max(200, min(2000, 20_000 // latent))
+        return self.once(
+            ("haar", latent), lambda: haar_dto(latent, samples=samples, generator=generator).mean
+        )
 
     def encodes(self, member: int) -> bool:
         """Whether one model can encode items of a world."""
@@ -184,7 +189,8 @@ class Exhibit:
 
     def _probed(self, subject: Subject) -> Codes:
         generator = torch.Generator().manual_seed(0)
-        z = torch.randn(_PROBES, subject.latent, generator=generator, dtype=torch.float64)
+        points = max(4, min(_PROBES, _DERIVATIVES // subject.latent))
+        z = torch.randn(points, subject.latent, generator=generator, dtype=torch.float64)
         metric = pullback(subject.decoder, subject.points(z), likelihood=subject.likelihood)
         norms = metric.diagonal(dim1=-2, dim2=-1).mean(0).sqrt().double().cpu()
         empty = torch.zeros(0, subject.latent, dtype=torch.float64)

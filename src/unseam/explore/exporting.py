@@ -51,9 +51,9 @@ def export(
 ) -> Path:
     """Write the explorer of a run's members, or of a decoder, as one HTML file that works from disk.
 
-    The page holds the decoders' layers and runs them in the browser, with exact derivatives; pictures, geometry, map and
-    rotation are those of :func:`unseam.explore.serve`. It loads nothing. Weights are stored in half precision where that
-    changes no picture by more than a thousandth of the data's range.
+    The page holds the decoders' layers and runs them in the browser, with exact derivatives; pictures, geometry, map
+    and rotation are those of :func:`unseam.explore.serve`. It loads nothing. Weights are stored in half precision
+    where that changes no picture by more than a thousandth of the data's range.
 
     Args:
         decoder: as in :func:`unseam.explore.serve`; it must consist of affine layers, convolutions, batch normalisation
@@ -108,7 +108,9 @@ def _page(exhibit: Exhibit, members: Sequence[int], first: int, title: str | Non
         f'<script type="text/plain" id="weights-{k}">{text}</script>' for k, (_, text) in enumerate(written)
     )
     folder = files("unseam.explore")
-    sources = {name: folder.joinpath(name).read_text("utf8") for name in ("decoder.js", "plane.js", "exported.js")}
+    sources = {
+        name: folder.joinpath(name).read_text("utf8") for name in ("decoder.js", "plane.js", "exported.js")
+    }
     parts = {
         "title": html.escape(shown),
         "style": style(".body--dark") + folder.joinpath("style.css").read_text("utf8"),
@@ -120,7 +122,9 @@ def _page(exhibit: Exhibit, members: Sequence[int], first: int, title: str | Non
     }
     page = folder.joinpath("exported.html").read_text("utf8")
     pieces = page.split("{{ ")
-    return pieces[0] + "".join(parts[name] + rest for name, rest in (piece.split(" }}", 1) for piece in pieces[1:]))
+    return pieces[0] + "".join(
+        parts[name] + rest for name, rest in (piece.split(" }}", 1) for piece in pieces[1:])
+    )
 
 
 def _contents(exhibit: Exhibit) -> dict[str, Any]:
@@ -144,7 +148,8 @@ def _contents(exhibit: Exhibit) -> dict[str, Any]:
         "lead": exhibit.change_lead,
         "map_lead": "The plane of two latents. Click, drag the point, or use the arrow keys; the wheel zooms.",
         "ramps": {
-            kind: [tint(k / RAMP, cyclic=kind == "cyclic") for k in range(RAMP + 1)] for kind in ("plain", "cyclic")
+            kind: [tint(k / RAMP, cyclic=kind == "cyclic") for k in range(RAMP + 1)]
+            for kind in ("plain", "cyclic")
         },
         "factors": [],
         "values": [],
@@ -238,7 +243,11 @@ def _about(exhibit: Exhibit, member: int, layers: Layers, half: bool) -> tuple[d
     found = {"model": exhibit.subjects[member].name}
     trial = None
     if world is not None:
-        twin = f": rendered here as a twin of {world.twin_of}, whose files it does not use" if world.twin_of else ""
+        twin = (
+            f": rendered here as a twin of {world.twin_of}, whose files it does not use"
+            if world.twin_of
+            else ""
+        )
         found["data"] = f"{world.name}{twin}; {_thousands(len(world))} items, {len(exhibit.index)} on the map"
     if run is not None:
         about, own = run.about, run.trials[member]

@@ -51,7 +51,9 @@ def layers_of(subject: Subject) -> Layers:
     writer = _Writer(subject.latent)
     writer.add(subject.decoder)
     writer.flatten()
-    return Layers(writer.layers, _likelihood(subject), np.concatenate([*writer.parts, np.zeros(0, np.float32)]))
+    return Layers(
+        writer.layers, _likelihood(subject), np.concatenate([*writer.parts, np.zeros(0, np.float32)])
+    )
 
 
 class _Writer:
@@ -107,7 +109,9 @@ class _Writer:
 
     def _linear(self, layer: nn.Linear) -> None:
         sizes = {"inputs": layer.in_features, "outputs": layer.out_features}
-        self.layers.append({"op": "linear", **sizes, "weights": [self._put(layer.weight), self._put(layer.bias)]})
+        self.layers.append(
+            {"op": "linear", **sizes, "weights": [self._put(layer.weight), self._put(layer.bias)]}
+        )
         self.shape = (layer.out_features,)
 
     def _convolution(self, layer: Any) -> None:
@@ -118,9 +122,13 @@ class _Writer:
                 "serve it live by unseam.explore.serve"
             )
         transposed = isinstance(layer, nn.ConvTranspose2d)
-        sizes = zip(self.shape, layer.kernel_size, layer.stride, layer.padding, layer.output_padding, strict=False)
+        sizes = zip(
+            self.shape, layer.kernel_size, layer.stride, layer.padding, layer.output_padding, strict=False
+        )
         side = [
-            (size - 1) * step - 2 * pad + kernel + more if transposed else (size + 2 * pad - kernel) // step + 1
+            (size - 1) * step - 2 * pad + kernel + more
+            if transposed
+            else (size + 2 * pad - kernel) // step + 1
             for size, kernel, step, pad, more in sizes
         ]
         output = (*side, layer.out_channels)

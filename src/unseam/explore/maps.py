@@ -157,7 +157,10 @@ def item_notes(exhibit: Exhibit) -> list[str]:
         rows = zip(exhibit.index.tolist(), exhibit.factors.tolist(), strict=True)
         return [
             ", ".join(
-                [f"item {k}", *(f"{name} {significant(value)}" for name, value in zip(named, row, strict=True))]
+                [
+                    f"item {k}",
+                    *(f"{name} {significant(value)}" for name, value in zip(named, row, strict=True)),
+                ]
             )
             for k, row in rows
         ]

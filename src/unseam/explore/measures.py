@@ -13,7 +13,16 @@ from unseam.explore.rotation import Rotation, rotated_pullback, rotation_matrix
 from unseam.geometry import column_cosine, distance_to_orthogonality, pullback, restrict, right_basis
 from unseam.metrics import mig
 
-__all__ = ["ANGLES", "QUANTITIES", "Measured", "beta_curve", "measure", "mig_curve", "pullbacks", "rotation_curve"]
+__all__ = [
+    "ANGLES",
+    "QUANTITIES",
+    "Measured",
+    "beta_curve",
+    "measure",
+    "mig_curve",
+    "pullbacks",
+    "rotation_curve",
+]
 
 QUANTITIES = (
     ("squared error", "c0", 4),
@@ -27,8 +36,8 @@ QUANTITIES = (
 ANGLES = tuple(7.5 * step for step in range(13))
 """Degrees at which a rotation is measured."""
 
-# Points whose geometry is averaged: a tenth of a second.
-_POINTS = 96
+# Points whose geometry is averaged, and derivatives in all: a tenth of a second for small decoders, two for large ones.
+_POINTS, _DERIVATIVES = 96, 2048
 
 
 class Measured(NamedTuple):
@@ -75,7 +84,9 @@ def mig_curve(exhibit: Exhibit, member: int, first: int, second: int) -> list[fl
     >>> mig_curve(exhibit_decoder(lambda z: 2 * z, latent=2), 0, 0, 1)
     """
     latent = exhibit.subjects[member].latent
-    found = [_mig(exhibit, member, rotation_matrix(latent, Rotation(first, second, angle))) for angle in ANGLES]
+    found = [
+        _mig(exhibit, member, rotation_matrix(latent, Rotation(first, second, angle))) for angle in ANGLES
+    ]
     scores = [score for score in found if score is not None]
     return scores if len(scores) == len(ANGLES) else None
 
@@ -135,10 +146,11 @@ def pullbacks(exhibit: Exhibit, member: int) -> Tensor:
 
     def compute() -> Tensor:
         subject, codes = exhibit.subjects[member], exhibit.codes(member)
-        z = codes.mean[:: max(1, len(codes.mean) // _POINTS)][:_POINTS]
+        points = max(8, min(_POINTS, _DERIVATIVES // subject.latent))
+        z = codes.mean[:: max(1, len(codes.mean) // points)][:points]
         if not len(z):
             generator = torch.Generator().manual_seed(1)
-            z = torch.randn(_POINTS, subject.latent, generator=generator, dtype=torch.float64)
+            z = torch.randn(points, subject.latent, generator=generator, dtype=torch.float64)
         found = pullback(subject.decoder, subject.points(z), likelihood=subject.likelihood)
         return found.double().cpu()
 

@@ -46,7 +46,8 @@ def serve(
 
     ``unseam.explore.serve(decoder, latent=10)`` needs no more than a callable; with ``encoder`` and ``world`` the
     page also has the map, the items, MIG and reconstructions. Nothing is fetched from a network. Only this
-    machine is served unless ``host`` says otherwise; there is no password, so open it to networks you trust.
+    machine is served unless ``host`` says otherwise: then the link holds a token, without which requests are refused,
+    and a warning is printed, since it travels unencrypted.
 
     Args:
         decoder: a run or its folder, an ensemble, a subject, or a map (batch, latent) -> (batch, *data).
