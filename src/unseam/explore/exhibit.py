@@ -194,7 +194,12 @@ class Exhibit:
         metric = pullback(subject.decoder, subject.points(z), likelihood=subject.likelihood)
         norms = metric.diagonal(dim1=-2, dim2=-1).mean(0).sqrt().double().cpu()
         empty = torch.zeros(0, subject.latent, dtype=torch.float64)
-        return Codes(empty, torch.diag_embed(empty), _ordered(norms, norms >= _ACTIVE * norms.max()), 3.0)
+        return Codes(
+            empty,
+            torch.diag_embed(empty),
+            _ordered(norms, (norms > 0) & (norms >= _ACTIVE * norms.max())),
+            3.0,
+        )
 
     def _inhabited(self) -> World:
         if self.world is None:
