@@ -59,14 +59,15 @@ def networks():
 def test_pictures_and_derivatives_are_torch_s(opened, place):
     decoder = networks()[place]
     initialise(decoder, generator=torch.Generator().manual_seed(0))
+    for value in decoder.parameters():  # storing them in half precision then loses nothing, and flips no ReLU
+        value.data = value.data.half().float()
     likelihood = ContinuousBernoulli() if place % 2 else Bernoulli()
     subject = Subject("mine", decoder.eval(), 4, likelihood)
     page = opened(subject)
     z = torch.tensor([0.5, -1.0, 1.5, 0.25])
     picture, columns = page.evaluate(AT, [z.tolist(), [0] * 4])
     expected = jacobian(subject.mean_output, z[None])[0].detach()
-    # half precision of weights is chosen where it moves no picture by more than a thousandth of the range
-    assert (torch.tensor(picture) - subject.picture(z)[0].flatten()).abs().max() <= 1.5e-3
+    assert (torch.tensor(picture) - subject.picture(z)[0].flatten()).abs().max() <= 1e-3
     assert (torch.tensor(columns).mT - expected).abs().max() <= 5e-3 * expected.abs().max()
 
 
@@ -115,19 +116,19 @@ def test_all_parts_work_together(opened, run, width, scheme):
     page.get_by_label(name, exact=True).focus()
     for _ in range(6):
         page.keyboard.press("ArrowRight")
-    page.wait_for_function("location.hash.includes('0.3')")
+    page.wait_for_function("() => location.hash.includes('0.3')")
     shown = "document.querySelector('.view .main canvas').toDataURL()"
     before = page.evaluate(shown)
     page.get_by_label("Angle of the rotation").focus()
     for _ in range(9):
         page.keyboard.press("ArrowRight")
-    page.wait_for_function("/rotation=\\d,\\d,9/.test(location.hash)")
+    page.wait_for_function("() => /rotation=\\d,\\d,9/.test(location.hash)")
     assert page.evaluate(shown) == before
     page.reload()
     page.wait_for_selector(".geometry .numbers dd")
     assert page.get_by_label("Angle of the rotation").input_value() == "9"
     page.locator("#model select").select_option("3")
-    page.wait_for_function("location.hash.startsWith('#member=3')")
+    page.wait_for_function("() => location.hash.startsWith('#member=3')")
     page.get_by_role("button", name="Random item").click()
     page.wait_for_selector(".view .item:not(.hidden)")
     assert "twin of dSprites" in page.locator("#about").inner_text()
