@@ -119,14 +119,14 @@ def test_all_parts_work_together(opened, run, width, scheme):
     page.wait_for_function("() => location.hash.includes('0.3')")
     shown = "document.querySelector('.view .main canvas').toDataURL()"
     before = page.evaluate(shown)
-    page.get_by_label("Angle of the rotation").focus()
+    page.get_by_label("Angle of the rotation", exact=True).focus()
     for _ in range(9):
         page.keyboard.press("ArrowRight")
     page.wait_for_function("() => /rotation=\\d,\\d,9/.test(location.hash)")
     assert page.evaluate(shown) == before
     page.reload()
     page.wait_for_selector(".geometry .numbers dd")
-    assert page.get_by_label("Angle of the rotation").input_value() == "9"
+    assert page.get_by_label("Angle of the rotation", exact=True).input_value() == "9"
     page.locator("#model select").select_option("3")
     page.wait_for_function("() => location.hash.startsWith('#member=3')")
     page.get_by_role("button", name="Random item").click()
