@@ -19,6 +19,7 @@ demo: .venv/.core ## train the small example and write its report
 
 explore: .venv/.explore ## look around the example's models in the browser, until Ctrl-C
 	@test -f runs/demo/run.json || $(BIN)/unseam demo
+	@test ! -f docs/pages/showcase.html || echo "A 64x64 model to look at without a server: $(CURDIR)/docs/pages/showcase.html"
 	@$(BIN)/unseam explore runs/demo
 
 test: .venv/.dev ## run tests and doctests, warnings as errors

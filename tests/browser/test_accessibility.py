@@ -62,7 +62,7 @@ def test_names_of_sliders_are_their_own(visit, server):
 
 def test_everything_is_reached_by_tab(visit, server):
     page = visit(server.address)
-    wanted = page.locator("input, select, button, summary, .plane-box[tabindex]").evaluate_all(
+    wanted = page.locator("input, select, button, summary, .plane-drawing[tabindex]").evaluate_all(
         "all => all.filter(one => one.checkVisibility()).length"
     )
     page.evaluate(

@@ -18,9 +18,9 @@ def test_a_decoder_of_ones_own(visit, own, picture):
     page.get_by_label("Latent z1", exact=True).focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function(CHANGED, arg=before)
-    plane = page.locator(".plane-box").first
+    plane = page.locator(".plane-drawing")
     before = picture(page)
-    plane.locator("img").first.click(position={"x": 120, "y": 120})
+    plane.click(position={"x": 120, "y": 120})
     page.wait_for_function(CHANGED, arg=before)
     page.wait_for_selector(".rotation .drawing svg")
     assert "MIG" not in page.locator(".rotation .drawing").inner_text()

@@ -10,6 +10,8 @@ pytestmark = pytest.mark.browser
 
 SLIDERS = ".sliders .stack > .control input[type=range]"
 NUMBERS = ".geometry .numbers"
+DOTS = ".map .plane-drawing circle[fill]"
+PLACES = "all => all.map(one => Number(one.getAttribute('cx')))"
 
 
 def changed(page, selector, before, *, what="innerHTML"):
@@ -102,12 +104,13 @@ def test_a_bad_link_gets_a_message_and_a_page(visit, server, query, message):
 
 def test_the_map_is_clicked_and_keyed(visit, server):
     page = visit(server.address)
-    plane = page.locator(".plane-box").first
-    assert plane.locator("circle").count() > 300
+    plane = page.locator(".plane-drawing")
+    page.wait_for_selector(DOTS)
+    assert page.locator(DOTS).count() > 300
     assert plane.locator("ellipse").count() > 10
     before = src(page)
     frame = plane.bounding_box()
-    plane.locator("img").first.click(position={"x": 0.7 * frame["width"], "y": 0.3 * frame["height"]})
+    plane.click(position={"x": 0.7 * frame["width"], "y": 0.3 * frame["height"]})
     first = changed(page, ".view .main img", before, what="src")
     across = float(page.locator(SLIDERS).first.input_value())
     assert across > 0.5
@@ -121,8 +124,8 @@ def test_the_map_is_clicked_and_keyed(visit, server):
 
 def test_a_click_on_a_dot_leads_to_its_code(visit, server):
     page = visit(server.address)
-    page.wait_for_selector(".map .plane-box > svg circle")
-    dots = page.locator(".map .plane-box > svg circle").evaluate_all(
+    page.wait_for_selector(DOTS)
+    dots = page.locator(DOTS).evaluate_all(
         """all => all.map(one => [one.getBoundingClientRect(), one.cx.baseVal.value, one.cy.baseVal.value])
           .map(([box, cx, cy]) => [box.x + box.width / 2, box.y + box.height / 2, cx, cy])"""
     )
@@ -137,13 +140,88 @@ def test_a_click_on_a_dot_leads_to_its_code(visit, server):
         )
 
 
+def test_the_map_is_zoomed_dragged_and_hovered(visit, server):
+    page = visit(server.address)
+    page.wait_for_selector(DOTS)
+    plane, before = page.locator(".plane-drawing"), page.locator(DOTS).evaluate_all(PLACES)
+    frame = plane.bounding_box()
+    x, y = frame["x"] + 0.55 * frame["width"], frame["y"] + 0.45 * frame["height"]
+    # a drag from the origin takes the point along
+    start = page.locator(".map .marker circle").bounding_box()
+    page.mouse.move(start["x"] + start["width"] / 2, start["y"] + start["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(x + 20, y - 20, steps=5)
+    page.mouse.up()
+    page.wait_for_function("selector => document.querySelector(selector).value > 0.1", arg=SLIDERS)
+    value = page.locator(SLIDERS).first.input_value()
+    page.mouse.move(x, y)
+    page.mouse.wheel(0, -600)
+    page.wait_for_function(
+        "([selector, count]) => document.querySelectorAll(selector).length < count", arg=[DOTS, len(before)]
+    )
+    # what was zoomed into is dragged itself, and no point moves
+    zoomed = page.locator(DOTS).evaluate_all(PLACES)
+    page.mouse.move(x - 100, y + 60)
+    page.mouse.down()
+    page.mouse.move(x - 60, y + 60, steps=4)
+    page.mouse.up()
+    assert page.locator(DOTS).evaluate_all(PLACES) != zoomed
+    assert page.locator(SLIDERS).first.input_value() == value
+    page.get_by_role("button", name="Show the whole plane").click()
+    assert page.locator(DOTS).evaluate_all(PLACES) == before
+    dot = page.locator(DOTS).first.bounding_box()
+    page.mouse.move(dot["x"] + dot["width"] / 2, dot["y"] + dot["height"] / 2)
+    page.wait_for_selector(".tip:not([hidden])")
+    assert re.match(r"item \d+, scale ", page.locator(".tip").inner_text())
+    page.mouse.dblclick(dot["x"] + dot["width"] / 2, dot["y"] + dot["height"] / 2)
+    page.wait_for_selector(".view .item:not(.hidden) img[src^='data:']")
+
+
+def test_a_traced_curve_is_drawn_on_the_map(visit, server):
+    page = visit(server.address + "?follow=1")
+    press(page, "Along singular vector 1", times=10)
+    page.wait_for_selector(".map .trace")
+    first, *_, last = page.locator(".map .trace").get_attribute("points").split()
+    assert first != last
+    page.get_by_role("button", name="To the origin").click()
+    page.wait_for_selector(".map .trace", state="detached")
+
+
+def test_the_state_lives_in_the_address(visit, server):
+    page = visit(server.address)
+    name = page.locator(SLIDERS).first.get_attribute("aria-label")
+    press(page, name, times=6)
+    page.wait_for_url(re.compile(r"[=,]0\.3[,&]"))
+    page.get_by_label("Model", exact=True).select_option("1")
+    page.wait_for_url(re.compile(r"\?member=1&"))
+    press(page, "Angle of the rotation", times=7)
+    page.wait_for_url(re.compile(r"rotation=\d,\d,7&"))
+    page.reload()
+    page.wait_for_selector(".view .main img[src^='data:']")
+    assert page.get_by_label("Angle of the rotation").input_value() == "7"
+    assert page.get_by_label("Model", exact=True).input_value() == "1"
+    page.go_back()
+    page.wait_for_url(re.compile(r"\?member=0&"))
+    page.wait_for_function("document.querySelector('.top select')?.value === '0'")
+    page.wait_for_function("selector => document.querySelector(selector)?.value === '0.3'", arg=SLIDERS)
+
+
+def test_collapse_is_undefined_and_not_orthogonal(visit, server):
+    page = visit(server.address + "?member=2")
+    assert page.locator(SLIDERS).count() == 1
+    text = page.locator(NUMBERS).inner_text()
+    assert text.count("undefined: fewer than two active latents") == 3
+    assert "0.00" not in text
+    assert "0: orthogonal" not in text
+
+
 def test_the_plane_of_factors_leads_to_items(visit, server):
     page = visit(server.address)
     page.get_by_label("Plane of").select_option("1")
-    page.wait_for_function("document.querySelector('.axis-name').textContent === 'scale'")
-    plane = page.locator(".plane-box").first
+    page.wait_for_function("document.querySelector('.axis-name')?.textContent === 'scale'")
+    plane = page.locator(".plane-drawing")
     frame = plane.bounding_box()
-    plane.locator("img").first.click(position={"x": 0.8 * frame["width"], "y": 0.5 * frame["height"]})
+    plane.click(position={"x": 0.8 * frame["width"], "y": 0.5 * frame["height"]})
     page.wait_for_selector(".view .item img[src^='data:']")
     chosen = page.get_by_label("Factor scale").element_handle()
     page.wait_for_function("chosen => chosen.value === '6'", arg=chosen)
@@ -233,11 +311,12 @@ def test_two_models_side_by_side(visit, server):
 
 
 @pytest.mark.parametrize("form", ["GIF", "WebP"])
-def test_a_traversal_is_recorded(visit, server, form):
+@pytest.mark.parametrize("what, name", [("last slider", "traversal"), ("rotation", "rotation")])
+def test_a_traversal_and_the_rotation_are_recorded(visit, server, what, name, form):
     page = visit(server.address)
     with page.expect_download() as waiting:
-        page.get_by_role("button", name=re.compile(form)).click()
-    assert waiting.value.suggested_filename == f"traversal.{form.lower()}"
+        page.get_by_role("button", name=f"Record the {what} as {form}").click()
+    assert waiting.value.suggested_filename == f"{name}.{form.lower()}"
     with Image.open(io.BytesIO(waiting.value.path().read_bytes())) as image:
         assert image.format == form.upper()
         assert image.n_frames > 20

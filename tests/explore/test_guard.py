@@ -60,7 +60,7 @@ def test_an_open_explorer_answers_to_any_name():
     assert not is_loopback("0.0.0.0")
 
 
-def call(guard, kind="http", headers=()):
+def call(guard, kind="http", headers=(), query=b""):
     """One connection through a guard; what it sent."""
     sent = []
 
@@ -70,7 +70,7 @@ def call(guard, kind="http", headers=()):
     async def send(message):
         sent.append(message)
 
-    asyncio.run(guard({"type": kind, "headers": list(headers)}, receive, send))
+    asyncio.run(guard({"type": kind, "headers": list(headers), "query_string": query}, receive, send))
     return sent
 
 
@@ -113,3 +113,31 @@ def test_the_server_s_own_messages_pass():
 
     call(Guard(app, local=True), "lifespan")
     assert seen == ["lifespan"]
+
+
+HOST = (b"host", b"lab.example:8050")
+
+
+def test_a_link_with_its_token_is_let_in_and_remembered():
+    (start,) = call(Guard(answer, local=False, token="right"), headers=[HOST], query=b"z=1&token=right")
+    assert start["status"] == 200
+    cookie = dict(start["headers"])[b"set-cookie"].decode()
+    assert cookie == "unseam_token=right; Path=/; HttpOnly; SameSite=Strict"
+    (again,) = call(
+        Guard(answer, local=False, token="right"), headers=[HOST, (b"cookie", b"a=b; unseam_token=right")]
+    )
+    assert again["status"] == 200
+    assert b"set-cookie" not in dict(again["headers"])
+
+
+@pytest.mark.parametrize(
+    "query", [b"", b"token=wrong", b"token=", b"token=right%20", b"token=wrong&token=right"]
+)
+@pytest.mark.parametrize("cookie", [b"", b"unseam_token=", b"unseam_token=wrong", b"other=right"])
+def test_without_the_token_requests_and_sockets_are_refused(query, cookie):
+    guard, headers = Guard(answer, local=False, token="right"), [HOST, (b"cookie", cookie)]
+    start, body = call(guard, headers=headers, query=query)
+    assert start["status"] == 403
+    assert b"with its token" in body["body"]
+    (closed,) = call(guard, "websocket", headers, query)
+    assert (closed["type"], closed["code"]) == ("websocket.close", 1008)

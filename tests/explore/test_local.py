@@ -78,3 +78,20 @@ def test_charts_have_a_cell_per_pair_and_a_bar_per_singular_value(latent, number
     bars = ElementTree.fromstring(spectrum_chart(found)).findall("rect")
     widths = [float(bar.get("width")) for bar in bars]
     assert len(widths) == latent and widths == sorted(widths, reverse=True)
+
+
+@pytest.mark.parametrize("weights", [(3.0, 0.0), (0.0, 0.0)])
+def test_with_fewer_than_two_active_latents_orthogonality_is_undefined(weights):
+    exhibit = exhibit_decoder(lambda z: z * torch.tensor(weights) + 1.0, latent=2)
+    found = local_view(exhibit, 0, torch.zeros(2))
+    assert (found.dto, found.random_dto, found.cosine, found.gap) == (None, None, None, None)
+
+
+def test_a_zero_jacobian_at_a_point_is_not_orthogonal():
+    # both latents are active, but not where the square has its minimum
+    exhibit = exhibit_decoder(lambda z: z.square() * torch.tensor([1.0, 2.0]), latent=2)
+    assert len(exhibit.codes(0).active) == 2
+    found = local_view(exhibit, 0, torch.zeros(2))
+    assert (found.dto, found.cosine, found.gap) == (None, None, None)
+    assert np.isnan(found.cosines).all()
+    assert local_view(exhibit, 0, torch.ones(2)).cosine == 0.0

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from unseam.charts import Look
-from unseam.explore import Exhibit, Rotation, Subject, beta_curve, measure, rotation_curve
-from unseam.explore.measures import Measured, pair_table
+from unseam.explore import Exhibit, Rotation, Subject, beta_curve, exhibit_decoder, measure, rotation_curve
+from unseam.explore.measures import Measured, mig_curve, pair_table
 from unseam.metrics import mig
 
 
@@ -55,8 +55,22 @@ def test_without_a_world_only_geometry_is_measured(linear):
     assert torch.isfinite(torch.tensor(rotated.dto))
 
 
-def test_what_one_model_lacks_is_not_compared():
-    table = pair_table(Measured(None, 3, 0.5, 0.996, 0.2), Measured(0.1, 2, 0.25, 0.2, None))
-    assert table.count("<tr>") == 4  # with the head
-    assert "<th scope='row'>active latents</th><td>3</td><td>2</td>" in table
-    assert "<td>1.00</td><td>0.20</td>" in table
+def test_what_one_model_lacks_is_a_dash_and_what_both_lack_is_left_out():
+    table = pair_table(Measured(None, 3, 0.5, 0.996, None), Measured(0.1, 1, None, None, None))
+    assert table.count("<tr>") == 5  # with the head
+    assert "<th scope='row'>active latents</th><td>3</td><td>1</td>" in table
+    assert "<td>1.00</td><td>–</td>" in table
+    assert "MIG" not in table
+
+
+@pytest.mark.parametrize("weights", [(3.0, 0.0), (0.0, 0.0)])
+def test_collapse_is_not_orthogonality(weights):
+    exhibit = exhibit_decoder(lambda z: z * torch.tensor(weights) + 1.0, latent=2)
+    found = measure(exhibit, 0)
+    assert (found.dto, found.cosine) == (None, None)
+
+
+def test_mig_over_the_angle_is_that_of_the_rotated_codes(exhibit):
+    first, second = exhibit.codes(1).active[:2]
+    curve = mig_curve(exhibit, 1, first, second)
+    assert curve == [found.mig for _, found in rotation_curve(exhibit, 1, first, second)]

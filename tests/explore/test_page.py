@@ -16,7 +16,7 @@ import asyncio, gc, json, threading, torch, weakref
 from concurrent.futures import ThreadPoolExecutor
 from nicegui.testing import user_simulation
 from unseam.data import ArrayWorld, grid_factors
-from unseam.explore import _page, exhibit_decoder
+from unseam.explore import _controls, _page, exhibit_decoder
 
 kept = []
 
@@ -42,6 +42,7 @@ async def steps(user, client):
     page.sliders._move(0, 1.0)
     await page.pictures.idle()
     await page.details.idle()
+    await asyncio.sleep(0.3)
     found = {"moved": page.view.picture.source != before, "geometry": "DtO" in page.geometry.numbers.content}
     page.report_fault("geometry", ValueError("no derivative"))
     page.report_fault("rotation", ValueError("no curve"))
@@ -85,7 +86,8 @@ async def steps(user, client):
     gate.set()
     await page.traces.idle()
     found["component"], found["z"] = page.visit.walk.component, page.state.z
-    page.map._click(type("Event", (), {"image_x": float("nan"), "image_y": 3.0}))
+    for given in ([float("nan"), 3.0], [1.0], "here", [True, None]):
+        _controls._pair(given, page.map._go)
     found["after"] = page.state.z
     return found
 

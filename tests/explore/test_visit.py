@@ -101,8 +101,7 @@ def test_a_walk_starts_where_the_visitor_stands_and_along_the_first_vector(visit
 
 @pytest.mark.parametrize("place", [(0.0, 0.0), (1.0, -2.0), (-3.0, 3.0)])
 def test_a_click_leads_where_it_was_made(visit, place):
-    found = map_of(visit.exhibit, visit.state)
-    visit.click(*found.place(*place))
+    visit.go(*place)
     first, second = visit.state.plane
     assert (visit.state.z[first], visit.state.z[second]) == pytest.approx(place)
 
@@ -110,7 +109,7 @@ def test_a_click_leads_where_it_was_made(visit, place):
 def test_a_click_on_the_plane_of_factors_takes_an_item(visit):
     names = visit.exhibit.factor_names
     visit.change(space="factors", plane=(len(names) - 2, len(names) - 1))
-    place = find_place(visit.exhibit, visit.state, *map_of(visit.exhibit, visit.state).place(2.0, 4.0))
+    place = find_place(visit.exhibit, visit.state, 2.0, 4.0)
     assert visit.exhibit.item_factors(place.item)[-2:] == [2.0, 4.0]
 
 
@@ -125,7 +124,7 @@ def test_items_on_one_another_show_their_mean(visit):
 
 
 def test_a_click_outside_stays_in_the_frame(visit):
-    visit.click(-50.0, 1e9)
+    visit.go(-50.0, -1e9)
     limit = visit.exhibit.codes(0).limit
     first, second = visit.state.plane
     assert (visit.state.z[first], visit.state.z[second]) == (-limit, -limit)
@@ -176,6 +175,40 @@ def test_a_record_shows_the_traversal(visit, follow):
     with Image.open(io.BytesIO(visit.record("gif"))) as image:
         assert image.n_frames == 60
         assert image.width >= 256
+        # below the picture, a line of text that says where the frame is
+        assert image.height == image.width + 24
+        texts = set()
+        for frame in (0, 10, 30):
+            image.seek(frame)
+            line = np.array(image.convert("L"))[-24:]
+            assert line.min() < 64
+            texts.add(line.tobytes())
+        assert len(texts) == 3
+
+
+@pytest.mark.parametrize("form", ["gif", "webp"])
+def test_a_record_of_the_rotation_is_labelled_by_its_angle(visit, form):
+    with Image.open(io.BytesIO(visit.record_rotation(form))) as image:
+        assert image.n_frames == 60
+        texts = set()
+        for frame in (0, 15, 30):
+            image.seek(frame)
+            texts.add(np.array(image.convert("L"))[-24:].tobytes())
+        assert len(texts) == 3
+
+
+def test_every_change_is_told(exhibit):
+    told = []
+    visit = Visit(exhibit, first_state(exhibit), lambda: told.append(1))
+    for change in (
+        lambda: visit.move(0, 1.0),
+        lambda: visit.choose(1),
+        lambda: visit.rotate(0, 1, 30.0),
+        visit.reset,
+    ):
+        told.clear()
+        change()
+        assert told
 
 
 def test_a_record_refuses_a_latent_that_is_not(visit):

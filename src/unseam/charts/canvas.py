@@ -34,6 +34,8 @@ _SHADES = {"light": ((244, 247, 250), (0, 84, 138)), "dark": ((31, 38, 46), (140
 _LEVELS = 11
 # From low to high through Okabe and Ito's colours, each lighter or warmer than the one before.
 _RAMP = ((0, 114, 178), (86, 180, 233), (240, 228, 66), (230, 159, 0), (213, 94, 0))
+# Once round, for hues and angles: the last is next to the first.
+_CYCLE = ((0, 114, 178), (0, 158, 115), (240, 228, 66), (213, 94, 0), (204, 121, 167), (0, 114, 178))
 
 
 def style(dark: str = "") -> str:
@@ -76,15 +78,16 @@ def shade(share: float) -> str:
     return f"h{round(min(max(share, 0.0), 1.0) * (_LEVELS - 1))}" if math.isfinite(share) else "none"
 
 
-def tint(value: float) -> str:
-    """A colour for a value from 0 (blue) to 1 (vermilion).
+def tint(value: float, *, cyclic: bool = False) -> str:
+    """A colour for a value from 0 (blue) to 1 (vermilion; where it is cyclic, blue again).
 
-    >>> tint(0.0), tint(0.5), tint(1.0)
-    ('#0072b2', '#f0e442', '#d55e00')
+    >>> tint(0.0), tint(0.5), tint(1.0), tint(1.0, cyclic=True)
+    ('#0072b2', '#f0e442', '#d55e00', '#0072b2')
     """
-    place = min(max(value, 0.0), 1.0) * (len(_RAMP) - 1)
-    left = min(int(place), len(_RAMP) - 2)
-    return _hex(_mix(_RAMP[left], _RAMP[left + 1], place - left))
+    ramp = _CYCLE if cyclic else _RAMP
+    place = min(max(value, 0.0), 1.0) * (len(ramp) - 1)
+    left = min(int(place), len(ramp) - 2)
+    return _hex(_mix(ramp[left], ramp[left + 1], place - left))
 
 
 def contrast(first: Sequence[int], second: Sequence[int]) -> float:

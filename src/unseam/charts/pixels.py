@@ -154,12 +154,20 @@ def data_url(picture: Pixels, *, level: int = 1) -> str:
     return "data:image/png;base64," + base64.b64encode(png(picture, level=level)).decode()
 
 
-def animation(pictures: Sequence[Pixels], form: str, *, side: int = 256, milliseconds: int = 60) -> bytes:
+def animation(
+    pictures: Sequence[Pixels],
+    form: str,
+    *,
+    captions: Sequence[str] = (),
+    side: int = 256,
+    milliseconds: int = 60,
+) -> bytes:
     """Pictures one after another, there and back again, as the bytes of a GIF or an animated WebP.
 
     Args:
         pictures: frames of one size.
         form: ``gif`` or ``webp``.
+        captions: a line of text below each frame, or none.
         side: least width of the animation in pixels; pictures are enlarged by a whole number.
         milliseconds: that each frame is shown.
 
@@ -170,6 +178,8 @@ def animation(pictures: Sequence[Pixels], form: str, *, side: int = 256, millise
         raise ValueError(f"form must be 'gif' or 'webp', got {form!r}")
     factor = max(1, -(-side // pictures[0].shape[1]))
     frames = [_image(picture.repeat(factor, 0).repeat(factor, 1)) for picture in pictures]
+    if captions:
+        frames = [_captioned(frame, caption) for frame, caption in zip(frames, captions, strict=True)]
     frames += frames[-2:0:-1]
     target = io.BytesIO()
     options: dict[str, Any] = {"lossless": True} if form == "webp" else {"optimize": False}
@@ -218,3 +228,17 @@ def _image(picture: Pixels) -> Any:
     from PIL import Image
 
     return Image.fromarray(np.ascontiguousarray(picture))
+
+
+def _captioned(picture: Any, caption: str) -> Any:
+    """A picture above a line of text, which is as large as fits."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    size = 16.0
+    while size > 8 and ImageFont.load_default(size).getlength(caption) > picture.width - 8:
+        size -= 1
+    whole = Image.new("RGB", (picture.width, picture.height + 24), "white")
+    whole.paste(picture, (0, 0))
+    place = (picture.width / 2, picture.height + 12)
+    ImageDraw.Draw(whole).text(place, caption, "black", ImageFont.load_default(size), "mm")
+    return whole

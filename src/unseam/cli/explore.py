@@ -21,18 +21,45 @@ def explore_run(
         int | None, typer.Option(min=0, max=65535, help="Port; by default 8050, or any that is free.")
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; anything but this machine's own opens it to others.")
+        str,
+        typer.Option(
+            help="Address to listen on; any but this machine's own opens it to others, with a token."
+        ),
     ] = "127.0.0.1",
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     root: Annotated[str | None, typer.Option(help="File or folder of the run's data, if moved.")] = None,
     world: OwnWorld = None,
     trust: Trust = False,
-    points: Annotated[int, typer.Option(min=2, help="Items of the world that are shown.")] = 600,
+    points: Annotated[
+        int | None, typer.Option(min=2, help="Items of the world that are shown; 600, of a page 300.")
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--export", help="Write one HTML file that works from disk instead of serving."),
+    ] = None,
+    members: Annotated[
+        list[int] | None, typer.Option("--members", help="--export: only this member; repeat for more.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Explore a run's latent spaces in the browser: pictures, geometry, a map, β; until Ctrl-C."""
-    from unseam.explore import serve
+    from unseam.explore import export, serve
     from unseam.run import Run
+
+    opened = Run.open(run, root=root, trust=True) if trust else run
+    if page is not None:
+        chosen = {"members": members or None, "first": member if member else None}
+        written = export(opened, page, **chosen, root=root, world=world, points=points or 300)
+        size = written.stat().st_size
+        if as_json:
+            print_json({"page": str(written), "bytes": size})
+        else:
+            print(
+                f"Wrote {written}, {size / 1e6:.1f} MB: open it in a browser; it needs no server and no network."
+            )
+        return
+    if members:
+        raise ValueError("--members is for --export; --member says which one is shown first")
 
     def started(address: str) -> None:
         if as_json:
@@ -42,13 +69,13 @@ def explore_run(
         sys.stdout.flush()
 
     serve(
-        Run.open(run, root=root, trust=True) if trust else run,
+        opened,
         member=member,
         port=port,
         host=host,
         open_browser=not no_open,
         root=root,
         world=world,
-        points=points,
+        points=points or 600,
         started=started,
     )

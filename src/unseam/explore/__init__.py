@@ -1,6 +1,7 @@
 """The explorer in the browser: sliders over latents, the local geometry, a map, β."""
 
 from unseam.explore.exhibit import Codes, Exhibit, exhibit_decoder, exhibit_run
+from unseam.explore.exporting import export
 from unseam.explore.local import Local, local_view
 from unseam.explore.measures import Measured, beta_curve, measure, rotation_curve
 from unseam.explore.rotation import Rotation, rotation_matrix
@@ -12,6 +13,7 @@ from unseam.subject import Subject
 
 __all__ = [
     "serve",
+    "export",
     "exhibit_run",
     "exhibit_decoder",
     "Exhibit",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -29,6 +30,38 @@ class Control(Element, component="control.js"):
     def put(self, value: Any) -> None:
         """Show another value."""
         self.run_method("put", value)
+
+
+class Plane(Element, component="plane.js"):
+    """The map's plane: it draws, zooms and shows notes by itself, and says where the visitor goes."""
+
+    def __init__(
+        self,
+        ready: Callable[[], None],
+        go: Callable[[float, float], None],
+        take: Callable[[int], None],
+        step: Callable[[int, int], None],
+    ) -> None:
+        super().__init__()
+        self.on("ready", lambda: ready(), [])
+        self.on("go", lambda event: _pair(event.args, go))
+        self.on("key", lambda event: _pair(event.args, lambda x, y: step(round(x), round(y))))
+        self.on("take", lambda event: isinstance(event.args, int) and take(event.args))
+
+    def show(self, data: Mapping[str, Any]) -> None:
+        """Draw a map."""
+        self.run_method("show", data)
+
+    def mark(self, spot: tuple[float, float] | None, curve: Sequence[tuple[float, float]]) -> None:
+        """Move the marker, and draw the curve that it follows."""
+        self.run_method("mark", spot, curve)
+
+
+def _pair(given: Any, then: Callable[[float, float], None]) -> None:
+    """Call with two numbers; what else a browser sends is ignored."""
+    numbers = given if isinstance(given, list) and len(given) == 2 else []
+    if numbers and all(isinstance(value, int | float) and math.isfinite(value) for value in numbers):
+        then(float(given[0]), float(given[1]))
 
 
 def knob(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 from importlib.resources import files
@@ -37,12 +38,18 @@ def build_page(exhibit: Exhibit, quick: Executor, slow: Executor, member: int) -
     Page(exhibit, quick, slow, state, message)
 
 
+def _choices(state: State) -> tuple[object, ...]:
+    """What a visitor chooses, as opposed to where they move."""
+    return (state.member, state.other, state.same, state.space, state.plane, state.colour, state.follow)
+
+
 class Page:
     """One tab: a visit, the panels that show it, and what is being computed for it."""
 
     def __init__(self, exhibit: Exhibit, quick: Executor, slow: Executor, state: State, message: str) -> None:
-        self.exhibit, self.visit = exhibit, Visit(exhibit, state)
-        self.client = ui.context.client
+        self.exhibit, self.visit = exhibit, Visit(exhibit, state, self.remember)
+        self.client, self.remembered = ui.context.client, state
+        self.writing: asyncio.TimerHandle | None = None
         self.faults: dict[str, str] = {}
         self.hush: asyncio.TimerHandle | None = None
         self.models = Latest(quick, partial(self.report_fault, "model"))
@@ -69,6 +76,8 @@ class Page:
         self.client.on_delete(self.close)
         # a task may only be started once the browser listens
         self.client.on_connect(self.refresh_all)
+        # back and forward lead to states that only a fresh page shows
+        ui.add_head_html("<script>addEventListener('popstate', () => location.reload())</script>")
 
     @property
     def state(self) -> State:
@@ -77,10 +86,10 @@ class Page:
 
     def refresh_all(self) -> None:
         """Update all of the page."""
+        self.refresh_point()
         for panel in (self.map, self.rotation, self.beta):
             panel.refresh()
         self.view.compare()
-        self.refresh_point()
 
     def refresh_point(self) -> None:
         """Show what depends on the point."""
@@ -113,6 +122,36 @@ class Page:
         self.rotation.refresh()
         self.refresh_point()
 
+    def remember(self) -> None:
+        """Write the state into the address bar, a moment later: moves replace what is there, choices come after it."""
+        if self.writing is None:
+            self.writing = asyncio.get_running_loop().call_later(_PAUSE, self._write)
+
+    def _write(self) -> None:
+        self.writing, before, self.remembered = None, self.remembered, self.state
+        chosen = _choices(before) != _choices(self.state)
+        self.run(
+            f"history.{'push' if chosen else 'replace'}State(null, '', {json.dumps('?' + to_query(self.state))})"
+        )
+
+    def run(self, script: str) -> None:
+        """Run a script in the browser."""
+        with self.client:
+            ui.run_javascript(script)
+
+    async def record(self, name: str, form: str, make: Callable[[str], bytes]) -> None:
+        """Make an animation in a thread and hand it to the visitor."""
+        self.tell(f"Recording a {form.upper()} …")
+        try:
+            content = await asyncio.get_running_loop().run_in_executor(None, make, form)
+        except Exception as error:
+            self.report_fault("recording", error)
+            return
+        self.clear_fault("recording")
+        with self.client:
+            ui.download.content(content, f"{name}.{form}", f"image/{form}")
+        self.tell(f"Recorded {name}.{form}, {len(content) / 1024:.0f} kB.")
+
     def tell(self, message: str) -> None:
         """Say something in passing."""
         self._hush()
@@ -139,6 +178,8 @@ class Page:
     def close(self) -> None:
         """Forget the tab."""
         self._hush()
+        if self.writing is not None:
+            self.writing.cancel()
         every = (self.models, self.pictures, self.details, self.curves, self.betas, self.traces, self.pairs)
         for latest in every:
             latest.close()
@@ -161,12 +202,9 @@ class Page:
 
     def _copy_link(self) -> None:
         query = json.dumps("?" + to_query(self.state))
-        with self.client:
-            ui.run_javascript(
-                f"const link = location.origin + location.pathname + {query};"
-                f"history.replaceState(null, '', {query});"
-                "navigator.clipboard?.writeText(link).catch(() => {});"
-            )
+        self.run(
+            f"history.replaceState(null, '', {query}); navigator.clipboard?.writeText(location.href).catch(() => {{}});"
+        )
         self.tell("The link is in the address bar, and in the clipboard where the browser allows it.")
 
     def _show_code(self) -> None:

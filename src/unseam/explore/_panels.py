@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -14,6 +12,7 @@ from nicegui import ui
 from unseam import charts
 from unseam.explore._controls import (
     Control,
+    Plane,
     box,
     button,
     card,
@@ -27,7 +26,7 @@ from unseam.explore._controls import (
     words,
 )
 from unseam.explore.local import Local, cosine_chart, local_view, spectrum_chart
-from unseam.explore.maps import SIDE, latent_name, map_of, map_svg, marker_of, marker_svg
+from unseam.explore.maps import RAMP, curve_of, latent_name, map_of, marker_of
 from unseam.explore.measures import QUANTITIES, Measured, beta_curve, measure, pair_table, rotation_curve
 from unseam.explore.state import WIDEST, State, displayed_point
 from unseam.explore.visit import Frame, frame, reconstructions
@@ -46,14 +45,11 @@ _ENDS = {
     "rank": "where the output does not change",
     "solver": "where its direction changes too fast",
 }
-_ARROWS = """(event) => {
-  const step = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1]}[event.key];
-  if (step) { event.preventDefault(); emit(step); }
-}"""
 _KEY_STEP = 0.1
 _LEADS = {
-    "plane": "The plane of two latents. Click, or use the arrow keys, to go there.",
-    "latents": "Each dot is an item's code, each ellipse a posterior. Click, or use the arrow keys, to go there.",
+    "plane": "The plane of two latents. Click, drag the point, or use the arrow keys; the wheel zooms.",
+    "latents": "Each dot is an item's code, each ellipse a posterior. Click, drag the point, or use the arrow keys; a "
+    "double click takes a dot's item, the wheel zooms.",
     "factors": "Each dot stands for the items with these two factors. Click, or use the arrow keys, to encode one.",
 }
 Curves = list[tuple[float, Measured]]
@@ -205,8 +201,9 @@ class SliderPanel:
                 button("To the origin", self._reset)
             with box("div", "actions"):
                 words("span", "Record the last slider:", "quiet")
-                button("GIF", lambda: self._record("gif"), spoken="Record the last slider as GIF")
-                button("WebP", lambda: self._record("webp"), spoken="Record the last slider as animated WebP")
+                for form in ("GIF", "WebP"):
+                    record = partial(page.record, "traversal", form.lower(), page.visit.record)
+                    button(form, record, spoken=f"Record the last slider as {form}")
         self.rebuild()
 
     def rebuild(self) -> None:
@@ -310,32 +307,13 @@ class SliderPanel:
         self.page.visit.reset()
         self.page.refresh_arrival()
 
-    async def _record(self, form: str) -> None:
-        self.page.tell(f"Recording a {form.upper()} …")
-        visit = self.page.visit
-        try:
-            content = await asyncio.get_running_loop().run_in_executor(None, visit.record, form)
-        except Exception as error:
-            self.page.report_fault("recording", error)
-            return
-        self.page.clear_fault("recording")
-        with self.page.client:
-            ui.download.content(content, f"traversal.{form}", f"image/{form}")
-        self.page.tell(f"Recorded traversal.{form}, {len(content) / 1024:.0f} kB.")
-
 
 class GeometryPanel:
     """Columns of the Jacobian, singular directions, |cos| and spectrum."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
-        signs = "vermilion brightens, blue darkens"
-        if page.exhibit.look.is_coloured:
-            signs = "grey is unchanged, and a colour shows where it increases"
-        elif not page.exhibit.look.is_picture:
-            signs = "vermilion raises, blue lowers"
-        lead = f"Effect of an infinitesimal step: {signs}."
-        with card("Geometry here", "geometry", lead):
+        with card("Geometry here", "geometry", page.exhibit.change_lead):
             self.numbers = markup("numbers")
             kind = "strip" if page.exhibit.look.is_coloured else "strip signed"
             self.strips = box("div", "strips")
@@ -370,7 +348,8 @@ class GeometryPanel:
         self.cosines.set_content(cosine_chart(found, names))
         self.cosines.parent_slot.parent.set_visibility(len(names) > 1)
         self.spectrum.set_content(spectrum_chart(found))
-        self.numbers.set_content(_numbers(found))
+        active = len(self.page.exhibit.codes(self.page.state.member).active)
+        self.numbers.set_content(_numbers(found, active))
 
 
 def _plot(title: str) -> Any:
@@ -393,18 +372,21 @@ def _names(names: list[str], values: tuple[float, ...]) -> str:
     return "".join(f"<span>{name} <b>{charts.significant(value, 2)}</b></span>" for name, value in pairs)
 
 
-def _numbers(found: Local) -> str:
-    share = f"random {charts.decimals(found.random_dto)}" if found.random_dto else "one latent"
+def _numbers(found: Local, active: int) -> str:
     rows = [
-        ("DtO here", charts.decimals(found.dto), share),
-        ("mean |cos|", charts.decimals(found.cosine), "0: orthogonal"),
-        ("Hadamard gap", charts.decimals(found.gap), "nats"),
+        ("DtO here", found.dto, f"random {charts.decimals(found.random_dto)}"),
+        ("mean |cos|", found.cosine, "0: orthogonal"),
+        ("Hadamard gap", found.gap, "nats"),
     ]
+    few = "active latents" if active < 2 else "columns that change anything"
     cells = "".join(
-        f"<div><dt>{name}</dt><dd>{value} <small>{note}</small></dd></div>" for name, value, note in rows
+        f"<div><dt>{name}</dt><dd>{charts.decimals(value)} <small>{note}</small></dd></div>"
+        if value is not None
+        else f"<div><dt>{name}</dt><dd>— <small class='undefined'>undefined: fewer than two {few}</small></dd></div>"
+        for name, value, note in rows
     )
     note = "<p>Two singular values nearly coincide: the directions here are nearly arbitrary.</p>"
-    return f"<dl>{cells}</dl>{note if found.degenerate else ''}"
+    return f"<dl>{cells}</dl>{note if found.degenerate and found.dto is not None else ''}"
 
 
 class MapPanel:
@@ -417,14 +399,7 @@ class MapPanel:
         with self.card:
             self.lead = words("p", "", "quiet")
             self.choosers = box("div", "choosers")
-            self.plane = ui.interactive_image(
-                size=(SIDE, SIDE), on_mouse=self._click, events=["click"], sanitize=False
-            ).classes("plane-box")
-            self.plane.props["role"] = "application"
-            self.plane.props["tabindex"] = "0"
-            self.plane.props["aria-label"] = "Map of the plane: arrow keys move the point"
-            self.plane.on("keydown", self._key, js_handler=_ARROWS)
-            self.layer = self.plane.add_layer()
+            self.plane = Plane(self.refresh, self._go, self._take, self._key)
             self.legend = markup("legend")
         self.rebuild()
 
@@ -447,19 +422,20 @@ class MapPanel:
     def refresh(self) -> None:
         """Draw the map again."""
         self.found = found = map_of(self.page.exhibit, self.page.state)
-        self.plane.set_content(map_svg(found))
-        self.layer.set_content(marker_svg(found))
+        self.plane.show(found.data())
+        self.mark()
         shown, space = len(found.points) > 0, self.page.state.space
         say(self.lead, _LEADS[space if shown else "plane"])
-        ramp = ", ".join(charts.tint(k / 4) for k in range(5))
+        ramp = ", ".join(charts.tint(k / RAMP, cyclic=found.cyclic) for k in range(RAMP + 1))
         swatch = f'<i style="background: linear-gradient(90deg, {ramp})"></i>'
+        low, high = ("once round", "") if found.cyclic else ("low", "high")
         named = escape(found.legend)
-        self.legend.set_content(f"<span>{named}: low {swatch} high</span>" if shown else "")
+        self.legend.set_content(f"<span>{named}: {low} {swatch} {high}</span>" if shown else "")
 
     def mark(self) -> None:
-        """Move the marker to the current point."""
-        marker = marker_of(self.page.exhibit, self.page.state)
-        self.layer.set_content(marker_svg(self.found._replace(marker=marker)))
+        """Move the marker to the current point, and draw the curve that it follows."""
+        state = self.page.state
+        self.plane.mark(marker_of(self.page.exhibit, state), curve_of(state, self.page.visit.walk))
 
     def _space(self, factors: int) -> None:
         state = self.page.state
@@ -481,26 +457,27 @@ class MapPanel:
         self.page.visit.change(colour=colour)
         self.refresh()
 
-    def _click(self, event: Any) -> None:
-        across, down = event.image_x, event.image_y
-        if all(isinstance(value, int | float) and math.isfinite(value) for value in (across, down)):
-            self.page.visit.click(float(across), float(down))
+    def _go(self, x: float, y: float) -> None:
+        self.page.visit.go(x, y)
+        self.page.refresh_arrival()
+
+    def _take(self, dot: int) -> None:
+        if self.page.state.space == "latents" and 0 <= dot < len(self.page.exhibit.index):
+            self.page.visit.take(int(self.page.exhibit.index[dot]))
             self.page.refresh_arrival()
 
-    def _key(self, event: Any) -> None:
-        step = event.args
-        if not isinstance(step, list) or len(step) != 2 or not all(one in (-1, 0, 1) for one in step):
-            return
-        found = self.found
-        left, right, low, high = found.frame
+    def _key(self, across: int, up: int) -> None:
+        left, right, low, high = self.found.frame
         here = marker_of(self.page.exhibit, self.page.state) or ((left + right) / 2, (low + high) / 2)
         sizes = (_KEY_STEP, _KEY_STEP)
-        if (
-            self.page.state.space == "factors"
-        ):  # of a grid, one value; of a continuum, far enough for another item
+        if self.page.state.space == "factors":
+            # of a grid, one value; of a continuum, far enough for another item
             sizes = (1.0, 1.0) if self.page.exhibit.grid else ((right - left) / 10, (high - low) / 10)
-        self.page.visit.click(*found.place(here[0] + sizes[0] * step[0], here[1] + sizes[1] * step[1]))
-        self.page.refresh_arrival()
+        self._go(here[0] + sizes[0] * _sign(across), here[1] + sizes[1] * _sign(up))
+
+
+def _sign(value: int) -> int:
+    return (value > 0) - (value < 0)
 
 
 class RotationPanel:
@@ -516,6 +493,11 @@ class RotationPanel:
         with self.card:
             self.controls = box("div", "choosers")
             self.drawing = markup("drawing")
+            with box("div", "actions"):
+                words("span", "Record the rotation:", "quiet")
+                for form in ("GIF", "WebP"):
+                    record = partial(self.page.record, "rotation", form.lower(), page.visit.record_rotation)
+                    button(form, record, spoken=f"Record the rotation as {form}")
         self.rebuild()
 
     def rebuild(self) -> None:

@@ -7,7 +7,9 @@ import atexit
 import contextlib
 import logging
 import math
+import secrets
 import socket
+import sys
 import threading
 import time
 import warnings
@@ -108,14 +110,23 @@ def run_server(
     open_browser: bool,
     started: Callable[[str], None] | None,
 ) -> None:
-    """Serve the page on a socket until interrupted."""
+    """Serve the page on a socket until interrupted; to others than this machine, with a token in its link."""
     name, port = listening.getsockname()[:2]
     host = f"[{name}]" if ":" in name else name
     address = f"http://{'127.0.0.1' if name in ('0.0.0.0', '::') else host}:{port}/"
+    token = None if local else secrets.token_urlsafe(16)
+    if token is not None:
+        address += f"?token={token}"
+        print(
+            f"Warning: {host} can be reached from other machines. Whoever has the link with its token can look at "
+            "the models; it travels unencrypted, so use it in networks that you trust.",
+            file=sys.stderr,
+            flush=True,
+        )
     pools = ThreadPoolExecutor(1, "pictures"), ThreadPoolExecutor(1, "geometry")
     app, loop = framework()
     config = uvicorn.Config(
-        Guard(_Shown(app, exhibit, *pools, member), local=local),
+        Guard(_Shown(app, exhibit, *pools, member), local=local, token=token),
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=1,

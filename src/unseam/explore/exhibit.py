@@ -20,14 +20,15 @@ from unseam.subject import Subject
 from unseam.training import Ensemble
 from unseam.trial import Trial
 
-__all__ = ["Codes", "Exhibit", "exhibit_decoder", "exhibit_run"]
+__all__ = ["Codes", "Exhibit", "exhibit_decoder", "exhibit_run", "open_exhibit"]
 
 T = TypeVar("T")
 
 # RMS column norm, relative to the largest, from which a latent counts as active where there is no encoder.
 _ACTIVE = 0.01
-# Points of N(0, I) at which a decoder without an encoder is looked at.
-_PROBES = 64
+# Points of N(0, I) at which a decoder without an encoder is looked at, at most, and derivatives in all: seconds for a
+# convolutional decoder, however many latents it has.
+_PROBES, _DERIVATIVES = 64, 512
 
 
 class Codes(NamedTuple):
@@ -55,6 +56,7 @@ class Exhibit:
         source: Python expression that a snippet loads the models by.
         betas: for each subject the position of those that differ from it in β (and seed) alone.
         remarks: what the page says of the models as a whole, such as that they are unfinished.
+        run: whose members the subjects are, in its order, or ``None``.
 
     >>> from unseam.charts import Look, look_of
     >>> exhibit = Exhibit([Subject("mine", lambda z: 2 * z, 2)], Look((2,), -6.0, 6.0))
@@ -73,10 +75,11 @@ class Exhibit:
         source: str | None = None,
         betas: tuple[tuple[int, ...], ...] | None = None,
         remarks: Sequence[str] = (),
+        run: Run | None = None,
     ) -> None:
         self.subjects, self.look, self.world = subjects, look, world
         self.index = torch.arange(0) if index is None else index
-        self.title, self.source, self.remarks = title, source, tuple(remarks)
+        self.title, self.source, self.remarks, self.run = title, source, tuple(remarks), run
         self.betas = betas if betas is not None else tuple((k,) for k in range(len(subjects)))
         self._cache = Cache()
 
@@ -100,6 +103,28 @@ class Exhibit:
     def factor_names(self) -> tuple[str, ...]:
         """Names of the world's factors, none where there is no world."""
         return () if self.world is None else self.world.factor_names
+
+    @property
+    def cyclic(self) -> tuple[bool, ...]:
+        """Of each factor whether its last value is next to its first: hues, and the angles of dSprites."""
+        world = self.world
+        if world is None:
+            return ()
+        turns = "dsprites" in (world.name, (world.twin_of or "").lower())
+        return tuple(
+            size > 0 and (name.endswith("hue") or (turns and name == "orientation"))
+            for name, size in zip(world.factor_names, world.factor_sizes, strict=True)
+        )
+
+    @property
+    def change_lead(self) -> str:
+        """What the colours of a change of the picture mean."""
+        signs = "vermilion brightens, blue darkens"
+        if self.look.is_coloured:
+            signs = "grey is unchanged, and a colour shows where it increases"
+        elif not self.look.is_picture:
+            signs = "vermilion raises, blue lowers"
+        return f"Effect of an infinitesimal step: {signs}."
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -128,7 +153,11 @@ class Exhibit:
     def random_dto(self, latent: int) -> float:
         """DtO of random rotations of so many latents."""
         generator = torch.Generator().manual_seed(0)
-        return self.once(("haar", latent), lambda: haar_dto(latent, samples=2000, generator=generator).mean)
+        # one matrix costs the cube of its size, and varies the less the larger it is
+        samples = max(200, min(2000, 20_000 // latent))
+        return self.once(
+            ("haar", latent), lambda: haar_dto(latent, samples=samples, generator=generator).mean
+        )
 
     def encodes(self, member: int) -> bool:
         """Whether one model can encode items of a world."""
@@ -160,11 +189,17 @@ class Exhibit:
 
     def _probed(self, subject: Subject) -> Codes:
         generator = torch.Generator().manual_seed(0)
-        z = torch.randn(_PROBES, subject.latent, generator=generator, dtype=torch.float64)
+        points = max(4, min(_PROBES, _DERIVATIVES // subject.latent))
+        z = torch.randn(points, subject.latent, generator=generator, dtype=torch.float64)
         metric = pullback(subject.decoder, subject.points(z), likelihood=subject.likelihood)
         norms = metric.diagonal(dim1=-2, dim2=-1).mean(0).sqrt().double().cpu()
         empty = torch.zeros(0, subject.latent, dtype=torch.float64)
-        return Codes(empty, torch.diag_embed(empty), _ordered(norms, norms >= _ACTIVE * norms.max()), 3.0)
+        return Codes(
+            empty,
+            torch.diag_embed(empty),
+            _ordered(norms, (norms > 0) & (norms >= _ACTIVE * norms.max())),
+            3.0,
+        )
 
     def _inhabited(self) -> World:
         if self.world is None:
@@ -175,6 +210,39 @@ class Exhibit:
 def _ordered(value: Tensor, active: Tensor) -> tuple[int, ...]:
     order = value.argsort(descending=True, stable=True).tolist()
     return tuple(k for k in order if bool(active[k]))
+
+
+def open_exhibit(
+    decoder: Run | Subject | Path | str | Ensemble | Callable[[Tensor], Tensor],
+    *,
+    encoder: Callable[[Tensor], Any] | None = None,
+    world: World | str | None = None,
+    latent: int | None = None,
+    likelihood: AbstractLikelihood | None = None,
+    beta: float | None = None,
+    name: str = "decoder",
+    root: str | None = None,
+    points: int = 600,
+) -> Exhibit:
+    """The exhibit of whatever :func:`unseam.explore.serve` takes; arguments are its."""
+    if points < 2:
+        raise ValueError(f"points must be at least 2, got {points}")
+    if isinstance(decoder, str | Path):
+        decoder, world = Run.open(decoder, root=root, world=world), None
+    if isinstance(decoder, Run | Ensemble):
+        return exhibit_run(decoder, points=points, world=world)
+    if isinstance(world, str):
+        raise ValueError(f"world must be a World beside a decoder of your own, got {world!r}")
+    return exhibit_decoder(
+        decoder,
+        latent=latent,
+        encoder=encoder,
+        world=world,
+        likelihood=likelihood,
+        beta=beta,
+        name=name,
+        points=points,
+    )
 
 
 def exhibit_run(
@@ -203,6 +271,7 @@ def exhibit_run(
         remarks=run.remarks(),
         source=None if run.path is None else f"unseam.load({str(run.path)!r})",
         betas=_betas(run.trials),
+        run=run,
     )
 
 

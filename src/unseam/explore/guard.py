@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+from urllib.parse import parse_qs
 
 __all__ = ["Guard", "is_loopback", "refusal"]
 
@@ -14,6 +16,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
+_COOKIE = "unseam_token"
 # A name or an address, with a port where there is one, as a browser writes it: nothing else gets into a header.
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?", re.ASCII)
 
@@ -61,18 +64,20 @@ def refusal(host: str, origin: str | None, *, local: bool) -> str | None:
 
 
 class Guard:
-    """An application that refuses other hosts and origins, and makes browsers load nothing from elsewhere.
+    """An application that refuses other hosts, origins and strangers, and makes browsers load nothing from elsewhere.
 
     Args:
         app: what is guarded.
         local: whether only this machine is served.
+        token: that a visitor's link must hold, as its parameter ``token``; the browser then stores it in a cookie.
+            ``None`` where everyone who can connect may visit.
 
     >>> Guard(lambda scope, receive, send: None, local=True).local
     True
     """
 
-    def __init__(self, app: App, *, local: bool) -> None:
-        self.app, self.local = app, local
+    def __init__(self, app: App, *, local: bool, token: str | None = None) -> None:
+        self.app, self.local, self.token = app, local, token
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one connection."""
@@ -82,6 +87,9 @@ class Guard:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get("host", "")
         reason = refusal(host, headers.get("origin"), local=self.local)
+        shown = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
+        if reason is None and not self._knows(shown, headers.get("cookie", "")):
+            reason = "this explorer needs the link that it printed when it started, with its token"
         if reason is not None:
             await _refuse(scope, receive, send, reason)
             return
@@ -91,9 +99,19 @@ class Guard:
         async def sealed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *_policy(host)]
+                if self.token is not None and shown:
+                    cookie = f"{_COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+                    message["headers"].append((b"set-cookie", cookie.encode("latin-1")))
             await send(message)
 
         await self.app(scope, receive, sealed)
+
+    def _knows(self, shown: str, cookies: str) -> bool:
+        """Whether a visitor has the token, in the link or from an earlier visit."""
+        if self.token is None:
+            return True
+        stored = [part.strip().removeprefix(f"{_COOKIE}=") for part in cookies.split(";")]
+        return any(hmac.compare_digest(one.encode(), self.token.encode()) for one in (shown, *stored))
 
 
 def _policy(host: str) -> list[tuple[bytes, bytes]]:

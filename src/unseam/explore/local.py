@@ -42,12 +42,13 @@ class Local(NamedTuple):
     """Descending."""
     right_vectors: tuple[tuple[float, ...], ...]
     """V, one row per latent and one column per singular vector."""
-    dto: float
-    random_dto: float
+    dto: float | None
+    """Of fewer than two columns that change anything, this and the next three are undefined."""
+    random_dto: float | None
     """DtO of random rotations of as many latents."""
-    cosine: float
+    cosine: float | None
     """Mean ``|cos|``."""
-    gap: float
+    gap: float | None
     """Hadamard gap in nats."""
     degenerate: bool
     """Whether two singular values differ by less than 5 %."""
@@ -88,18 +89,23 @@ def local_view(exhibit: Exhibit, member: int, z: Tensor, rotation: Rotation | No
     columns = (shown @ matrix.mT)[:, latents]
     along = columns @ basis.right_vectors
     scale = float(max(columns.abs().max(), along.abs().max()))
+    cosines, norms = cosine_matrix(pull).clamp(max=1.0), pull.diagonal().clamp(min=0).sqrt()
+    # collapse is not orthogonality: a column that changes nothing has no direction
+    present = cosines.diagonal() > 0
+    cosines[~(present[:, None] & present)] = torch.nan
+    defined = len(exhibit.codes(member).active) > 1 and int((present & (norms > 0)).sum()) > 1
     return Local(
         latents=tuple(latents),
         columns=tuple(signed_pixels(column, exhibit.look, scale) for column in columns.mT),
         directions=tuple(signed_pixels(column, exhibit.look, scale) for column in along.mT),
-        norms=_floats(pull.diagonal().clamp(min=0).sqrt()),
-        cosines=tuple(_floats(row) for row in cosine_matrix(pull).clamp(max=1.0)),
+        norms=_floats(norms),
+        cosines=tuple(_floats(row) for row in cosines),
         singular_values=_floats(basis.singular_values),
         right_vectors=tuple(_floats(row) for row in basis.right_vectors),
-        dto=float(distance_to_orthogonality(basis.right_vectors)),
-        random_dto=exhibit.random_dto(len(latents)) if len(latents) > 1 else 0.0,
-        cosine=float(column_cosine(pull)),
-        gap=float(hadamard_gap(pull)),
+        dto=float(distance_to_orthogonality(basis.right_vectors)) if defined else None,
+        random_dto=exhibit.random_dto(len(latents)) if defined else None,
+        cosine=float(column_cosine(pull)) if defined else None,
+        gap=float(hadamard_gap(pull)) if defined else None,
         degenerate=bool(degenerate_points(basis.singular_values)),
     )
 

@@ -13,7 +13,16 @@ from unseam.explore.rotation import Rotation, rotated_pullback, rotation_matrix
 from unseam.geometry import column_cosine, distance_to_orthogonality, pullback, restrict, right_basis
 from unseam.metrics import mig
 
-__all__ = ["QUANTITIES", "Measured", "beta_curve", "measure", "rotation_curve"]
+__all__ = [
+    "ANGLES",
+    "QUANTITIES",
+    "Measured",
+    "beta_curve",
+    "measure",
+    "mig_curve",
+    "pullbacks",
+    "rotation_curve",
+]
 
 QUANTITIES = (
     ("squared error", "c0", 4),
@@ -24,8 +33,11 @@ QUANTITIES = (
 )
 """Name, class of the curve and number of decimals of what :class:`Measured` holds, in its order."""
 
-# Points whose geometry is averaged: a tenth of a second.
-_POINTS = 96
+ANGLES = tuple(7.5 * step for step in range(13))
+"""Degrees at which a rotation is measured."""
+
+# Points whose geometry is averaged, and derivatives in all: a tenth of a second for small decoders, two for large ones.
+_POINTS, _DERIVATIVES = 96, 2048
 
 
 class Measured(NamedTuple):
@@ -35,10 +47,10 @@ class Measured(NamedTuple):
     """Mean squared error per pixel over items of the world."""
     active: int
     """Number of active latents."""
-    dto: float
-    """Mean DtO over active latents, as a fraction of that of random rotations."""
-    cosine: float
-    """Mean ``|cos|`` over active latents."""
+    dto: float | None
+    """Mean DtO over active latents, as a fraction of that of random rotations; of fewer than two it is undefined."""
+    cosine: float | None
+    """Mean ``|cos|`` over active latents; of fewer than two it is undefined."""
     mig: float | None
 
 
@@ -62,8 +74,21 @@ def rotation_curve(exhibit: Exhibit, member: int, first: int, second: int) -> li
     >>> [round(found.dto, 6) for angle, found in curve if angle in (0.0, 90.0)]
     [0.0, 0.0]
     """
-    angles = [7.5 * step for step in range(13)]
-    return [(angle, measure(exhibit, member, Rotation(first, second, angle))) for angle in angles]
+    return [(angle, measure(exhibit, member, Rotation(first, second, angle))) for angle in ANGLES]
+
+
+def mig_curve(exhibit: Exhibit, member: int, first: int, second: int) -> list[float] | None:
+    """MIG of a model with two of its axes rotated, at :data:`ANGLES`; ``None`` where no factors are known.
+
+    >>> from unseam.explore import exhibit_decoder
+    >>> mig_curve(exhibit_decoder(lambda z: 2 * z, latent=2), 0, 0, 1)
+    """
+    latent = exhibit.subjects[member].latent
+    found = [
+        _mig(exhibit, member, rotation_matrix(latent, Rotation(first, second, angle))) for angle in ANGLES
+    ]
+    scores = [score for score in found if score is not None]
+    return scores if len(scores) == len(ANGLES) else None
 
 
 def beta_curve(exhibit: Exhibit, member: int) -> list[tuple[float, Measured]]:
@@ -78,11 +103,11 @@ def beta_curve(exhibit: Exhibit, member: int) -> list[tuple[float, Measured]]:
 
 
 def pair_table(first: Measured, second: Measured) -> str:
-    """Numbers of two models as the rows of an HTML table; what cannot be measured is left out."""
+    """Numbers of two models as the rows of an HTML table; what cannot be measured of either is left out."""
     rows = [
         (name, decimals(one, digits), decimals(two, digits))
         for (name, _, digits), one, two in zip(QUANTITIES, first, second, strict=True)
-        if one is not None and two is not None
+        if one is not None or two is not None
     ]
     cells = "".join(f"<tr><th scope='row'>{name}</th><td>{a}</td><td>{b}</td></tr>" for name, a, b in rows)
     head = "<thead><tr><td></td><th scope='col'>this</th><th scope='col'>other</th></tr></thead>"
@@ -93,34 +118,39 @@ def pair_table(first: Measured, second: Measured) -> str:
 def _measure(exhibit: Exhibit, member: int, rotation: Rotation | None) -> Measured:
     subject, codes = exhibit.subjects[member], exhibit.codes(member)
     matrix = rotation_matrix(subject.latent, rotation)
-    metric = rotated_pullback(_pullbacks(exhibit, member), matrix)
-    chosen = sorted(codes.active) or [0]
-    pull = restrict(metric, chosen)
-    chance = exhibit.random_dto(len(chosen)) if len(chosen) > 1 else 1.0
-    dto = float(distance_to_orthogonality(right_basis(pull).right_vectors).mean()) / chance
-    cosine = float(column_cosine(pull).mean())
-    error = score = None
+    error = dto = cosine = None
+    if len(codes.active) > 1:
+        pull = restrict(rotated_pullback(pullbacks(exhibit, member), matrix), sorted(codes.active))
+        found = distance_to_orthogonality(right_basis(pull).right_vectors)
+        dto = float(found.mean()) / exhibit.random_dto(len(codes.active))
+        cosine = float(column_cosine(pull).mean())
     if len(codes.mean):
         items, rotated = exhibit.items[:_POINTS], codes.mean @ matrix.mT
         # the rotated decoder at the rotated codes: the error is measured, not assumed to stay
         pictures = subject.picture(rotated[:_POINTS] @ matrix)
         error = float((pictures.cpu().double() - items.double()).square().mean())
-        if exhibit.factor_names:
-            sizes = exhibit.world.factor_sizes if exhibit.world is not None else ()
-            found = mig(rotated, exhibit.factors, discrete=[size > 0 for size in sizes], preset="fast")
-            score = float(found.score)
-    return Measured(error, len(codes.active), dto, cosine, score)
+    return Measured(error, len(codes.active), dto, cosine, _mig(exhibit, member, matrix))
 
 
-def _pullbacks(exhibit: Exhibit, member: int) -> Tensor:
-    """Pullbacks of one model at codes of items, or at points of N(0, I) where it has none."""
+def _mig(exhibit: Exhibit, member: int, matrix: Tensor) -> float | None:
+    """MIG of the codes along rotated axes, where there are codes and factors."""
+    codes = exhibit.codes(member).mean
+    if not len(codes) or not exhibit.factor_names or exhibit.world is None:
+        return None
+    discrete = [size > 0 for size in exhibit.world.factor_sizes]
+    return float(mig(codes @ matrix.mT, exhibit.factors, discrete=discrete, preset="fast").score)
+
+
+def pullbacks(exhibit: Exhibit, member: int) -> Tensor:
+    """Pullbacks (point, latent, latent) of one model at codes of items, or at points of N(0, I) where it has none."""
 
     def compute() -> Tensor:
         subject, codes = exhibit.subjects[member], exhibit.codes(member)
-        z = codes.mean[:: max(1, len(codes.mean) // _POINTS)][:_POINTS]
+        points = max(8, min(_POINTS, _DERIVATIVES // subject.latent))
+        z = codes.mean[:: max(1, len(codes.mean) // points)][:points]
         if not len(z):
             generator = torch.Generator().manual_seed(1)
-            z = torch.randn(_POINTS, subject.latent, generator=generator, dtype=torch.float64)
+            z = torch.randn(points, subject.latent, generator=generator, dtype=torch.float64)
         found = pullback(subject.decoder, subject.points(z), likelihood=subject.likelihood)
         return found.double().cpu()
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from unseam.data import World
-from unseam.explore.exhibit import exhibit_decoder, exhibit_run
+from unseam.explore.exhibit import open_exhibit
 from unseam.explore.guard import is_loopback
 from unseam.models import AbstractLikelihood
 from unseam.run import Run
@@ -46,7 +46,8 @@ def serve(
 
     ``unseam.explore.serve(decoder, latent=10)`` needs no more than a callable; with ``encoder`` and ``world`` the
     page also has the map, the items, MIG and reconstructions. Nothing is fetched from a network. Only this
-    machine is served unless ``host`` says otherwise; there is no password, so open it to networks you trust.
+    machine is served unless ``host`` says otherwise: then the link holds a token, without which requests are refused,
+    and a warning is printed, since it travels unencrypted.
 
     Args:
         decoder: a run or its folder, an ensemble, a subject, or a map (batch, latent) -> (batch, *data).
@@ -69,25 +70,17 @@ def serve(
         raise ValueError(
             "the explorer needs nicegui: install the extra explore, in a clone by pip install '.[explore]'"
         )
-    if points < 2:
-        raise ValueError(f"points must be at least 2, got {points}")
-    if isinstance(decoder, str | Path):
-        decoder, world = Run.open(decoder, root=root, world=world), None
-    if isinstance(decoder, Run | Ensemble):
-        exhibit = exhibit_run(decoder, points=points, world=world)
-    elif isinstance(world, str):
-        raise ValueError(f"world must be a World beside a decoder of your own, got {world!r}")
-    else:
-        exhibit = exhibit_decoder(
-            decoder,
-            latent=latent,
-            encoder=encoder,
-            world=world,
-            likelihood=likelihood,
-            beta=beta,
-            name=name,
-            points=points,
-        )
+    exhibit = open_exhibit(
+        decoder,
+        encoder=encoder,
+        world=world,
+        latent=latent,
+        likelihood=likelihood,
+        beta=beta,
+        name=name,
+        root=root,
+        points=points,
+    )
     if not 0 <= member < len(exhibit.subjects):
         raise ValueError(f"member must lie in [0, {len(exhibit.subjects)}), got {member}")
     exhibit.codes(member)

@@ -136,9 +136,8 @@ def from_query(exhibit: Exhibit, query: Mapping[str, str], member: int = 0) -> S
     Traceback (most recent call last):
     ValueError: z must hold 2 numbers, got '1'
     """
-    query = {
-        "rotation" if name == "turn" else name: text for name, text in query.items()
-    }  # its name in old links
+    # its name in old links; the token of a link is the guard's
+    query = {"rotation" if name == "turn" else name: text for name, text in query.items() if name != "token"}
     known = {"member", "z", "rotation", "map", "item", "other", "same", "follow"}
     if sum(map(len, query.values())) > _LONGEST:
         raise ValueError(f"the link must be shorter than {_LONGEST} characters")

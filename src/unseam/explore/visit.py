@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from unseam.charts import Pixels, data_url, pixels, strip
 from unseam.explore.exhibit import Exhibit
 from unseam.explore.maps import find_place
-from unseam.explore.recording import record
+from unseam.explore.recording import record, record_rotation
 from unseam.explore.rotation import Rotation
 from unseam.explore.state import State, displayed_point, first_state, model_point
 from unseam.explore.walking import Walk, walk
@@ -85,6 +85,7 @@ class Visit:
     Args:
         exhibit: what is visited.
         state: where the visit begins.
+        changed: called after every change of the state.
 
     >>> from unseam.explore import exhibit_decoder
     >>> exhibit = exhibit_decoder(lambda z: 2 * z, latent=2)
@@ -94,10 +95,20 @@ class Visit:
     (0.0, 0.5)
     """
 
-    def __init__(self, exhibit: Exhibit, state: State) -> None:
-        self.exhibit, self.state = exhibit, state
+    def __init__(self, exhibit: Exhibit, state: State, changed: Callable[[], None] = lambda: None) -> None:
+        self.exhibit, self._state, self._changed = exhibit, state, changed
         self.walk: Walk | None = None
         self.touched = state.plane[0] if state.space == "latents" else state.rotation.first
+
+    @property
+    def state(self) -> State:
+        """The current state."""
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state = state
+        self._changed()
 
     def change(self, **fields: object) -> None:
         """Give fields of the state other values."""
@@ -128,9 +139,9 @@ class Visit:
             mean, _ = self.exhibit.subjects[self.state.member].encode(x[None])
             self.change(z=tuple(mean[0].tolist()))
 
-    def click(self, across: float, down: float) -> None:
-        """Go to where the map was clicked."""
-        place = find_place(self.exhibit, self.state, across, down)
+    def go(self, x: float, y: float) -> None:
+        """Go to a point of the map."""
+        place = find_place(self.exhibit, self.state, x, y)
         if place.item is not None:
             self.take(place.item)
         elif place.z is not None:
@@ -172,3 +183,7 @@ class Visit:
     def record(self, form: str) -> bytes:
         """The traversal of the axis, or of the sub-manifold, that was moved last."""
         return record(self.exhibit, self.state, self.touched, form, along=self.walk)
+
+    def record_rotation(self, form: str) -> bytes:
+        """The rotation of the current plane, from 0 to 90 degrees."""
+        return record_rotation(self.exhibit, self.state, form)
