@@ -30,6 +30,7 @@ __all__ = [
     "find",
     "identity",
     "importing",
+    "load_factory",
     "load_object",
     "name_of",
     "names",
@@ -252,7 +253,7 @@ def object_name(value: Any, argument: str) -> str:
     found: Any = sys.modules.get(str(module))
     for part in name.split("."):
         found = getattr(found, part, None)
-    if not name or found is not value:
+    if not name or "." in name or found is not value:
         raise ValueError(
             f"{argument} must be a function or class of a module, by whose name a saved run can find it again, or "
             f"package.module:factory; got {value!r}"
@@ -304,6 +305,31 @@ def load_object(name: str) -> Any:
     except AttributeError:
         raise ValueError(f"module {module!r} has no {attribute!r}") from None
     return found
+
+
+_FACTORIES: set[str] = set()
+
+
+def load_factory(name: str) -> Callable[..., Any]:
+    """The function that ``package.module:factory`` names.
+
+    Where a file names it, it must have been used in this process before: unlike a choice, any function would do, and
+    it is called.
+
+    >>> with importing(False):
+    ...     load_factory("os:kill")
+    Traceback (most recent call last):
+    ValueError: 'os:kill' is code that was not used here yet; if you trust it, pass trust=True (--trust)
+    """
+    if not _IMPORTING.get() and name not in _FACTORIES:
+        raise ValueError(
+            f"{name!r} is code that was not used here yet; if you trust it, pass trust=True (--trust)"
+        )
+    found = load_object(name)
+    if not callable(found):
+        raise ValueError(f"{name} must be a function, got {type(found).__name__}")
+    _FACTORIES.add(name)
+    return found  # type: ignore[no-any-return]
 
 
 def _imported(name: str, module: str, attribute: str) -> Any:

@@ -205,7 +205,9 @@ class Trial:
         if ":" in self.world or self.world in choices.names(choices.World):
             held.append(choices.find(choices.World, self.world))
         own = [where for choice in held if (where := choices.identity(choice)) is not None]
-        own += [choices.source(choices.load_object(name)) for name in map(self.__getattribute__, NETWORKS) if name]
+        own += [
+            choices.source(choices.load_object(name)) for name in map(self.__getattribute__, NETWORKS) if name
+        ]
         text = json.dumps([KEY_SCHEMA, changed, extra, own, data], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -312,8 +314,8 @@ def _check_choices(trial: Trial) -> None:
         if getattr(trial, name) not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}; got {getattr(trial, name)!r}")
     for name in NETWORKS:
-        if (given := getattr(trial, name)) and not callable(choices.load_object(given)):
-            raise ValueError(f"{name} must name a function, package.module:factory, got {given!r}")
+        if given := getattr(trial, name):
+            choices.load_factory(given)
     needed, posterior = trial.objective_choice.variance, choices.find(choices.Posterior, trial.posterior)
     if needed is not None and needed != posterior.variance:
         wanted = "a posterior with a variance" if needed else "posterior 'point'"

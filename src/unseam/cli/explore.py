@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unseam.cli.options import Json, OwnWorld, Trust
+from unseam.cli.options import Json, MovedData, OwnWorld, Trust
 from unseam.cli.printing import print_json
 
 __all__ = ["explore_run"]
@@ -26,6 +26,7 @@ def explore_run(
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     root: Annotated[str | None, typer.Option(help="File or folder of the run's data, if moved.")] = None,
     world: OwnWorld = None,
+    data: MovedData = None,
     trust: Trust = False,
     points: Annotated[int, typer.Option(min=2, help="Items of the world that are shown.")] = 600,
     as_json: Json = False,
@@ -42,13 +43,13 @@ def explore_run(
         sys.stdout.flush()
 
     serve(
-        Run.open(run, root=root, trust=True) if trust else run,
+        Run.open(run, root=root, world=world, data=data, trust=trust) if trust or data is not None else run,
         member=member,
         port=port,
         host=host,
         open_browser=not no_open,
         root=root,
-        world=world,
+        world=None if trust or data is not None else world,
         points=points,
         started=started,
     )

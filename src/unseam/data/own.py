@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from unseam.data.array import ArrayWorld
 from unseam.data.arrays import hdf5_dataset, hdf5_file
 from unseam.data.files import as_memory_map
-from unseam.data.world import World
 from unseam.files import check_memory, open_file, read_arrays, read_table
 from unseam.inputs import as_tensor, check_choice, check_count, check_flag
 
@@ -29,7 +28,9 @@ __all__ = ["OwnData", "open_data"]
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 ARRAYS = (".npy", ".npz", ".safetensors")
 TABLES = (".csv", ".tsv", ".parquet")
-FORMATS = "a folder of images, .npy, .npz, .safetensors, .csv, .tsv, .parquet, .h5ad, a saved Hugging Face dataset"
+FORMATS = (
+    "a folder of images, .npy, .npz, .safetensors, .csv, .tsv, .parquet, .h5ad, a saved Hugging Face dataset"
+)
 # Names that arrays of data go by in .npz and .safetensors files with more than one.
 DATA_NAMES = ("x", "data", "images", "imgs", "X", "arr_0")
 # Values that are looked at or converted at once: 64 MB in single precision.
@@ -120,11 +121,19 @@ def open_data(
         check_count("size", size)
     path = _path(data)
     columns = _names(factors)
-    given = {"size": size, "fit": None if fit == "resize" else fit, "layer": layer, "column": column, "split": split}
+    given = {
+        "size": size,
+        "fit": None if fit == "resize" else fit,
+        "layer": layer,
+        "column": column,
+        "split": split,
+    }
     source, used = _open(data, path, columns, given)
     if unused := [name for name, value in given.items() if value is not None and name not in used]:
         known = ", ".join(used) or "none of these"
-        raise ValueError(f"{unused[0]} must be left out: {source.name} takes {known}; got {given[unused[0]]!r}")
+        raise ValueError(
+            f"{unused[0]} must be left out: {source.name} takes {known}; got {given[unused[0]]!r}"
+        )
     if factors is not None and columns is None:
         source = replace(source, factors=_read_factors(factors, source))
     options = {name: value for name, value in given.items() if value is not None}
@@ -152,9 +161,15 @@ def _path(data: object) -> Path | None:
 
 def _names(factors: object) -> tuple[str, ...] | None:
     """Columns that are named as factors; none where factors are a file or an array."""
-    if isinstance(factors, str) and not (Path(factors).suffix in (*ARRAYS, *TABLES) and Path(factors).exists()):
+    if isinstance(factors, str) and not (
+        Path(factors).suffix in (*ARRAYS, *TABLES) and Path(factors).exists()
+    ):
         factors = [name.strip() for name in factors.split(",")]
-    if isinstance(factors, Sequence) and not isinstance(factors, str) and all(isinstance(n, str) for n in factors):
+    if (
+        isinstance(factors, Sequence)
+        and not isinstance(factors, str)
+        and all(isinstance(n, str) for n in factors)
+    ):
         return tuple(factors)
     return None
 
@@ -168,7 +183,9 @@ def _open(
     name = path.stem if path.is_file() else path.absolute().name
     suffix = path.suffix.lower()
     if path.is_dir():
-        parts = [part.name for part in (path / "dataset_info.json", path / "dataset_dict.json") if part.exists()]
+        parts = [
+            part.name for part in (path / "dataset_info.json", path / "dataset_dict.json") if part.exists()
+        ]
         if parts or any(path.glob("data-*.arrow")):
             return _arrow(name, _arrow_table(path, given["split"]), columns, given)
         _no_columns(columns, "a folder of images")
@@ -223,7 +240,9 @@ def _array_file(name: str, path: Path, columns: tuple[str, ...] | None) -> _Sour
         return _array(name, array)
     held = read_arrays(path)
     factors, names = held.pop("factors", None), held.pop("factor_names", None)
-    found = next((key for key in DATA_NAMES if key in held), None) if len(held) > 1 else next(iter(held), None)
+    found = (
+        next((key for key in DATA_NAMES if key in held), None) if len(held) > 1 else next(iter(held), None)
+    )
     if found is None:
         raise ValueError(
             f"{path} must hold one array beside factors and factor_names, or one named {', '.join(DATA_NAMES)}; "
@@ -242,9 +261,13 @@ def _named_columns(values: Any, names: Any, what: str) -> dict[str, NDArray[Any]
     array = array[:, None] if array.ndim == 1 else array
     if array.ndim != 2 or array.dtype.kind not in "biufUS":
         raise ValueError(f"{what} must have shape (item, factor), got {array.dtype} of shape {array.shape}")
-    titles = [f"factor {i}" for i in range(array.shape[1])] if names is None else [str(n) for n in np.ravel(names)]
+    titles = (
+        [f"factor {i}" for i in range(array.shape[1])] if names is None else [str(n) for n in np.ravel(names)]
+    )
     if len(titles) != array.shape[1] or len(set(titles)) < len(titles):
-        raise ValueError(f"factor_names must name each of {array.shape[1]} factors once, got {', '.join(titles)}")
+        raise ValueError(
+            f"factor_names must name each of {array.shape[1]} factors once, got {', '.join(titles)}"
+        )
     return dict(zip(titles, array.T, strict=True))
 
 
@@ -258,7 +281,9 @@ def _read_factors(factors: Any, source: _Source) -> dict[str, NDArray[Any]]:
         names = held.pop("factor_names", None)
         values = held.get("factors", next(iter(held.values()), None))
         if values is None or (len(held) > 1 and "factors" not in held):
-            raise ValueError(f"{path} must hold one array of factors, got {', '.join(sorted(held)) or 'none'}")
+            raise ValueError(
+                f"{path} must hold one array of factors, got {', '.join(sorted(held)) or 'none'}"
+            )
         return _named_columns(values, names, f"factors in {path}")
     table = _read_frame(path)
     key = next((name for name in ("file", "file_name") if name in table), None)
@@ -300,7 +325,9 @@ def _table(name: str, table: pd.DataFrame, columns: tuple[str, ...]) -> _Source:
     if titles and titles[0].startswith("Unnamed:") and table.iloc[:, 0].tolist() == list(range(len(table))):
         table, notes = table.iloc[:, 1:], ("the first column, which counts rows, was left out",)
     if absent := [column for column in columns if column not in table]:
-        raise ValueError(f"factors must name columns of {name} ({', '.join(map(str, table))}), got {absent[0]!r}")
+        raise ValueError(
+            f"factors must name columns of {name} ({', '.join(map(str, table))}), got {absent[0]!r}"
+        )
     values = table.drop(columns=list(columns))
     words = [str(title) for title in values if not pd.api.types.is_numeric_dtype(values[title].dtype)]
     if words:
@@ -309,7 +336,9 @@ def _table(name: str, table: pd.DataFrame, columns: tuple[str, ...]) -> _Source:
             f"drop {'it' if len(words) == 1 else 'them'}, or name as factors"
         )
     if values.empty:
-        raise ValueError(f"{name} must have columns of numbers beside its factors, got {len(table)} rows of none")
+        raise ValueError(
+            f"{name} must have columns of numbers beside its factors, got {len(table)} rows of none"
+        )
     array = values.to_numpy("float64", na_value=math.nan)
     if all(pd.api.types.is_integer_dtype(kind) for kind in values.dtypes):
         array = array.astype(np.int64)
@@ -321,7 +350,9 @@ def _images(name: str, folder: Path, size: int | None, fit: str) -> _Source:
     """Image files of a folder and those below, in the order of their paths."""
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())
     if not files:
-        raise ValueError(f"{folder} must hold images ({', '.join(IMAGES)}) or a saved Hugging Face dataset, got none")
+        raise ValueError(
+            f"{folder} must hold images ({', '.join(IMAGES)}) or a saved Hugging Face dataset, got none"
+        )
     looks = [_look(file) for file in files]
     source = _pictures(name, files, looks, size, fit, str(folder))
     return replace(source, columns=tuple(file.relative_to(folder).as_posix() for file in files))
@@ -346,7 +377,9 @@ def _image(file: Path | bytes) -> Any:
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"{name} is no image that can be read: {error}") from None
     if math.prod(image.size) > LARGEST_IMAGE:
-        raise ValueError(f"{name} must have at most {LARGEST_IMAGE} pixels, got {image.size[0]} x {image.size[1]}")
+        raise ValueError(
+            f"{name} must have at most {LARGEST_IMAGE} pixels, got {image.size[0]} x {image.size[1]}"
+        )
     return image
 
 
@@ -388,12 +421,16 @@ def _decode(file: Path | bytes, colour: bool, sides: tuple[int, int], fit: str) 
                 raise ValueError("it has more than 8 bits per value: convert it, or pass an array")
             picture = image.convert("RGB" if colour else "L")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{file if isinstance(file, Path) else 'an image'} cannot be read: {error}") from None
+        raise ValueError(
+            f"{file if isinstance(file, Path) else 'an image'} cannot be read: {error}"
+        ) from None
     if picture.size != sides:
         side = min(picture.size)
         left, top = ((length - side) // 2 for length in picture.size)
         box = (left, top, left + side, top + side) if fit == "crop" else None
-        picture = picture.resize(sides, Image.Resampling.BOX if side > 2 * max(sides) else Image.Resampling.BICUBIC, box)
+        picture = picture.resize(
+            sides, Image.Resampling.BOX if side > 2 * max(sides) else Image.Resampling.BICUBIC, box
+        )
     array = np.asarray(picture)
     return array.transpose(2, 0, 1) if colour else array[None]
 
@@ -404,13 +441,17 @@ def _dataset(data: Any, columns: tuple[str, ...] | None) -> _Source:
     try:
         count = len(data)
     except TypeError:
-        raise ValueError("data must be a Dataset with a length; collect an IterableDataset into an array") from None
+        raise ValueError(
+            "data must be a Dataset with a length; collect an IterableDataset into an array"
+        ) from None
     if not count:
         raise ValueError("data must hold at least one item, got an empty Dataset")
 
     def item(index: int) -> tuple[NDArray[Any], Any]:
         held = data[index]
-        first, label = (held[0], held[1] if len(held) > 1 else None) if isinstance(held, tuple | list) else (held, None)
+        first, label = (
+            (held[0], held[1] if len(held) > 1 else None) if isinstance(held, tuple | list) else (held, None)
+        )
         return as_tensor(f"item {index} of the Dataset", np.asarray(first)).numpy(), label
 
     first, label = item(0)
@@ -423,7 +464,9 @@ def _dataset(data: Any, columns: tuple[str, ...] | None) -> _Source:
             raise ValueError(f"items of the Dataset must all have shape {first.shape}")
         return np.stack(rows)
 
-    factors = {} if labels is None else _named_columns(labels, ["label"] if labels.ndim == 1 else None, "labels")
+    factors = (
+        {} if labels is None else _named_columns(labels, ["label"] if labels.ndim == 1 else None, "labels")
+    )
     return _Source("dataset", (count, *first.shape), first.dtype, read, factors)
 
 
@@ -440,7 +483,9 @@ def _anndata(data: Any, columns: Sequence[str], layer: str | None) -> _Source:
         return np.asarray(rows if isinstance(rows, np.ndarray) else rows.toarray())
 
     found = {column: data.obs[column].to_numpy() for column in columns}
-    return _Source("anndata", values.shape, np.dtype(values.dtype), read, found, columns=tuple(map(str, data.var_names)))
+    return _Source(
+        "anndata", values.shape, np.dtype(values.dtype), read, found, columns=tuple(map(str, data.var_names))
+    )
 
 
 def _h5ad(name: str, path: Path, columns: Sequence[str], layer: str | None) -> _Source:
@@ -467,7 +512,9 @@ def _h5ad(name: str, path: Path, columns: Sequence[str], layer: str | None) -> _
             data = hdf5_dataset(file, where, path)
             shape, dtype, ends = data.shape, data.dtype, np.empty(0, np.int64)
         else:
-            raise ValueError(f"{path}: {where!r} must be an array or a CSR matrix, got {kind}: convert it first")
+            raise ValueError(
+                f"{path}: {where!r} must be an array or a CSR matrix, got {kind}: convert it first"
+            )
 
     def read(start: int, stop: int) -> NDArray[Any]:
         with hdf5_file(path) as file:
@@ -482,7 +529,9 @@ def _h5ad(name: str, path: Path, columns: Sequence[str], layer: str | None) -> _
             block[rows, index] = hdf5_dataset(file, f"{where}/data", path)[span]
             return block
 
-    return _Source(name, shape, dtype, read, factors, (f"items are {where}, {shape[0]} cells of {shape[1]} genes",))
+    return _Source(
+        name, shape, dtype, read, factors, (f"items are {where}, {shape[0]} cells of {shape[1]} genes",)
+    )
 
 
 def _obs_column(file: Any, column: str, path: Path) -> NDArray[Any]:
@@ -491,7 +540,9 @@ def _obs_column(file: Any, column: str, path: Path) -> NDArray[Any]:
     if file[where].attrs.get("encoding-type") == "categorical":
         codes = hdf5_dataset(file, f"{where}/codes", path)[:].astype(np.int64)
         if len(codes) and codes.min() < 0:
-            raise ValueError(f"factors must have no missing values, got {int((codes < 0).sum())} in {column!r}")
+            raise ValueError(
+                f"factors must have no missing values, got {int((codes < 0).sum())} in {column!r}"
+            )
         return codes
     values = hdf5_dataset(file, where, path, text=True)
     return values.asstr()[:].astype(str) if values.dtype.kind == "O" else values[:]
@@ -508,7 +559,9 @@ def _arrow_table(folder: Path, split: str | None) -> Any:
         folder = folder / split
     files = sorted(folder.glob("*.arrow"))
     if not files or any(file.name.startswith("indices") for file in files):
-        raise ValueError(f"{folder} must hold data-*.arrow as save_to_disk writes them, got {len(files)} files")
+        raise ValueError(
+            f"{folder} must hold data-*.arrow as save_to_disk writes them, got {len(files)} files"
+        )
     try:
         tables = []
         for file in files:
@@ -528,14 +581,19 @@ def _arrow(
 
     named = columns or ()
     if absent := [column for column in named if column not in table.column_names]:
-        raise ValueError(f"factors must name columns of {name} ({', '.join(table.column_names)}), got {absent[0]!r}")
+        raise ValueError(
+            f"factors must name columns of {name} ({', '.join(table.column_names)}), got {absent[0]!r}"
+        )
     kinds = {title: table.schema.field(title).type for title in table.column_names}
     held = [
         title
         for title, kind in kinds.items()
-        if title not in named and (pa.types.is_struct(kind) or pa.types.is_nested(kind) or pa.types.is_binary(kind))
+        if title not in named
+        and (pa.types.is_struct(kind) or pa.types.is_nested(kind) or pa.types.is_binary(kind))
     ]
-    held += [title for title, kind in kinds.items() if title not in held and isinstance(kind, pa.ExtensionType)]
+    held += [
+        title for title, kind in kinds.items() if title not in held and isinstance(kind, pa.ExtensionType)
+    ]
     chosen = given["column"]
     if chosen is not None and chosen not in held:
         raise ValueError(f"column must be one of {', '.join(held) or 'none'}, got {chosen!r}")
@@ -547,13 +605,17 @@ def _arrow(
         return _table(name, table.to_pandas(), named), takes
     items = table[chosen or held[0]].combine_chunks()
     if items.null_count:
-        raise ValueError(f"{name} must have no missing items, got {items.null_count} in {chosen or held[0]!r}")
+        raise ValueError(
+            f"{name} must have no missing items, got {items.null_count} in {chosen or held[0]!r}"
+        )
     if isinstance(items, pa.ExtensionArray):
         items = items.storage
     if pa.types.is_struct(items.type):
         items = items.field("bytes")
         if items.null_count:
-            raise ValueError(f"images of {name} must lie in it, got {items.null_count} that are names of files")
+            raise ValueError(
+                f"images of {name} must lie in it, got {items.null_count} that are names of files"
+            )
     if pa.types.is_binary(items.type) or pa.types.is_large_binary(items.type):
         files = [value.as_py() for value in items]
         size, fit = given["size"], given["fit"] or "resize"
@@ -561,11 +623,15 @@ def _arrow(
         return replace(source, factors=factors), ("size", "fit", *takes)
     shape = [len(items)]
     while pa.types.is_nested(items.type):
-        lengths = np.diff(np.arange(len(items) + 1) * items.type.list_size) if pa.types.is_fixed_size_list(
-            items.type
-        ) else np.asarray(items.value_lengths())
+        lengths = (
+            np.diff(np.arange(len(items) + 1) * items.type.list_size)
+            if pa.types.is_fixed_size_list(items.type)
+            else np.asarray(items.value_lengths())
+        )
         if len(set(lengths.tolist())) != 1:
-            raise ValueError(f"items of {name} must all have one shape, got lengths {sorted(set(lengths.tolist()))}")
+            raise ValueError(
+                f"items of {name} must all have one shape, got lengths {sorted(set(lengths.tolist()))}"
+            )
         shape.append(int(lengths[0]))
         items = items.flatten()
     return _array(name, items.to_numpy(zero_copy_only=False).reshape(shape), factors=factors), takes
@@ -576,12 +642,16 @@ def _world(
 ) -> OwnData:
     """A source as a world, after one look at all of it."""
     if len(source.shape) < 2 or 0 in source.shape:
-        raise ValueError(f"data must have shape (item, ...) and not be empty, got {source.name} of {source.shape}")
+        raise ValueError(
+            f"data must have shape (item, ...) and not be empty, got {source.name} of {source.shape}"
+        )
     if source.dtype.kind not in "biuf":
         raise ValueError(f"data must hold numbers, got {source.name} of {source.dtype}")
     scan = _scan(source)
     if scan.missing and not mask:
-        names = [source.columns[i] for i in scan.where[:5]] if source.columns and len(source.shape) == 2 else []
+        names = (
+            [source.columns[i] for i in scan.where[:5]] if source.columns and len(source.shape) == 2 else []
+        )
         where = f", in {', '.join(names)}" if names else ""
         raise ValueError(
             f"{source.name} must have no missing values, got {scan.missing} (NaN) in {scan.rows} of {source.shape[0]} "
@@ -607,7 +677,8 @@ def _world(
     if standardise:
         constant = int((scan.deviation == 0).sum())
         notes.append(
-            "values were standardised over all items" + f", {constant} that are constant set to 0" * bool(constant)
+            "values were standardised over all items"
+            + f", {constant} that are constant set to 0" * bool(constant)
         )
     dtype = np.dtype(np.uint8 if as_bytes else np.float32)
     divisor = np.where(scan.deviation > 0, scan.deviation, 1.0)
@@ -621,7 +692,12 @@ def _world(
     table = _place(source, path, options, convert, plain, (source.shape[0], *shape), dtype)
     values, sizes = _factors(source.factors, source.shape[0])
     world = ArrayWorld(
-        table, values, name=source.name, factor_names=tuple(source.factors), factor_sizes=sizes, options=options
+        table,
+        values,
+        name=source.name,
+        factor_names=tuple(source.factors),
+        factor_sizes=sizes,
+        options=options,
     )
     chosen, why = _likelihood(scan, as_bytes, standardise)
     return OwnData(world, chosen, (*notes, f"likelihood {chosen}, since values {why}"))
@@ -668,7 +744,9 @@ def _scan(source: _Source) -> _Scan:
             rows += int(nan.reshape(len(nan), -1).any(1).sum())
             absent += nan.sum(0)
         if np.isinf(values).any():
-            raise ValueError(f"{source.name} must be finite, got {int(np.isinf(values).sum())} infinite values")
+            raise ValueError(
+                f"{source.name} must be finite, got {int(np.isinf(values).sum())} infinite values"
+            )
         held = np.where(nan, 0, values).astype(np.float64)
         if nan.all():
             continue
@@ -702,7 +780,11 @@ def _place(
     mapped = isinstance(source.whole, np.memmap)
     if plain and source.whole is not None and (mapped or source.whole.flags.c_contiguous):
         whole = source.whole.reshape(shape)
-        return whole if mapped else torch.from_numpy(np.require(whole, whole.dtype.newbyteorder("="), ["C", "W"]))
+        return (
+            whole
+            if mapped
+            else torch.from_numpy(np.require(whole, whole.dtype.newbyteorder("="), ["C", "W"]))
+        )
     needed = math.prod(shape) * dtype.itemsize
     parts = (convert(block) for block in _blocks(source))
     if path is None or path.is_dir() or needed <= IN_MEMORY * _free():
@@ -712,7 +794,9 @@ def _place(
             table[start : start + len(part)] = part
             start += len(part)
         return torch.from_numpy(table)
-    mark = json.dumps({key: value for key, value in options.items() if key not in ("path", "factors")}, sort_keys=True)
+    mark = json.dumps(
+        {key: value for key, value in options.items() if key not in ("path", "factors")}, sort_keys=True
+    )
     return as_memory_map(path, shape, parts, dtype=dtype, mark=mark)
 
 

@@ -79,7 +79,7 @@ def build(
 def _network(name: str, inputs: Any, outputs: Any) -> nn.Module:
     """What a factory of the user's own makes; it draws from a generator that is put back, and is initialised later."""
     with torch.random.fork_rng(devices=[]):
-        made = choices.load_object(name)(inputs, outputs)
+        made = choices.load_factory(name)(inputs, outputs)
     if not isinstance(made, nn.Module):
         raise ValueError(f"{name} must return an nn.Module, got {type(made).__name__}")
     return made

@@ -117,4 +117,6 @@ def check_counts(x: Tensor, name: str, library: float) -> None:
     if not bool((x == x.round()).all()):
         raise ValueError(f"x must hold whole numbers for the {name} likelihood, got fractions")
     if library and x.ndim > 1 and (empty := int((x.flatten(1).sum(1) == 0).sum())):
-        raise ValueError(f"x must have a count in each item where library is given, got {empty} items of none")
+        raise ValueError(
+            f"x must have a count in each item where library is given, got {empty} items of none"
+        )
