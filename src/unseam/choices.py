@@ -329,7 +329,7 @@ def load_factory(name: str) -> Callable[..., Any]:
     if not callable(found):
         raise ValueError(f"{name} must be a function, got {type(found).__name__}")
     _FACTORIES.add(name)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _imported(name: str, module: str, attribute: str) -> Any:

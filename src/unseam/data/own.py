@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -136,7 +138,7 @@ def open_data(
         )
     if factors is not None and columns is None:
         source = replace(source, factors=_read_factors(factors, source))
-    options = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if standardise:
         options["standardise"] = True
     if missing == "mask":
@@ -365,22 +367,28 @@ def _look(file: Path | bytes) -> tuple[int, int, bool]:
         return *image.size, not grey
 
 
-def _image(file: Path | bytes) -> Any:
-    import io
-
+@contextmanager
+def _image(file: Path | bytes) -> Iterator[Any]:
+    """An image whose head was read, of a size that can be decoded."""
     from PIL import Image, UnidentifiedImageError
 
-    opened = open_file(file) if isinstance(file, Path) else io.BytesIO(file)
     name = file if isinstance(file, Path) else "an image of the dataset"
-    try:
-        image = Image.open(opened)
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{name} is no image that can be read: {error}") from None
-    if math.prod(image.size) > LARGEST_IMAGE:
-        raise ValueError(
-            f"{name} must have at most {LARGEST_IMAGE} pixels, got {image.size[0]} x {image.size[1]}"
-        )
-    return image
+    with open_file(file) if isinstance(file, Path) else io.BytesIO(file) as opened:
+        try:
+            image = Image.open(opened)
+        except (
+            UnidentifiedImageError,
+            OSError,
+            ValueError,
+            SyntaxError,
+            Image.DecompressionBombError,
+        ) as error:
+            raise ValueError(f"{name} is no image that can be read: {error}") from None
+        if math.prod(image.size) > LARGEST_IMAGE:
+            raise ValueError(
+                f"{name} must have at most {LARGEST_IMAGE} pixels, got {image.size[0]} x {image.size[1]}"
+            )
+        yield image
 
 
 def _pictures(
