@@ -97,7 +97,7 @@ def test_no_reader_takes_another_world(own, reader):
     with pytest.raises(
         ValueError,
         match=r"run was trained on scans \(40 items of shape \(1, 4, 4\)\), given by the user; pass those data: "
-        r"unseam.Run.open\(.*, world=...\), or --world package.module:object$",
+        r"unseam.Run.open\(.*, world=...\) or data=..., or --data PATH, or --world package.module:object$",
     ):
         reader(Run.open(own))
     with pytest.raises(

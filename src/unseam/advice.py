@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.data import World, load, names
+from unseam.data import World, load, names, open_data
 from unseam.drawing import COLOURS, panels
 from unseam.files import check_rows, read_array, spread
 from unseam.inputs import as_tensor, check_count
@@ -32,6 +31,7 @@ __all__ = ["Advice", "advise", "advice_figure"]
 
 # Values that are read at once: 64 MB in single precision.
 _AT_ONCE = 2**24
+_ARRAYS = (".npy", ".npz", ".safetensors")
 # Side of the largest matrix that is decomposed: points are as many where they have more values than this.
 _MOST_SIDE = 2**13
 
@@ -58,6 +58,8 @@ class Advice:
     constant: int
     thresholds: Tensor
     """The β at which each latent collapses (data,), descending."""
+    notes: tuple[str, ...] = ()
+    """What data of the user's own were recognised as."""
 
     def active_count(self, beta: float) -> int:
         """How many latents are active at a β."""
@@ -133,22 +135,24 @@ class Advice:
 
 
 def advise(
-    target: str | Path | Tensor | NDArray[Any] | World,
+    target: object,
     *,
     likelihood: str | None = None,
     noise: float | None = None,
     points: int = 50_000,
     seed: int = 0,
+    data_options: Mapping[str, Any] | None = None,
 ) -> Advice:
     """Predict from data how many latents are active at which β (see :func:`unseam.theory.collapse_thresholds`).
 
     Args:
-        target: a file (``.npy``, ``.npz``, ``.safetensors``), the name of a world, a world, or an array.
+        target: data of one's own, whatever :func:`unseam.data.open_data` takes; the name of a world, or a world.
         likelihood: ``"gaussian"`` or ``"bernoulli"``; by default Bernoulli for values within [0, 1].
         noise: variance of a Gaussian likelihood, by default 1.
-        points: how many points are read at most, at random from a world, evenly from a file; 8 192 where each has more
-            values than that, for then the matrix of their products with each other is decomposed.
+        points: how many points are read at most, at random from a world, evenly from an array; 8 192 where each has
+            more values than that, for then the matrix of their products with each other is decomposed.
         seed: of the choice of points.
+        data_options: options of :func:`unseam.data.open_data`.
 
     Returns:
         The thresholds and what they predict.
@@ -158,7 +162,17 @@ def advise(
     """
     check_count("points", points, 2)
     check_count("seed", seed, 0)
-    name, count, values, batches = _batches(target, points, seed)
+    notes: tuple[str, ...] = ()
+    if isinstance(target, Tensor | np.ndarray) and not data_options:
+        rows = as_tensor("target", target)
+        check_rows(rows, "target")
+        name, (count, values, batches) = "data", _parts(rows, points)
+    elif isinstance(target, str | Path) and Path(target).suffix in _ARRAYS and not data_options:
+        name, (count, values, batches) = str(target), _parts(read_array(Path(target), points), points)
+    else:
+        world, notes = _world(target, data_options or {})
+        name = str(target) if isinstance(target, str | Path) else world.name
+        count, values, batches = _images(world, points, seed)
     lowest, highest = np.inf, -np.inf
 
     def seen() -> Iterator[Tensor]:
@@ -189,7 +203,7 @@ def advise(
         assert moments is not None
         thresholds = data_thresholds(moments, chosen, noise=noise)  # type: ignore[arg-type]
         variance = moments.covariance.diagonal()
-    return Advice(name, chosen, noise, count, int((variance <= 1e-14).sum()), thresholds)
+    return Advice(name, chosen, noise, count, int((variance <= 1e-14).sum()), thresholds, notes)
 
 
 def advice_figure(found: Advice, *, most: int = 100) -> Figure:
@@ -223,24 +237,21 @@ def advice_figure(found: Advice, *, most: int = 100) -> Figure:
     return figure
 
 
-def _batches(
-    target: str | Path | Tensor | NDArray[Any] | World, points: int, seed: int
-) -> tuple[str, int, int, Iterator[Tensor]]:
-    """A name, how many points, values of each, and the data a bounded part at a time."""
-    if isinstance(target, str | Path):
-        path = Path(target)
-        if path.suffix in (".npy", ".npz", ".safetensors") or path.exists():
-            return str(path), *_parts(read_array(path, points), points)
-        if str(target) not in names():
+def _world(target: object, options: Mapping[str, Any]) -> tuple[World, tuple[str, ...]]:
+    """The world that is named or given, or that data of the user's own are, with what these were recognised as."""
+    named = isinstance(target, str | Path) and not Path(target).exists()
+    if named and str(target) not in names():
+        raise ValueError(
+            f"target must be a file or folder of data, or a world ({', '.join(names())}), got {target}"
+        )
+    if named or isinstance(target, World):
+        if options:
             raise ValueError(
-                f"target must be a file (.npy, .npz, .safetensors) or a world ({', '.join(names())}), got {target}"
+                f"data_options are of data of your own, not of a world; got {', '.join(options)}"
             )
-        target = load(str(target))
-    if isinstance(target, World):
-        return target.name, *_images(target, points, seed)
-    rows = as_tensor("target", target)
-    check_rows(rows, "target")
-    return "data", *_parts(rows, points)
+        return (target if isinstance(target, World) else load(str(target))), ()
+    found = open_data(target, **options)
+    return found.world, tuple(note for note in found.notes if not note.startswith("likelihood"))
 
 
 def _parts(rows: Tensor, points: int) -> tuple[int, int, Iterator[Tensor]]:

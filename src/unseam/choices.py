@@ -31,10 +31,13 @@ __all__ = [
     "find",
     "identity",
     "importing",
+    "load_factory",
     "load_object",
     "name_of",
     "names",
+    "object_name",
     "objective",
+    "source",
 ]
 
 
@@ -114,7 +117,14 @@ class Objective(Choice):
 
 @dataclass(frozen=True)
 class Likelihood(Choice):
-    """A likelihood: a subclass of :class:`unseam.models.AbstractLikelihood`."""
+    """A likelihood: a subclass of :class:`unseam.models.AbstractLikelihood`.
+
+    Attributes:
+        shaped: whether it has parameters per data dimension: it is made with the ``shape`` of one item, and leaves
+            missing values out by itself.
+    """
+
+    shaped: bool = False
 
 
 @dataclass(frozen=True)
@@ -234,6 +244,24 @@ def name_of(choice: Choice) -> str:
     )
 
 
+def object_name(value: Any, argument: str) -> str:
+    """The ``package.module:object`` by which a saved run finds a function or class again.
+
+    >>> object_name(find, "encoder")
+    'unseam.choices:find'
+    """
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    found: Any = sys.modules.get(str(module))
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not name or "." in name or found is not value:
+        raise ValueError(
+            f"{argument} must be a function or class of a module, by whose name a saved run can find it again, or "
+            f"package.module:factory; got {value!r}"
+        )
+    return f"{module}:{name}"
+
+
 _IMPORTING = ContextVar("importing", default=True)
 
 
@@ -280,6 +308,31 @@ def load_object(name: str) -> Any:
     return found
 
 
+_FACTORIES: set[str] = set()
+
+
+def load_factory(name: str) -> Callable[..., Any]:
+    """The function that ``package.module:factory`` names.
+
+    Where a file names it, it must have been used in this process before: unlike a choice, any function would do, and
+    it is called.
+
+    >>> with importing(False):
+    ...     load_factory("os:kill")
+    Traceback (most recent call last):
+    ValueError: 'os:kill' is code that was not used here yet; if you trust it, pass trust=True (--trust)
+    """
+    if not _IMPORTING.get() and name not in _FACTORIES:
+        raise ValueError(
+            f"{name!r} is code that was not used here yet; if you trust it, pass trust=True (--trust)"
+        )
+    found = load_object(name)
+    if not callable(found):
+        raise ValueError(f"{name} must be a function, got {type(found).__name__}")
+    _FACTORIES.add(name)
+    return found
+
+
 def _imported(name: str, module: str, attribute: str) -> Any:
     """A variable of a module that was imported before; nothing of the module runs."""
     if module not in sys.modules:
@@ -304,7 +357,15 @@ def identity(choice: Choice) -> str | None:
     """
     if built_in(type(choice)).get(choice.name) == choice:
         return None
-    function = choice.load()
+    return source(choice.load())
+
+
+def source(function: Callable[..., Any]) -> str:
+    """Where a function of the user's own stands, with a digest of that file.
+
+    >>> source(find)[:19]
+    'unseam.choices:find'
+    """
     file = getattr(sys.modules[function.__module__], "__file__", None)
     digest = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else "unknown"
     return f"{function.__module__}:{function.__qualname__} {digest}"

@@ -20,10 +20,12 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from unseam.inputs import as_tensor
 from unseam.locks import alive, temporary_name
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
 __all__ = [
     "DiskFullError",
@@ -35,6 +37,7 @@ __all__ = [
     "npz_header",
     "open_file",
     "read_array",
+    "read_arrays",
     "read_json",
     "read_table",
     "read_tensors",
@@ -401,24 +404,34 @@ def read_array(path: Path, points: int | None = None) -> Tensor:
         path: the file; mapped into memory where its format allows, so it may be larger than that.
         points: read no more rows than this, spread over the file; all rows are checked in any case.
     """
+    arrays = read_arrays(path)
+    if len(arrays) != 1:
+        raise ValueError(f"{path} must hold one array, got {', '.join(sorted(arrays)) or 'none'}")
+    (held,) = arrays.values()
+    rows = as_tensor(str(path), held)
+    check_rows(rows, str(path))
+    rows = rows if points is None else spread(rows, points)
+    return rows if rows.dtype.is_floating_point else rows.float()
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of a ``.npy`` (mapped into memory), ``.npz`` or ``.safetensors`` file, by name; nothing can run code.
+
+    >>> read_arrays(Path("absent.npy"))
+    Traceback (most recent call last):
+    FileNotFoundError: absent.npy does not exist; give a .npy, .npz or .safetensors file
+    """
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give a .npy, .npz or .safetensors file")
     if path.suffix not in (".npy", ".npz", ".safetensors"):
         raise ValueError(f"{path} must end in .npy, .npz or .safetensors")
     open_file(path).close()
-    needed = _unpacked(path)
-    check_memory(needed, str(path))
+    check_memory(_unpacked(path), str(path))
     try:
-        arrays = _arrays(path)
+        return _arrays(path)
     except Exception as error:
         # each format has errors of its own for a file that stops early or is another format
         raise ValueError(f"{path} is truncated or damaged, or holds objects: {error}") from None
-    if len(arrays) != 1:
-        raise ValueError(f"{path} must hold one array, got {', '.join(sorted(arrays)) or 'none'}")
-    (rows,) = arrays.values()
-    check_rows(rows, str(path))
-    rows = rows if points is None else spread(rows, points)
-    return rows if rows.dtype.is_floating_point else rows.float()
 
 
 def check_rows(rows: Tensor, name: str) -> None:
@@ -455,18 +468,20 @@ def spread(rows: Tensor, points: int) -> Tensor:
     return rows[torch.linspace(0, len(rows) - 1, points, dtype=torch.float64).round().long()]
 
 
-def _arrays(path: Path) -> dict[str, Tensor]:
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of a file, by name."""
     import numpy as np
     from safetensors.torch import load_file
 
     if path.suffix == ".safetensors":
-        return load_file(path)
+        held = load_file(path)
+        # NumPy has no bfloat16
+        return {key: (v.float() if v.dtype == torch.bfloat16 else v).numpy() for key, v in held.items()}
     if path.suffix == ".npy":
         # mapped copy on write: what is never written to is never read whole, and torch wants writable memory
-        return {"": torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))}
-    with np.load(path, allow_pickle=False) as held:
-        return {key: torch.from_numpy(held[key]) for key in held.files}
+        return {"": np.load(path, mmap_mode="c", allow_pickle=False)}
+    with np.load(path, allow_pickle=False) as archive:
+        return {key: archive[key] for key in archive.files}
 
 
 def _unpacked(path: Path) -> int:

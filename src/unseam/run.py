@@ -16,8 +16,8 @@ from torch import Tensor
 
 from unseam import inspection
 from unseam.choices import load_object
-from unseam.data import Identity, World, data_difference, identify_data, load, names
-from unseam.files import digest, read_table, write_table
+from unseam.data import Identity, OwnData, World, data_difference, identify_data, load, names, open_data
+from unseam.files import digest, read_array, read_table, write_table
 from unseam.geometry import active_latents
 from unseam.inspection import Inspection
 from unseam.locks import lock_folder
@@ -43,10 +43,13 @@ __all__ = [
     "model_title",
     "open_run",
     "score",
+    "score_files",
 ]
 
 T = TypeVar("T")
 
+# Options of data of the user's own that a run records and reads them with again.
+_READING = ("factors", "size", "fit", "standardise", "layer", "column", "split", "missing")
 # Values of pictures that are encoded at once: 64 MB in single precision.
 _AT_ONCE = 2**24
 # Seconds to wait while another process writes its scores, which takes it a moment.
@@ -149,6 +152,8 @@ class Run:
         standing: how far each member was trained; to the end by default.
         root: file or folder of the data, where the world is read from files that have moved since.
         world: the data that the members were trained on, where they cannot be loaded by name; others are refused.
+        data: the same, as anything that :func:`unseam.data.open_data` takes; read with the options that the run
+            recorded.
         device: of the members.
 
     >>> import unseam
@@ -168,13 +173,16 @@ class Run:
         standing: Sequence[Standing] | None = None,
         root: str | None = None,
         world: World | None = None,
+        data: object = None,
         device: torch.device | str = "cpu",
     ) -> None:
         self.path, self.trials, self.about = path, tuple(trials), about
         self.standing = tuple(standing or (Standing(trial.steps, trial.steps) for trial in self.trials))
         self.root, self.device = root, torch.device(device)
-        self._members, self._given, self._cache = members, world, Cache()
+        self._members, self._given, self._data, self._cache = members, world, data, Cache()
         self._reopen: Callable[[], Run] | None = None
+        if isinstance(data, World | OwnData):
+            self._given, self._data = data if isinstance(data, World) else data.world, None
         self._encoded: dict[int, _Encoded] = {}
         self._encoding = threading.Lock()
 
@@ -185,6 +193,7 @@ class Run:
         *,
         root: str | None = None,
         world: World | str | None = None,
+        data: object = None,
         device: torch.device | str = "cpu",
         trust: bool = False,
     ) -> Run:
@@ -197,6 +206,8 @@ class Run:
             path: folder of the run.
             root: file or folder of the data, where the world is read from files that have moved since.
             world: the data, where the run was trained on the user's own; or the ``package.module:object`` of them.
+            data: an array, a file or a folder of them, where they cannot be found again at the address that the run
+                recorded; read with the recorded options.
             device: of the members.
             trust: import the modules that it names as ``package.module:object`` (see :func:`unseam.load`).
         """
@@ -216,6 +227,7 @@ class Run:
             standing=standing,
             root=root,
             world=given,
+            data=data,
             device=place,
         )
         run._reopen = functools.partial(cls.open, path, device=device, trust=trust)
@@ -224,7 +236,9 @@ class Run:
         return run
 
     @classmethod
-    def of(cls, ensemble: Ensemble, *, path: Path | None = None, world: World | None = None) -> Run:
+    def of(
+        cls, ensemble: Ensemble, *, path: Path | None = None, world: World | None = None, data: object = None
+    ) -> Run:
         """The run of an ensemble that is in memory already."""
         steps = dict(enumerate(ensemble.steps))
         standing = _standing(ensemble.trials, steps, ensemble.stopped, ensemble.stopped_by)
@@ -235,6 +249,7 @@ class Run:
             lambda: ensemble,
             standing=standing,
             world=world,
+            data=data,
             device=ensemble.device,
         )
 
@@ -339,6 +354,8 @@ class Run:
 
     def _load_world(self, member: int, recorded: Mapping[str, Any]) -> World:
         trial = self.trials[member]
+        if self._data is not None:
+            return self._read_data(self._data, recorded)
         options: dict[str, Any] = {} if self.root is None else {"root": self.root}
         if not recorded.get("given"):
             try:
@@ -349,12 +366,22 @@ class Run:
                     f"{self._title} names data that cannot be made, {trial.world}: {reason}"
                 ) from error
         unknown = f"{self._title} was trained on {_describe_data(recorded)}, given by the user; {self._how}"
+        if address := self.root or recorded.get("options", {}).get("path"):
+            try:
+                return self._read_data(address, recorded)
+            except (ValueError, OSError) as error:
+                raise ValueError(f"{unknown} ({error})") from error
         if recorded["name"] not in names():
             raise ValueError(unknown)
         try:
             return load(recorded["name"], **options | recorded["options"])
         except (ValueError, OSError, TypeError, OverflowError, RuntimeError, MemoryError) as error:
             raise ValueError(f"{unknown} ({str(error).partition(chr(10))[0]})") from error
+
+    def _read_data(self, data: object, recorded: Mapping[str, Any]) -> World:
+        """Data of the user's own, read with the options that the run recorded."""
+        options = {key: value for key, value in recorded.get("options", {}).items() if key in _READING}
+        return open_data(data, **options).world
 
     def _identify(self, world: World, recorded: Mapping[str, Any]) -> Identity:
         read = recorded.get("read")
@@ -378,8 +405,11 @@ class Run:
     def _how(self) -> str:
         """How to give a run its data."""
         if self.path is None:
-            return "pass those data: unseam.Run.of(ensemble, world=...)"
-        return f"pass those data: unseam.Run.open({str(self.path)!r}, world=...), or --world package.module:object"
+            return "pass those data: unseam.Run.of(ensemble, world=...) or data=..."
+        return (
+            f"pass those data: unseam.Run.open({str(self.path)!r}, world=...) or data=..., or --data PATH, or "
+            f"--world package.module:object"
+        )
 
     def split(self, member: int = 0) -> Split:
         """The items that a member was trained on, and those that were held out."""
@@ -427,7 +457,9 @@ class Run:
         index, dtype = self.held_out(points, seed, member=member), self.subject(member).kind[1]
         world, trial = self.world_of(member), self.trials[member]
         key = ("images", id(world), trial.train_fraction, trial.split_seed, points, seed)
-        return self._cache.once(key, lambda: world.images(index)).to(self.device, dtype)
+        x = self._cache.once(key, lambda: world.images(index)).to(self.device, dtype)
+        # as the likelihood gives them to the encoder
+        return x.nan_to_num(0.0) if trial.missing == "mask" else x
 
     def inspect(
         self,
@@ -637,17 +669,19 @@ def _standing(
 def _describe_data(recorded: Mapping[str, Any]) -> str:
     """What a run recorded of its data, in a few words."""
     shape = f" of shape {tuple(recorded['shape'])}" if "shape" in recorded else ""
-    path = f" in {recorded['path']}" if recorded.get("path") else ""
+    address = recorded.get("options", {}).get("path") or recorded.get("path")
+    path = f" in {address}" if address else ""
     return f"{recorded['name']} ({recorded['items']} items{shape}{path})"
 
 
-def open_run(run: Run | str | Path, world: World | str | None = None) -> Run:
+def open_run(run: Run | str | Path, world: World | str | None = None, data: object = None) -> Run:
     """A run, or that of a folder with the data it was trained on; a run that is open has its own."""
     if isinstance(run, Run):
-        if world is not None:
-            raise ValueError("world must be given to Run.open or Run.of, where the run is open already")
+        if world is not None or data is not None:
+            name = "data" if world is None else "world"
+            raise ValueError(f"{name} must be given to Run.open or Run.of, where the run is open already")
         return run
-    return Run.open(run, world=world)
+    return Run.open(run, world=world, data=data)
 
 
 @overload
@@ -685,6 +719,7 @@ def score(
     members: Sequence[int] | None = None,
     seed: int = 0,
     world: World | str | None = None,
+    data: object = None,
 ) -> pd.DataFrame:
     """Score members of a run by the metrics of disentanglement, and save the table as its ``scores.parquet``.
 
@@ -701,6 +736,7 @@ def score(
         members: which members; all that did not diverge by default.
         seed: of the choice of items and of the metrics.
         world: the data, where ``run`` is a folder and was trained on the user's own (see :meth:`Run.open`).
+        data: the same as an array, a file or a folder.
 
     Returns:
         The table of :func:`evaluate_active`, whose scores are over active latents, beside those over all; its ``attrs``
@@ -710,7 +746,7 @@ def score(
 
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
-    run = open_run(run, world)
+    run = open_run(run, world, data)
     if metrics is not None and not isinstance(metrics, str):
         metrics = [load_object(name) if isinstance(name, str) and ":" in name else name for name in metrics]
     parts = []
@@ -814,6 +850,46 @@ def _active(codes: Tensor, variance: Tensor | None) -> list[Tensor]:
     if variance is None or not bool((variance > 0).all()):
         return [torch.ones(codes.shape[2], dtype=torch.bool)] * len(codes)
     return [active_latents(mean, spread).active for mean, spread in zip(codes, variance, strict=True)]
+
+
+def score_files(
+    codes: str | Path,
+    factors: str | Path,
+    metrics: Sequence[str | Callable[..., Any]] | None = None,
+    *,
+    preset: str = "fast",
+    points: int = 50_000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Score codes of a file against factors of another, row by row.
+
+    Args:
+        codes: ``.npy``, ``.npz`` or ``.safetensors`` file with one array (batch, latent).
+        factors: likewise (batch, factor), or a ``.csv``, ``.tsv`` or ``.parquet`` table; integers and text are
+            discrete, floats continuous.
+        metrics: as in :func:`score`.
+        preset: as in :func:`score`.
+        points: number of rows that are used at most, drawn without replacement.
+        seed: of the draw and of the metrics.
+    """
+    rows = read_array(Path(codes))
+    if rows.ndim != 2:
+        raise ValueError(f"{codes} must hold codes (batch, latent), got shape {tuple(rows.shape)}")
+    world = open_data(rows, factors=Path(factors)).world
+    generator = torch.Generator().manual_seed(seed)
+    index = torch.arange(len(rows))
+    if len(rows) > points:
+        index = torch.randperm(len(rows), generator=generator)[:points]
+    if metrics is not None and not isinstance(metrics, str):
+        metrics = [load_object(name) if isinstance(name, str) and ":" in name else name for name in metrics]
+    return evaluate_active(
+        rows[index][None],
+        world.factors[index],
+        metrics,
+        discrete=tuple(size > 0 for size in world.factor_sizes),
+        preset=preset,
+        seed=seed,
+    )
 
 
 def _groups(run: Run, members: Sequence[int]) -> list[list[int]]:

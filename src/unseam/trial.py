@@ -31,6 +31,7 @@ MEMBER_FIELDS = frozenset({"seed", "learning_rate"}).union(
     for option in choice.options
     if option.member
 )
+NETWORKS = ("encoder", "decoder")
 # Goes up when the meaning of a field changes, so that keys change too.
 KEY_SCHEMA = 1
 
@@ -67,7 +68,13 @@ class Trial:
     )
     split_seed: int = _about(0, "seed of the split")
 
+    missing: Literal["refuse", "mask"] = _about(
+        "refuse", "what happens to missing values (NaN): an error, or no part in the likelihood"
+    )
+
     architecture: str = _about("mlp", "networks")
+    encoder: str = _about("", "encoder of your own, package.module:factory of f(shape, features)")
+    decoder: str = _about("", "decoder of your own, package.module:factory of f(latent, output)")
     encoder_widths: tuple[int, ...] = (256, 256)
     decoder_widths: tuple[int, ...] = (256, 256)
     encoder_activation: str = "relu"
@@ -111,6 +118,9 @@ class Trial:
         for name in ("world", *KINDS):
             if isinstance(given := getattr(self, name), choices.Choice):
                 object.__setattr__(self, name, choices.name_of(given))
+        for name in NETWORKS:
+            if not isinstance(given := getattr(self, name), str):
+                object.__setattr__(self, name, choices.object_name(given, name))
         for name in ("world_options", "weights"):
             given = getattr(self, name)
             pairs = given.items() if isinstance(given, Mapping) else ((key, value) for key, value in given)
@@ -195,6 +205,9 @@ class Trial:
         if ":" in self.world or self.world in choices.names(choices.World):
             held.append(choices.find(choices.World, self.world))
         own = [where for choice in held if (where := choices.identity(choice)) is not None]
+        own += [
+            choices.source(choices.load_object(name)) for name in map(self.__getattribute__, NETWORKS) if name
+        ]
         text = json.dumps([KEY_SCHEMA, changed, extra, own, data], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -300,6 +313,9 @@ def _check_choices(trial: Trial) -> None:
     for name, known in _literals().items():
         if getattr(trial, name) not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}; got {getattr(trial, name)!r}")
+    for name in NETWORKS:
+        if given := getattr(trial, name):
+            choices.load_factory(given)
     needed, posterior = trial.objective_choice.variance, choices.find(choices.Posterior, trial.posterior)
     if needed is not None and needed != posterior.variance:
         wanted = "a posterior with a variance" if needed else "posterior 'point'"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unseam.cli.options import Json, OwnWorld, Trust
+from unseam.cli.options import Json, MovedData, OwnWorld, Trust
 from unseam.cli.printing import print_json
 
 __all__ = ["explore_run"]
@@ -29,6 +29,7 @@ def explore_run(
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     root: Annotated[str | None, typer.Option(help="File or folder of the run's data, if moved.")] = None,
     world: OwnWorld = None,
+    data: MovedData = None,
     trust: Trust = False,
     points: Annotated[
         int | None, typer.Option(min=2, help="Items of the world that are shown; 600, of a page 300.")
@@ -46,10 +47,10 @@ def explore_run(
     from unseam.explore import export, serve
     from unseam.run import Run
 
-    opened = Run.open(run, root=root, trust=True) if trust else run
+    opened = Run.open(run, root=root, world=world, data=data, trust=trust)
     if page is not None:
         chosen = {"members": members or None, "first": member if member else None}
-        written = export(opened, page, **chosen, root=root, world=world, points=points or 300)
+        written = export(opened, page, **chosen, points=points or 300)
         size = written.stat().st_size
         if as_json:
             print_json({"page": str(written), "bytes": size})
@@ -74,8 +75,6 @@ def explore_run(
         port=port,
         host=host,
         open_browser=not no_open,
-        root=root,
-        world=world,
         points=points or 600,
         started=started,
     )

@@ -13,16 +13,25 @@ if TYPE_CHECKING:
     from unseam.subject import Subject
 
 __all__ = [
+    "Data",
+    "DataOptions",
     "Device",
     "Json",
+    "Factors",
+    "Fit",
+    "Layer",
     "Members",
+    "MovedData",
     "OwnBeta",
     "OwnData",
     "OwnEncoder",
     "OwnLikelihood",
     "OwnWorld",
     "Root",
+    "Size",
+    "Standardise",
     "Trust",
+    "data_options",
     "names_run",
     "open_target",
 ]
@@ -30,8 +39,34 @@ __all__ = [
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; by default cuda when there is one.")]
 
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        help="Data of your own: a folder of images, .npy, .npz, .csv, .parquet, .h5ad, a saved Hugging Face dataset."
+    ),
+]
+Factors = Annotated[
+    str | None, typer.Option(help="Data: columns that are factors, a,b,c; or a file of factors.")
+]
+Size = Annotated[int | None, typer.Option(min=1, help="Data: side in pixels to which images are brought.")]
+Fit = Annotated[
+    str | None, typer.Option(help="Data: resize images to --size, or crop their central square first.")
+]
+Standardise = Annotated[
+    bool, typer.Option("--standardise", help="Data: bring each value to mean 0 and variance 1.")
+]
+Layer = Annotated[str | None, typer.Option(help="Data: layer of an .h5ad file, instead of X.")]
+DataOptions = Annotated[
+    list[str] | None, typer.Option("--data-option", help="Data: column=name, split=name; repeat for more.")
+]
+MovedData = Annotated[
+    Path | None, typer.Option("--data", help="Its data, where they have moved: a file or folder.")
+]
 OwnData = Annotated[
-    Path | None, typer.Option(help="Your decoder: points (batch, latent), or data where --encoder is given.")
+    Path | None,
+    typer.Option(
+        help="Your decoder: points (batch, latent), or data where --encoder is given. Run: its data, if moved."
+    ),
 ]
 OwnEncoder = Annotated[
     str | None, typer.Option(help="Your decoder: package.module:function, x -> (mean, variance).")
@@ -51,6 +86,28 @@ OwnWorld = Annotated[
 
 
 Trust = Annotated[bool, typer.Option("--trust", help="Run: import the modules of your own that it names.")]
+
+
+def data_options(
+    factors: str | None,
+    size: int | None,
+    fit: str | None,
+    standardise: bool,
+    layer: str | None,
+    more: list[str] | None,
+) -> dict[str, Any]:
+    """Options of :func:`unseam.data.open_data` that flags give; those that were not given are left out.
+
+    >>> data_options("age,sex", None, None, True, None, ["split=train"])
+    {'factors': 'age,sex', 'standardise': True, 'split': 'train'}
+    """
+    found = {"factors": factors, "size": size, "fit": fit, "standardise": standardise or None, "layer": layer}
+    for entry in more or ():
+        name, separator, value = entry.partition("=")
+        if name not in ("column", "split") or not separator:
+            raise ValueError(f"--data-option must be column=name or split=name, got {entry!r}")
+        found[name] = value
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def names_run(target: str) -> bool:
@@ -80,8 +137,9 @@ def open_target(
     from unseam.subject import import_subject
 
     if names_run(target):
-        _refuse(own, "are for a decoder of your own; a run has its own")
-        return Run.open(target, root=root, world=world, trust=trust)
+        others = {flag: value for flag, value in own.items() if flag != "data"}
+        _refuse(others, "are for a decoder of your own; a run has its own")
+        return Run.open(target, root=root, world=world, data=own.get("data"), trust=trust)
     _refuse({"member": member, "root": root, "world": world}, "are for a run; a decoder of your own has none")
     given = {flag: value for flag, value in own.items() if flag != "latents"}
     return import_subject(target, points=points, **given)

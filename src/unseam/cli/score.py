@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unseam.cli.options import Json, OwnWorld, Trust
+from unseam.cli.options import Json, MovedData, OwnWorld, Trust
 from unseam.cli.printing import Row, print_json, print_table, print_words
 
 if TYPE_CHECKING:
@@ -22,7 +22,12 @@ _SIDE_BY_SIDE = 4
 
 
 def score_codes(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    run: Annotated[
+        Path, typer.Argument(help="Folder of a run, or file of codes (.npy, .npz, .safetensors).")
+    ],
+    factors: Annotated[
+        Path | None, typer.Argument(help="File of factors, one row per code: an array, or a table.")
+    ] = None,
     metrics: Annotated[
         list[str] | None,
         typer.Option("--metrics", "--metric", help="Only these: a,b,c, or repeat. All that fit by default."),
@@ -35,22 +40,34 @@ def score_codes(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the items and of the metrics.")] = 0,
     root: Annotated[str | None, typer.Option(help="File or folder of its data, if moved.")] = None,
     world: OwnWorld = None,
+    data: MovedData = None,
     trust: Trust = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Score a run's codes against the factors of its world, with intervals; saved as scores.parquet in the run."""
-    from unseam.run import Run, score
+    """Score codes against factors, with intervals: of a run (saved as its scores.parquet), or of two files."""
+    from unseam.run import Run, score, score_files
 
     asked = [name for part in metrics or () for name in part.split(",")] or None
-    opened = Run.open(run, root=root, world=world, trust=trust, device=device)
+    if factors is not None or run.is_file():
+        if factors is None:
+            raise ValueError(f"FACTORS must follow {run}: the file of factors, one row per code")
+        table = score_files(run, factors, asked, preset=preset, points=points, seed=seed)
+        _print_scores(table, run, preset, [], as_json)
+        return
+    opened = Run.open(run, root=root, world=world, data=data, trust=trust, device=device)
     table = score(opened, asked, preset=preset, points=points, members=member, seed=seed)
-    remarks = opened.remarks(member)
+    _print_scores(table, run, preset, opened.remarks(member), as_json)
+
+
+def _print_scores(table: pd.DataFrame, run: Path, preset: str, remarks: list[str], as_json: bool) -> None:
     if as_json:
         print_json({"run": str(run), "scores": score_records(table), "remarks": remarks, **table.attrs})
         return
-    print_table(score_rows(table), title=f"scores of {run} over active latents ({preset}, 95 % intervals)")
-    if (table["active"] < [opened.trials[member].latent for member in table["member"]]).any():
+    narrowed = bool((table["score"].fillna(-1) != table["score_all"].fillna(-1)).any())
+    over = " over active latents" if narrowed else ""
+    print_table(score_rows(table), title=f"scores of {run}{over} ({preset}, 95 % intervals)")
+    if narrowed:
         print_words(
             "In brackets: over all latents. A collapsed latent's mean can follow a factor although the decoder ignores "
             "it. Without an active latent scores are undefined."

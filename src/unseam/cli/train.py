@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unseam.cli import options
 from unseam.cli.flags import TrialFlags
 from unseam.cli.options import Device, Json
 from unseam.cli.printing import Row, print_json, print_table
@@ -28,6 +30,13 @@ def train_trials(
         Path | None, typer.Option(help="Folder of the run; by default named after its trials.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in that folder.")] = False,
+    data: options.Data = None,
+    factors: options.Factors = None,
+    size: options.Size = None,
+    fit: options.Fit = None,
+    standardise: options.Standardise = False,
+    layer: options.Layer = None,
+    data_option: options.DataOptions = None,
     device: Device = None,
     every: Annotated[int, typer.Option(min=1, help="Updates between two rows of the history.")] = 100,
     patience: Annotated[
@@ -42,14 +51,28 @@ def train_trials(
     from unseam.training import DivergenceWarning, EarlyStopping, train
 
     trials = flags.trials(vary or [])
-    folder = out if out is not None else flags.folder(trials)
+    given = options.data_options(factors, size, fit, standardise, layer, data_option)
+    if given and data is None:
+        raise ValueError(f"--{next(iter(given))} is about data of your own: give --data")
+    named = trials
+    if data is not None:
+        named = [dataclasses.replace(trial, world=data.absolute().stem, world_options=()) for trial in trials]
+    folder = out if out is not None else flags.folder(named)
     _check_target(folder, resume, device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)
-        callbacks = [] if patience is None else [EarlyStopping(patience)]
         ensemble = train(
-            trials, out=folder, resume=resume, device=device, every=every, progress=True, callbacks=callbacks
+            trials,
+            data=data,
+            data_options=given,
+            out=folder,
+            resume=resume,
+            device=device,
+            every=every,
+            progress=True,
+            callbacks=[] if patience is None else [EarlyStopping(patience)],
         )
+    trials = list(ensemble.trials)
     members = member_rows(ensemble)
     if as_json:
         listed = [trial.to_dict() for trial in trials]

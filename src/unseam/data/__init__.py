@@ -8,6 +8,7 @@ from unseam.data.fetch import FileState, Listing, fetch, listing, verify
 from unseam.data.files import DamagedFileError, MissingFileError
 from unseam.data.grid import grid_factors, grid_index
 from unseam.data.identity import Identity, data_difference, identify_data
+from unseam.data.own import OwnData, open_data
 from unseam.data.place import place
 from unseam.data.shapes import Shapes, render_shapes
 from unseam.data.splits import split
@@ -18,6 +19,8 @@ from unseam.files import DiskFullError
 __all__ = [
     "load",
     "names",
+    "open_data",
+    "OwnData",
     "place",
     "split",
     "World",

@@ -14,7 +14,7 @@ import numpy as np
 from unseam.data.files import DamagedFileError
 from unseam.files import npz_header, open_file
 
-__all__ = ["hdf5_blocks", "npz_array", "npz_blocks", "tensor_array"]
+__all__ = ["hdf5_blocks", "hdf5_dataset", "hdf5_file", "npz_array", "npz_blocks", "tensor_array"]
 
 BLOCK = 16 << 20
 """Bytes read at once."""
@@ -55,35 +55,51 @@ def npz_array(path: Path, name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def hdf5_blocks(path: Path, name: str, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     """Consecutive rows of the dataset ``name`` in an HDF5 file, which must have the given shape."""
+    with hdf5_file(path) as file:
+        if name not in file:
+            raise DamagedFileError(_names(path, name, sorted(file)))
+        data = hdf5_dataset(file, name, path)
+        _check(path, name, (data.shape, data.dtype), (shape, data.dtype))
+        rows = max(1, BLOCK // max(1, data.dtype.itemsize * int(np.prod(shape[1:]))))
+        for start in range(0, shape[0], rows):
+            yield data[start : start + rows]
+
+
+@contextmanager
+def hdf5_file(path: Path) -> Iterator[Any]:
+    """An HDF5 file, opened for reading, with damage reported as such."""
     import h5py
 
     try:
         open_file(path).close()
         with h5py.File(path, "r") as file:
-            if name not in file:
-                raise DamagedFileError(_names(path, name, sorted(file)))
-            data = _dataset(file, name, path)
-            _check(path, name, (data.shape, data.dtype), (shape, data.dtype))
-            rows = max(1, BLOCK // max(1, data.dtype.itemsize * int(np.prod(shape[1:]))))
-            for start in range(0, shape[0], rows):
-                yield data[start : start + rows]
+            yield file
     except (OSError, RuntimeError, KeyError, TypeError) as error:
         raise DamagedFileError(_broken(path, error)) from error
 
 
-def _dataset(file: Any, name: str, path: Path) -> Any:
-    """A dataset whose content lies in this file: HDF5 can also read other files under its name."""
+def hdf5_dataset(file: Any, name: str, path: Path, *, text: bool = False) -> Any:
+    """A dataset whose content lies in this file: HDF5 can also read other files under its name.
+
+    Args:
+        file: the open file.
+        name: path of the dataset in it, of which no part may be a link out of the file.
+        path: of the file, for messages.
+        text: whether it may hold text instead of numbers.
+    """
     import h5py
 
-    link = file.get(name, getlink=True)
-    if isinstance(link, h5py.ExternalLink):
-        raise DamagedFileError(f"{path}: {name!r} must lie in the file, got a link to {link.filename}")
+    parts = name.split("/")
+    for count in range(1, len(parts) + 1):
+        link = file.get("/".join(parts[:count]), getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            raise DamagedFileError(f"{path}: {name!r} must lie in the file, got a link to {link.filename}")
     data = file[name]
     if not isinstance(data, h5py.Dataset):
         raise DamagedFileError(f"{path}: {name!r} must be a dataset, got a {type(data).__name__.lower()}")
     if data.external or data.is_virtual:
         raise DamagedFileError(f"{path}: {name!r} must lie in the file, got one that reads other files")
-    if data.dtype.kind not in "iuf":
+    if data.dtype.kind not in "biuf" and not (text and h5py.check_string_dtype(data.dtype)):
         raise DamagedFileError(f"{path}: {name!r} must hold numbers, got {data.dtype}")
     if data.chunks is not None and int(np.prod(data.chunks)) * data.dtype.itemsize > CHUNK:
         raise DamagedFileError(f"{path}: {name!r} must be stored in pieces of at most {CHUNK >> 20} MiB")

@@ -21,6 +21,9 @@ __all__ = [
 ]
 
 
+_BYTES = np.dtype(np.uint8)
+
+
 class MissingFileError(FileNotFoundError):
     """A published file is not where it was looked for.
 
@@ -78,8 +81,15 @@ def locate(name: str, filenames: tuple[str, ...], root: str | Path | None, *, hi
     raise MissingFileError(f"{need}, and {folder} {state}; {advice}", f"{need}; {advice}")
 
 
-def as_memory_map(source: Path, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> np.ndarray:
-    """Items of a file as a byte memory map, converted on first use.
+def as_memory_map(
+    source: Path,
+    shape: tuple[int, ...],
+    blocks: Iterable[np.ndarray],
+    *,
+    dtype: np.dtype = _BYTES,
+    mark: str = "",
+) -> np.ndarray:
+    """Items of a file as a memory map, converted on first use.
 
     The conversion lies beside the source, or in the cache folder where that cannot be written, under a name
     that changes with the source's size and date. It appears whole or not at all.
@@ -87,29 +97,31 @@ def as_memory_map(source: Path, shape: tuple[int, ...], blocks: Iterable[np.ndar
     Args:
         source: the published file.
         shape: shape (item, *shape) of the result.
-        blocks: consecutive items as bytes; read only when there is no conversion yet.
+        blocks: consecutive items; read only when there is no conversion yet.
+        dtype: type of the result.
+        mark: what else the conversion depends on.
     """
     stat = source.stat()
-    mark = hashlib.sha256(f"{stat.st_size}:{stat.st_mtime_ns}:{shape}".encode()).hexdigest()[:12]
-    name = f"{source.name}.{mark}.npy"
+    text = f"{stat.st_size}:{stat.st_mtime_ns}:{shape}{mark}"
+    name = f"{source.name}.{hashlib.sha256(text.encode()).hexdigest()[:12]}.npy"
     folders = [source.parent, home()]
     for folder in folders:
-        found = _open(folder / name, shape)
+        found = _open(folder / name, shape, dtype)
         if found is not None:
             return found
-    target = _room(folders, int(np.prod(shape)), source) / name
+    target = _room(folders, int(np.prod(shape)) * dtype.itemsize, source) / name
     with replacing(target) as temporary, temporary.open("wb") as file:
-        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         for block in blocks:
-            file.write(np.ascontiguousarray(block, dtype=np.uint8).data)
-    result = _open(target, shape)
+            file.write(np.ascontiguousarray(block, dtype=dtype).data)
+    result = _open(target, shape, dtype)
     if result is None:
         raise DamagedFileError(f"{source} does not hold items of shape {shape}; fetch it again")
     return result
 
 
-def _open(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
+def _open(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray | None:
     """A conversion as a memory map, or ``None`` where there is none that is whole."""
     if not path.is_file():
         return None
@@ -117,7 +129,7 @@ def _open(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
         table: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError):
         return None
-    return table if table.shape == shape and table.dtype == np.uint8 else None
+    return table if table.shape == shape and table.dtype == dtype else None
 
 
 def _room(folders: list[Path], needed: int, source: Path) -> Path:

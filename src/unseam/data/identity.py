@@ -78,7 +78,7 @@ def identify_data(world: World, *, read: int | None = None) -> Identity:
         factors.update(world.factors[part.to(world.factors.device)].cpu().numpy().tobytes())
         # weighted by position, or a picture that moved would look the same
         weights = torch.linspace(0.5, 1.0, drawn[0].numel(), dtype=torch.float64)
-        sketch.append(float((drawn.flatten(1).double().mean(0) * weights).mean()))
+        sketch.append(float((drawn.flatten(1).double().nanmean(0) * weights).nanmean()))
     table = world.table if isinstance(world, ArrayWorld) else None
     path = str(table.filename) if isinstance(table, np.memmap) and table.filename else None
     return Identity(

@@ -15,11 +15,15 @@ from unseam.models.convolutional import (
 from unseam.models.gaussian import Gaussian, PixelGaussian
 from unseam.models.initialisation import initialise
 from unseam.models.likelihoods import AbstractLikelihood
+from unseam.models.masked import Masked
+from unseam.models.negative_binomial import NegativeBinomial
 from unseam.models.networks import MLP, activation
 from unseam.models.normalisation import BatchNorm
+from unseam.models.pictures import convolutional
 from unseam.models.posteriors import AbstractPosterior, Diagonal, Full, Moments, Point
 from unseam.models.products import stacked
 from unseam.models.vae import VAE, Encoding, Pass
+from unseam.models.zero_inflated import ZeroInflatedNegativeBinomial
 
 __all__ = [
     "MLP",
@@ -34,12 +38,16 @@ __all__ = [
     "Encoding",
     "Full",
     "Gaussian",
+    "Masked",
     "Moments",
+    "NegativeBinomial",
     "Pass",
     "PixelGaussian",
     "Point",
+    "ZeroInflatedNegativeBinomial",
     "activation",
     "build",
+    "convolutional",
     "faces_decoder",
     "faces_encoder",
     "initialise",

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from torch import nn
+
 from unseam import choices
+from unseam.models.masked import Masked
 from unseam.models.vae import VAE
 
 __all__ = ["build"]
@@ -18,18 +22,25 @@ def build(
     latent: int = 10,
     posterior: str | choices.Posterior = "diagonal",
     likelihood: str | choices.Likelihood = "bernoulli",
+    missing: str = "refuse",
+    encoder: str = "",
+    decoder: str = "",
     **options: Any,
 ) -> VAE:
     """Compose the VAE that these choices describe, its parameters still to be initialised.
 
     Args:
         shape: shape of one item of data.
-        architecture: ``mlp``, ``study`` (Locatello et al. 2019), ``bhowal_faces`` or ``bhowal_shapes``
-            (bhowal2024 Table 3), or one of your own.
+        architecture: ``mlp``, ``convolutional``, ``study`` (Locatello et al. 2019), ``bhowal_faces`` or
+            ``bhowal_shapes`` (bhowal2024 Table 3), or one of your own.
         latent: number of latents.
         posterior: ``diagonal``, ``full`` or ``point``.
-        likelihood: ``gaussian``, ``gaussian_learned``, ``gaussian_pixel``, ``bernoulli``, ``binomial`` or
-            ``continuous_bernoulli``, or one of your own.
+        likelihood: ``gaussian``, ``gaussian_learned``, ``gaussian_pixel``, ``bernoulli``, ``binomial``,
+            ``continuous_bernoulli``, ``negative_binomial`` or ``zinb``, or one of your own.
+        missing: ``"mask"`` leaves values that are NaN out of the likelihood.
+        encoder: ``package.module:factory`` of one's own encoder, a function of ``shape`` and the number of features,
+            in place of the architecture's.
+        decoder: likewise, a function of the number of latents and the shape of the likelihood's parameter.
         options: of the three by their names in a trial: ``encoder_widths``, ``decoder_widths`` (affine maps by
             default), ``encoder_activation`` and ``decoder_activation`` of ``mlp``, ``likelihood_variance`` of the
             Gaussians, ``likelihood_draws`` of ``binomial``.
@@ -48,7 +59,27 @@ def build(
             f"{outcome.name!r} use {', '.join(sorted(used)) or 'no options'}; got {options[unused[0]]!r}"
         )
     family = codes.load()(latent, **codes.arguments(options))
-    distribution = outcome.load()(**outcome.arguments(options))
+    shaped = {"shape": tuple(shape)} if outcome.shaped else {}
+    distribution = outcome.load()(**shaped, **outcome.arguments(options))
+    if missing == "mask" and not outcome.shaped:
+        distribution = Masked(distribution)
     output = distribution.output_shape(shape)
-    encoder, decoder = networks.load()(shape, family.width, latent, output, **networks.arguments(options))
-    return VAE(encoder, family, decoder, distribution)
+    made: list[nn.Module | None] = [
+        _network(encoder, shape, family.width) if encoder else None,
+        _network(decoder, latent, output) if decoder else None,
+    ]
+    if None in made:
+        both = networks.load()(shape, family.width, latent, output, **networks.arguments(options))
+        made = [own if own is not None else given for own, given in zip(made, both, strict=True)]
+    into, out_of = made
+    assert into is not None and out_of is not None
+    return VAE(into, family, out_of, distribution)
+
+
+def _network(name: str, inputs: Any, outputs: Any) -> nn.Module:
+    """What a factory of the user's own makes; it draws from a generator that is put back, and is initialised later."""
+    with torch.random.fork_rng(devices=[]):
+        made = choices.load_factory(name)(inputs, outputs)
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"{name} must return an nn.Module, got {type(made).__name__}")
+    return made

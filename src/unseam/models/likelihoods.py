@@ -41,6 +41,10 @@ class AbstractLikelihood(nn.Module, ABC):
     def fisher_weight(self, output: Tensor) -> Tensor:
         """-E[∂² log p / ∂output²], the diagonal A² of allen2024 Eq. 6, in the shape of the output."""
 
+    def features(self, x: Tensor) -> Tensor:
+        """Data (batch, *data) as the encoder takes them."""
+        return x
+
     @abstractmethod
     def check(self, x: Tensor) -> None:
         """Raise a ValueError if ``x`` cannot come from this family; waits for the device, so call it once."""

@@ -73,7 +73,7 @@ class VAE(nn.Module):
 
     def moments(self, x: Tensor) -> Moments:
         """The posterior of each item."""
-        return self.posterior.moments(self.encoder(x))
+        return self.posterior.moments(self.encoder(self.likelihood.features(x)))
 
     def encode(self, x: Tensor) -> Encoding:
         """Posterior mean and variance (or covariance) of each item."""

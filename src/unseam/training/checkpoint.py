@@ -33,7 +33,7 @@ from unseam.training.ensemble import Ensemble, empty_history
 from unseam.training.learner import blank_learner
 from unseam.training.provenance import provenance
 from unseam.training.stack import CAUSES, Stack, group, stack_trials
-from unseam.trial import KINDS, Trial
+from unseam.trial import KINDS, NETWORKS, Trial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -259,7 +259,7 @@ def _shapes(record: Recorded, number: int, member: int) -> dict[str, tuple[int, 
             blank = blank_learner(trial, record.shape, size=record.sizes[number])
     except (NotImplementedError, RuntimeError, TypeError) as error:
         # networks of the user's own may compute with values where they are made
-        if any(":" in getattr(trial, kind) for kind in KINDS):
+        if any(":" in getattr(trial, name) for name in (*KINDS, *NETWORKS)):
             return {}
         raise ValueError(
             f"trial {member} describes a model that cannot be made: {str(error).splitlines()[0]}"

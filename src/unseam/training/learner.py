@@ -97,6 +97,9 @@ def blank_learner(trial: Trial, shape: tuple[int, ...], *, size: int) -> Learner
         latent=trial.latent,
         posterior=trial.posterior,
         likelihood=trial.likelihood,
+        missing=trial.missing,
+        encoder=trial.encoder,
+        decoder=trial.decoder,
         **options,
     )
     objective = trial.objective_choice

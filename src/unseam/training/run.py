@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from unseam.data import ArrayWorld, World, identify_data, place
+from unseam.data import ArrayWorld, OwnData, World, identify_data, open_data, place
 from unseam.data import load as load_world
 from unseam.files import clear_parts
 from unseam.locks import FolderLock, lock_folder
@@ -62,6 +64,10 @@ def train(
     trials: Trial | Sequence[Trial],
     *,
     world: World | None = None,
+    data: object = None,
+    data_options: Mapping[str, Any] | None = None,
+    encoder: str | Callable[..., torch.nn.Module] | None = None,
+    decoder: str | Callable[..., torch.nn.Module] | None = None,
     device: torch.device | str | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -76,6 +82,14 @@ def train(
     Args:
         trials: what to train. The result of each depends on its own trial alone.
         world: the data, instead of the world that each trial names.
+        data: data of your own, instead: an array, a data set, or the path of a file or folder, whatever
+            :func:`unseam.data.open_data` takes. Where a trial has the default likelihood and data do not lie within
+            [0, 1], it gets the one that suits them. What was recognised is printed on standard error, unless
+            ``progress`` is false.
+        data_options: options of :func:`unseam.data.open_data`, e.g. ``{"factors": "age,sex", "size": 64}``.
+        encoder: function f(shape, features) that makes the encoder, or ``package.module:factory``, instead of the
+            architecture's.
+        decoder: function f(latent, output) that makes the decoder, likewise.
         device: where to train; CUDA when there is one.
         out: folder of the run, where checkpoints go; nothing is written without it.
         resume: go on with the run in ``out`` where it stopped (or start it, when there is none).
@@ -103,6 +117,14 @@ def train(
     place_on = choose_device(device)
     if world is not None and not isinstance(world, World):
         raise ValueError(f"world must be a World (see unseam.data.load), got {type(world).__name__}")
+    networks = {"encoder": encoder, "decoder": decoder}
+    chosen = _with(chosen, {name: made for name, made in networks.items() if made is not None})
+    if data is not None:
+        if world is not None:
+            raise ValueError("world and data are the same thing: pass one of them")
+        chosen, world = _own_data(chosen, data, data_options or {}, quiet=progress is False)
+    elif data_options:
+        raise ValueError("data_options must come with data, whose options they are")
     folder = _folder(out, resume)
     positions = group(chosen)
     if observe is not None and len(positions) > 1:
@@ -215,6 +237,48 @@ def _check(trials: Trial | Sequence[Trial], every: int) -> tuple[Trial, ...]:
     return chosen
 
 
+def _with(trials: tuple[Trial, ...], changes: Mapping[str, Any]) -> tuple[Trial, ...]:
+    return tuple(dataclasses.replace(trial, **changes) for trial in trials) if changes else trials
+
+
+def _own_data(
+    trials: tuple[Trial, ...], data: object, options: Mapping[str, Any], *, quiet: bool
+) -> tuple[tuple[Trial, ...], World]:
+    """Trials of the user's own data, with the likelihood that suits these, and the data as a world."""
+    if isinstance(data, World | OwnData) and options:
+        raise ValueError(
+            f"data_options must be left out for a {type(data).__name__}, got {', '.join(options)}"
+        )
+    missing = {trial.missing for trial in trials}
+    if len(missing) > 1:
+        raise ValueError("trials must agree in missing, got refuse and mask")
+    if isinstance(data, World):
+        return _with(trials, {"world": data.name, "world_options": ()}), data
+    if unknown := sorted(
+        set(options) - set(inspect.signature(open_data).parameters) | {"data"} & set(options)
+    ):
+        raise ValueError(f"data_options must be options of unseam.data.open_data, got {unknown[0]!r}")
+    found = (
+        data if isinstance(data, OwnData) else open_data(data, **{"missing": missing.pop()} | dict(options))
+    )
+    default = Trial.__dataclass_fields__["likelihood"].default
+    fits = found.likelihood == default
+    notes = [note for note in found.notes if not note.startswith("likelihood")]
+    trials = _with(trials, {"world": found.world.name, "world_options": ()})
+    trials = tuple(
+        trial
+        if fits or trial.likelihood != default
+        else dataclasses.replace(trial, likelihood=found.likelihood)
+        for trial in trials
+    )
+    if not quiet:
+        used = ", ".join(dict.fromkeys(trial.likelihood for trial in trials))
+        why = found.notes[-1].partition(", since ")[2] if used == found.likelihood else "as given"
+        for note in (*notes, f"likelihood {used}: {why}"):
+            print(f"{found.world.name}: {note}", file=sys.stderr)
+    return trials, found.world
+
+
 def choose_device(device: torch.device | str | None) -> torch.device:
     """The device asked for, or CUDA when there is one.
 
@@ -291,17 +355,21 @@ def _stack(trials: Sequence[Trial], world: World, device: torch.device, drawn: b
     index = training_index(trials[0], len(world))
     size = len(world) if index is None else len(index)
     stack = stack_trials(trials, world.shape, size=size, device=device, drawn=drawn)
-    _check_items(stack.template.model.likelihood.check, world, index)
+    mask = trials[0].missing == "mask"
+    _check_items(stack.template.model.likelihood.check, world, index, mask=mask)
     return stack
 
 
-def _check_items(check: Callable[[torch.Tensor], None], world: World, index: torch.Tensor | None) -> None:
+def _check_items(
+    check: Callable[[torch.Tensor], None], world: World, index: torch.Tensor | None, *, mask: bool
+) -> None:
     """Every item trained on suits the likelihood; of bytes and rendered items the first ones show it for all."""
     index = torch.arange(len(world)) if index is None else index
     if not isinstance(world, ArrayWorld) or world.dtype == torch.uint8:
         index = index[:CHECKED]
     for part in index.to(world.device).split(max(1, CHECKED_VALUES // math.prod(world.shape))):
-        check(world.images(part))
+        x = world.images(part)
+        check(x[~x.isnan()] if mask else x)
 
 
 def _continued(earlier: dict[str, Any], now: dict[str, Any], stacks: Sequence[Stack]) -> dict[str, Any]:

@@ -1,0 +1,216 @@
+"""Data of the user's own: what every format is recognised as, and that runs measure on it again."""
+
+import json
+
+import h5py
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+import unseam
+from unseam.cli import app
+from unseam.data import open_data
+
+RNG = np.random.default_rng(0)
+Z = RNG.normal(size=(60, 2))
+X = (Z @ RNG.normal(size=(2, 5))).astype(np.float32)
+GROUP = np.array(["a", "b", "c"])[np.arange(60) % 3]
+
+
+def write_npy(folder):
+    np.save(folder / "mine.npy", X)
+    return folder / "mine.npy", {}, "gaussian", (5,), ()
+
+
+def write_npz(folder):
+    np.savez(folder / "mine.npz", x=X, factors=Z, factor_names=["u", "v"])
+    return folder / "mine.npz", {}, "gaussian", (5,), ("u", "v")
+
+
+def frame():
+    return pd.DataFrame(X, columns=list("pqrst")).assign(u=Z[:, 0], group=GROUP)
+
+
+def write_csv(folder):
+    frame().to_csv(folder / "mine.csv")
+    return folder / "mine.csv", {"factors": "u,group", "standardise": True}, "gaussian", (5,), ("u", "group")
+
+
+def write_parquet(folder):
+    frame().to_parquet(folder / "mine.parquet")
+    return folder / "mine.parquet", {"factors": "group"}, "gaussian", (6,), ("group",)
+
+
+def write_images(folder):
+    for i in range(12):
+        (folder / f"pics/{i % 2}").mkdir(parents=True, exist_ok=True)
+        pixels = RNG.integers(0, 255, (20, 24, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"pics/{i % 2}/{i}.png")
+    return folder / "pics", {"size": 16, "fit": "crop"}, "bernoulli", (3, 16, 16), ()
+
+
+def write_h5ad(folder, name="mine.h5ad"):
+    counts = RNG.poisson(2, (40, 6))
+    with h5py.File(folder / name, "w") as file:
+        file["X"] = counts.astype(np.float32) + 0.5
+        layer = file.create_group("layers/counts")
+        rows, columns = counts.nonzero()
+        layer.attrs.update({"encoding-type": "csr_matrix", "shape": counts.shape})
+        layer["data"], layer["indices"] = counts[rows, columns].astype(np.float32), columns
+        layer["indptr"] = np.concatenate([[0], np.bincount(rows, minlength=40).cumsum()])
+        batch = file.create_group("obs/batch")
+        batch.attrs["encoding-type"] = "categorical"
+        batch["codes"], batch["categories"] = np.arange(40) % 2, ["x", "y"]
+    return folder / name, {"layer": "counts", "factors": "batch"}, "negative_binomial", (6,), ("batch",)
+
+
+def write_arrow(folder):
+    table = pa.table({"pixels": [row.tolist() for row in X], "label": (np.arange(60) % 4).tolist()})
+    (folder / "hf").mkdir()
+    (folder / "hf/dataset_info.json").write_text(json.dumps({}))
+    with pa.ipc.new_stream(str(folder / "hf/data-00000-of-00001.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    return folder / "hf", {"factors": "label"}, "gaussian", (5,), ("label",)
+
+
+WRITERS = [write_npy, write_npz, write_csv, write_parquet, write_images, write_h5ad, write_arrow]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_run_remembers_every_format(write, tmp_path):
+    path, options, likelihood, shape, factors = write(tmp_path)
+    trial = unseam.Trial(latent=2, steps=3, batch_size=8, train_fraction=0.8)
+    ensemble = unseam.train(trial, data=path, data_options=options, out=tmp_path / "run", progress=False)
+    assert ensemble.trials[0].likelihood == likelihood
+    assert ensemble.trials[0].world == path.stem
+    world = unseam.Run.open(tmp_path / "run").world
+    assert (world.shape, world.factor_names) == (shape, factors)
+    assert unseam.Run.open(tmp_path / "run").inspect(points=8)[0].where.endswith(f"of {path.stem}")
+    path.rename(tmp_path / f"moved{path.suffix}")
+    with pytest.raises(ValueError, match=r"was trained on .*; pass those data.*--data PATH"):
+        _ = unseam.Run.open(tmp_path / "run").world
+    moved = unseam.Run.open(tmp_path / "run", data=tmp_path / f"moved{path.suffix}").world
+    assert moved.factor_names == factors
+
+
+def test_other_data_are_refused(tmp_path):
+    trial = unseam.Trial(latent=2, steps=2, batch_size=8)
+    unseam.train(trial, data=X, out=tmp_path / "run", progress=False)
+    with pytest.raises(ValueError, match="other values"):
+        _ = unseam.Run.open(tmp_path / "run", data=X + 1).world
+
+
+@pytest.mark.parametrize(
+    ("array", "shape", "likelihood", "note"),
+    [
+        (np.full((4, 8, 9, 3), 7, np.uint8), (3, 8, 9), "bernoulli", "height, width, channel"),
+        (np.full((4, 8, 9), 7, np.uint8), (1, 8, 9), "bernoulli", "bytes were scaled"),
+        (np.eye(4, dtype=np.uint8), (4,), "bernoulli", "are 0 and 1"),
+        (np.full((4, 3), 2.0), (3,), "negative_binomial", "counts, up to 2"),
+        (np.full((4, 3), 0.5), (3,), "bernoulli", "within"),
+        (np.full((4, 3), -0.5), (3,), "gaussian", "real"),
+    ],
+)
+def test_kinds_are_recognised_and_said(array, shape, likelihood, note):
+    found = open_data(array)
+    assert (found.world.shape, found.likelihood) == (shape, likelihood)
+    assert note in " ".join(found.notes)
+
+
+def test_values_come_out_as_they_should():
+    pixels = RNG.integers(0, 256, (4, 8, 9, 3), dtype=np.uint8)
+    images = open_data(pixels).world.images(torch.arange(4))
+    torch.testing.assert_close(images, torch.tensor(pixels).permute(0, 3, 1, 2).float() / 255)
+    binary = RNG.integers(0, 2, (4, 6), dtype=np.uint8)
+    assert torch.equal(open_data(binary).world.images(torch.arange(4)), torch.tensor(binary).float())
+    scaled = open_data(X.astype(float), standardise=True).world.images(torch.arange(60)).double()
+    torch.testing.assert_close(scaled.mean(0), torch.zeros(5).double(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(scaled.var(0, correction=0), torch.ones(5).double(), atol=1e-5, rtol=0)
+
+
+def test_datasets_and_labels():
+    data = torch.utils.data.TensorDataset(torch.tensor(X), torch.arange(60) % 3)
+    world = open_data(data).world
+    assert world.factor_names == ("label",) and world.factor_sizes == (3,)
+    assert torch.equal(world.images(torch.arange(60)), torch.tensor(X))
+
+
+def test_sparse_counts_are_those_of_the_layer(tmp_path):
+    path, options, *_ = write_h5ad(tmp_path)
+    with h5py.File(path) as file:
+        expected = file["X"][:] - 0.5
+    assert np.array_equal(open_data(path, **options).world.images(torch.arange(40)).numpy(), expected)
+
+
+def test_large_files_are_mapped(tmp_path, monkeypatch):
+    np.save(tmp_path / "wide.npy", X.astype(np.float64))
+    monkeypatch.setattr("unseam.data.own.IN_MEMORY", 0)
+    mapped = open_data(tmp_path / "wide.npy").world
+    assert isinstance(mapped.table, np.memmap)
+    assert torch.equal(mapped.images(torch.arange(60)), torch.tensor(X))
+
+
+def test_hostile_links_are_refused(tmp_path):
+    other, *_ = write_h5ad(tmp_path, "other.h5ad")
+    with h5py.File(tmp_path / "mine.h5ad", "w") as file:
+        file["layers"] = h5py.ExternalLink(str(other), "layers")
+        file["X"] = h5py.ExternalLink(str(other), "X")
+    with pytest.raises(ValueError, match="got a link to"):
+        open_data(tmp_path / "mine.h5ad")
+    with pytest.raises(ValueError, match="got a link to|must"):
+        open_data(tmp_path / "mine.h5ad", layer="counts")
+
+
+def test_missing_values_are_counted_or_masked(tmp_path):
+    table = frame().drop(columns=["u", "group"])
+    table.loc[[1, 5], "q"] = np.nan
+    with pytest.raises(ValueError, match=r"got 2 \(NaN\) in 2 of 60 items, in q"):
+        open_data(table)
+    trial = unseam.Trial(latent=2, steps=3, batch_size=60, missing="mask")
+    ensemble = unseam.train(trial, data=table, out=tmp_path / "run", progress=False)
+    assert np.isfinite(ensemble.history.loss).all()
+    assert unseam.Run.open(tmp_path / "run", data=table).inspect(points=60)[0].dto is not None
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        ("absent.npy", {}, "does not exist"),
+        (np.zeros(3), {}, "must have shape"),
+        (np.array([[1.0, np.inf]]), {}, "1 infinite"),
+        (X, {"factors": "a"}, "has no columns"),
+        (X, {"size": 8}, "size must be left out"),
+        (X, {"factors": Z[:5]}, r"one row per item \(60\)"),
+        (frame(), {}, "'group' is text"),
+        (frame(), {"factors": "nope,group"}, "got 'nope'"),
+        (X, {"fit": "stretch"}, "fit must be"),
+    ],
+)
+def test_bad_input(data, options, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        open_data(data, **options)
+
+
+def test_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_npz(tmp_path)
+    np.save("codes.npy", Z)
+    np.save("factors.npy", Z)
+    run = CliRunner().invoke
+    flags = ["--latent", "2", "--steps", "3", "--batch-size", "8", "--out", "run"]
+    trained = run(app, ["train", "--data", "mine.npz", *flags])
+    assert trained.exit_code == 0, trained.output
+    assert "likelihood gaussian" in trained.output
+    for command in (
+        ["score", "run", "--metric", "r2"],
+        ["score", "codes.npy", "factors.npy", "--metric", "r2"],
+        ["report", "run", "--points", "20"],
+        ["advise", "mine.npz", "--standardise"],
+    ):
+        result = run(app, command)
+        assert result.exit_code == 0, (command, result.output)
+    assert "trained on 60 items of mine" in (tmp_path / "run/report.html").read_text()
