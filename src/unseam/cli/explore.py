@@ -49,8 +49,7 @@ def explore_run(
 
     opened = Run.open(run, root=root, world=world, data=data, trust=trust)
     if page is not None:
-        chosen = {"members": members or None, "first": member if member else None}
-        written = export(opened, page, **chosen, points=points or 300)
+        written = export(opened, page, members=members or None, first=member or None, points=points or 300)
         size = written.stat().st_size
         if as_json:
             print_json({"page": str(written), "bytes": size})

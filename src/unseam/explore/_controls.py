@@ -46,15 +46,21 @@ class Plane(Element, component="plane.js"):
         self.on("ready", lambda: ready(), [])
         self.on("go", lambda event: _pair(event.args, go))
         self.on("key", lambda event: _pair(event.args, lambda x, y: step(round(x), round(y))))
-        self.on("take", lambda event: isinstance(event.args, int) and take(event.args))
+        self.on("take", lambda event: _index(event.args, take))
 
     def show(self, data: Mapping[str, Any]) -> None:
         """Draw a map."""
         self.run_method("show", data)
 
-    def mark(self, spot: tuple[float, float] | None, curve: Sequence[tuple[float, float]]) -> None:
+    def place(self, spot: tuple[float, float] | None, curve: Sequence[tuple[float, float]]) -> None:
         """Move the marker, and draw the curve that it follows."""
         self.run_method("mark", spot, curve)
+
+
+def _index(given: Any, then: Callable[[int], None]) -> None:
+    """Call with a whole number; what else a browser sends is ignored."""
+    if isinstance(given, int):
+        then(given)
 
 
 def _pair(given: Any, then: Callable[[float, float], None]) -> None:

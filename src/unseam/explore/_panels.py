@@ -435,7 +435,7 @@ class MapPanel:
     def mark(self) -> None:
         """Move the marker to the current point, and draw the curve that it follows."""
         state = self.page.state
-        self.plane.mark(marker_of(self.page.exhibit, state), curve_of(state, self.page.visit.walk))
+        self.plane.place(marker_of(self.page.exhibit, state), curve_of(state, self.page.visit.walk))
 
     def _space(self, factors: int) -> None:
         state = self.page.state
