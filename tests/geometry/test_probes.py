@@ -205,7 +205,7 @@ def test_chunks_change_nothing_but_columns_at_once(convolution, chunk_size):
     expected = probe(decoder, z, latents=4, generator=seeded[0])
     found = probe(spy, z, latents=4, generator=seeded[1], chunk_size=chunk_size)
     torch.testing.assert_close(found.cosine, expected.cosine)
-    assert max(seen) == min(chunk_size, 8)
+    assert max(seen) <= chunk_size
 
 
 class Attention(nn.Module):
