@@ -255,7 +255,9 @@ def _visit(
     at_once = max(1, columns.at_once // (1 if held else 1 + plan.partners))
     drawn, done = [], 0
     for part in anchors.to(columns.point.device).split(at_once):
-        sources = [torch.Generator(generator.device).manual_seed(seed) for seed in seeds[done : done + len(part)]]
+        sources = [
+            torch.Generator(generator.device).manual_seed(seed) for seed in seeds[done : done + len(part)]
+        ]
         drawn.append(_measure(columns, part, norm, plan, sources))
         done += len(part)
         if report is not None:
