@@ -153,6 +153,7 @@ VALUES: dict[str, Value] = {
 OPTIONS: dict[str, Value] = {
     "bins": lambda s: 5,
     "chunk_size": lambda s: 2,
+    "progress": lambda s: None,
     "criterion": lambda s: "variance",
     "data_noise": lambda s: 0.5,
     "degeneracy": lambda s: 0.01,

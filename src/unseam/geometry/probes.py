@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unseam.geometry.checks import Decoder, check_chunk_size, check_decoder, check_points
 from unseam.geometry.jacobian import FisherWeighted
+from unseam.geometry.memory import free_memory, points_at_once
 from unseam.inputs import as_mask, check_count, check_generator, check_number
 
 __all__ = ["Probes", "probe"]
@@ -90,6 +93,7 @@ def probe(
     partners: int = 8,
     footprint_threshold: float = 0.05,
     chunk_size: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Probes:
     r"""Cosines and off-diagonal energy of a decoder's columns without forming its Jacobian.
 
@@ -109,6 +113,10 @@ def probe(
     a typical norm, from a probe r of random signs by :math:`E\lVert Jr \rVert^2 = \sum_j \lVert c_j \rVert^2`,
     and lets the partners correct what that norm gets wrong.
 
+    A column is computed once at each point, and many of them in one batch: A anchors cost about A forward-mode and 2A
+    reverse-mode passes and one for each partner that is no anchor. Where every latent is an anchor, no reverse mode is
+    needed: G is the product of the columns, which are held if memory allows.
+
     Energy and norm are unbiased, and so are cosine and fraction where no column has collapsed; the rest are ratios of
     unbiased estimates. Standard errors are over anchors and partners, the points given being fixed; ratios by
     linearisation. They are calibrated from some 30 anchors on; with fewer, skewed columns make them too small.
@@ -123,7 +131,8 @@ def probe(
         active: mask (latent,) of the latents to sample from, in the order of ``z.flatten(1)``; all by default.
         partners: number of partners of each anchor.
         footprint_threshold: relative size from which an entry counts to a column's footprint, in (0, 1).
-        chunk_size: columns made at once; by default the anchor's partners together.
+        chunk_size: columns made at once; by default what free memory allows.
+        progress: called with the number of anchors measured so far and of all, over all points.
 
     >>> matrix = torch.tensor([[3.0, 0.0, 0.0], [0.0, 2.0, 2.0], [0.0, 0.0, 0.0]])
     >>> found = probe(lambda z: z @ matrix.T, torch.zeros(1, 3), latents=200,
@@ -136,20 +145,23 @@ def probe(
     positions = _positions(active, points)
     latents = min(latents, len(positions))
     plan = _Plan(partners, footprint_threshold)
-    check_decoder(decoder, points, at_once=1)
+    glance = check_decoder(decoder, points, at_once=1)
+    at_once = chunk_size or points_at_once(1, glance.widest, points.dtype, points.device)
+    total = latents * len(points)
+    found = []
     # Forward mode has no rule for fused attention, which the decoders of latent diffusion use.
     with sdpa_kernel(SDPBackend.MATH):
-        found = [
-            _visits(
-                _Columns(decoder, point, positions, likelihood, chunk_size or partners),
-                latents,
-                plan,
-                generator,
-            )
-            for point in points
-        ]
+        for place, point in enumerate(points):
+            columns = _Columns(decoder, point, positions, likelihood, at_once)
+            seen = place * latents
+            report = None if progress is None else partial(_report, progress, seen, total)
+            found.append(_visit(columns, latents, plan, generator, report))
     samples = _Anchor(*(torch.stack(values) for values in zip(*found, strict=True)))
     return _summarise(samples, len(positions))
+
+
+def _report(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:
+    progress(before + done, total)
 
 
 class _Columns:
@@ -169,11 +181,19 @@ class _Columns:
             positions,
             at_once,
         )
-        output, self._pull, *_ = vjp(decoder, self.point)
+        output = decoder(self.point)
         if not bool(output.isfinite().all()):
             raise ValueError("decoder must give finite outputs at z, got NaN or infinite values")
         weight = torch.ones_like(output) if likelihood is None else likelihood.fisher_weight(output)
         self.scale, self.shape = weight.detach().sqrt(), output.shape
+        self.whole: Tensor | None = None
+
+    def hold_all(self) -> bool:
+        """Compute every column once, (latent, data), where they fit into the memory that is free."""
+        size = len(self.latents) * self.scale.numel() * self.scale.element_size()
+        if size <= free_memory(self.scale.device) // 8:
+            self.whole = self.of(torch.arange(len(self.latents), device=self.latents.device))
+        return self.whole is not None
 
     def typical_norm(self, generator: torch.Generator) -> Tensor:
         """Root mean square norm of the columns, estimated from one combination of all with random signs."""
@@ -182,19 +202,33 @@ class _Columns:
         return self._along(self.point, signs.view_as(self.point)).norm() / len(self.latents) ** 0.5
 
     def of(self, latents: Tensor) -> Tensor:
-        """Columns (count, data) of these latents, by forward mode."""
-        return torch.cat([self._push(part) for part in latents.split(self.at_once)])
+        """Columns (count, data) of these latents, each computed once, by forward mode."""
+        if self.whole is not None:
+            return self.whole[latents]
+        different, place = latents.unique(return_inverse=True)
+        return torch.cat([self._push(part) for part in different.split(self.at_once)])[place]
 
-    def transposed(self, vector: Tensor) -> Tensor:
-        """(W^½J)ᵀ vector, (latent,), by reverse mode."""
-        (pulled,) = self._pull(vector.view(self.shape) * self.scale)
-        return pulled.flatten()[self.latents]
+    def transposed(self, *vectors: Tensor) -> list[Tensor]:
+        """(W^½J)ᵀ vector, (count, latent), of several stacks of vectors (count, data), by reverse mode."""
+        if self.whole is not None:
+            return [vector @ self.whole.mT for vector in vectors]
+        parts = zip(*(vector.split(self.at_once) for vector in vectors), strict=True)
+        return [torch.cat(rows) for rows in zip(*map(self._pull, parts), strict=True)]
+
+    def _pull(self, vectors: tuple[Tensor, ...]) -> list[Tensor]:
+        count = len(vectors[0])
+        _, pull, *_ = vjp(self.decoder, self._copies(count))
+        shape = (count, *self.shape[1:])
+        return [pull(vector.view(shape) * self.scale)[0].flatten(1)[:, self.latents] for vector in vectors]
 
     def _push(self, latents: Tensor) -> Tensor:
         tangents = self.point.new_zeros(len(latents), self.point.numel())
         tangents.scatter_(1, self.latents[latents].unsqueeze(1), 1.0)
-        shape = (len(latents), *self.point.shape[1:])
-        return self._along(self.point.expand(shape).clone(), tangents.view(shape)).flatten(1)
+        points = self._copies(len(latents))
+        return self._along(points, tangents.view_as(points)).flatten(1)
+
+    def _copies(self, count: int) -> Tensor:
+        return self.point.expand(count, *self.point.shape[1:]).clone()
 
     def _along(self, z: Tensor, tangents: Tensor) -> Tensor:
         try:
@@ -204,39 +238,65 @@ class _Columns:
         return pushed * self.scale
 
 
-def _visits(columns: _Columns, latents: int, plan: _Plan, generator: torch.Generator) -> _Anchor:
+def _visit(
+    columns: _Columns,
+    latents: int,
+    plan: _Plan,
+    generator: torch.Generator,
+    report: Callable[[int], None] | None,
+) -> _Anchor:
     """Estimates of all anchors at one point, each (anchor, partner)."""
     size = len(columns.latents)
-    anchors = torch.randperm(size, generator=generator, device=generator.device)[:latents].tolist()
+    anchors = torch.randperm(size, generator=generator, device=generator.device)[:latents]
     norm = columns.typical_norm(generator)
-    drawn = [_visit(columns, anchor, norm, plan, generator) for anchor in anchors]
-    return _Anchor(*(torch.stack(values) for values in zip(*drawn, strict=True)))
+    # each anchor draws from a source of its own, so that it does not matter which are measured together
+    seeds = torch.randint(2**62, (latents,), generator=generator, device=generator.device).tolist()
+    held = latents == size and columns.hold_all()
+    at_once = max(1, columns.at_once // (1 if held else 1 + plan.partners))
+    drawn, done = [], 0
+    for part in anchors.to(columns.point.device).split(at_once):
+        sources = [
+            torch.Generator(generator.device).manual_seed(seed) for seed in seeds[done : done + len(part)]
+        ]
+        drawn.append(_measure(columns, part, norm, plan, sources))
+        done += len(part)
+        if report is not None:
+            report(done)
+    return _Anchor(*(torch.cat(values) for values in zip(*drawn, strict=True)))
 
 
-def _visit(columns: _Columns, anchor: int, norm: Tensor, plan: _Plan, generator: torch.Generator) -> _Anchor:
-    """Estimates from one anchor."""
-    device = columns.point.device
-    column = columns.of(torch.tensor([anchor], device=device))[0]
-    row = columns.transposed(column)
+def _measure(
+    columns: _Columns, anchors: Tensor, norm: Tensor, plan: _Plan, sources: list[torch.Generator]
+) -> _Anchor:
+    """Estimates from some anchors, each (anchor, partner)."""
+    column = columns.of(anchors)
     footprint = _footprint(column, plan.threshold)
-    touch = columns.transposed(footprint * _normal(column, generator)).abs()
+    noise = torch.stack([_normal(one, source) for one, source in zip(column, sources, strict=True)])
+    row, touch = columns.transposed(column, footprint * noise)
 
-    law = _partner_law(touch.sqrt(), anchor)
-    drawn = torch.multinomial(law.to(generator.device), plan.partners, replacement=True, generator=generator)
-    chosen = drawn.to(device)
-    weight = 1 / ((len(law) - 1) * law[chosen])
-    others = columns.of(chosen)
-    collapsed, lost = _has_collapsed(column, norm), _has_collapsed(others, norm)
+    law = _partner_law(touch.abs().sqrt(), anchors)
+    chosen = torch.stack(
+        [
+            torch.multinomial(one.to(source.device), plan.partners, replacement=True, generator=source)
+            for one, source in zip(law, sources, strict=True)
+        ]
+    ).to(column.device)
+    weight = 1 / ((law.shape[1] - 1) * law.gather(1, chosen))
+    others = columns.of(chosen.flatten()).unflatten(0, chosen.shape)
+    collapsed, lost = _has_collapsed(column, norm).unsqueeze(1), _has_collapsed(others, norm)
     paired = ~(collapsed | lost)
-    overlapping = weight * (paired & (_footprint(others, plan.threshold) & footprint).any(1))
-    products = _unit(others) * _unit(column) * paired.unsqueeze(1)
-    cosine = products.sum(1).abs()
-    chance = (products * _signs(products, generator)).sum(1).abs()
+    shared = (_footprint(others, plan.threshold) & footprint.unsqueeze(1)).any(2)
+    overlapping = weight * (paired & shared)
+    products = _unit(others) * _unit(column).unsqueeze(1) * paired.unsqueeze(2)
+    cosine = products.sum(2).abs()
+    signs = torch.stack([_signs(one, source) for one, source in zip(products, sources, strict=True)])
+    chance = (products * signs).sum(2).abs()
 
-    guess = _guessed_cosines(row, column.norm() * norm, anchor)
-    energy = row.square().sum()
+    guess = _guessed_cosines(row, column.norm(dim=1, keepdim=True) * norm, anchors)
+    energy = row.square().sum(1, keepdim=True)
+    own = row.gather(1, anchors.unsqueeze(1)).square()
     return _Anchor(
-        cosine=guess.sum() / (len(law) - 1) + weight * (cosine - guess[chosen]),
+        cosine=guess.sum(1, keepdim=True) / (law.shape[1] - 1) + weight * (cosine - guess.gather(1, chosen)),
         separate_cosine=(weight * paired - overlapping) * cosine,
         overlapping_cosine=overlapping * cosine,
         random_cosine=overlapping * chance,
@@ -244,28 +304,26 @@ def _visit(columns: _Columns, anchor: int, norm: Tensor, plan: _Plan, generator:
         separate=weight * paired - overlapping,
         # what is left of all pairs, so that it is one, whatever the weights, where no column has collapsed
         paired=torch.where(collapsed, 0.0, 1 - weight * lost),
-        off_diagonal=(energy - row[anchor].square()).expand_as(weight),
+        off_diagonal=(energy - own).expand_as(weight),
         energy=energy.expand_as(weight),
-        square_norm=column.square().sum().expand_as(weight),
+        square_norm=column.square().sum(1, keepdim=True).expand_as(weight),
         collapsed=collapsed.to(weight.dtype).expand_as(weight),
     )
 
 
-def _partner_law(touch: Tensor, anchor: int) -> Tensor:
-    """Half uniform, half in proportion to the touch (latent,), over all latents but the anchor."""
-    uniform = torch.ones_like(touch)
-    uniform[anchor] = 0
+def _partner_law(touch: Tensor, anchors: Tensor) -> Tensor:
+    """Half uniform, half in proportion to the touch (anchor, latent), over all latents but the anchor."""
+    uniform = torch.ones_like(touch).scatter_(1, anchors.unsqueeze(1), 0.0)
     near = touch * uniform
-    total = near.sum()
-    near = torch.where(total > 0, near / total, uniform / uniform.sum())
-    return (near + uniform / uniform.sum()) / 2
+    total, uniform = near.sum(1, keepdim=True), uniform / (touch.shape[1] - 1)
+    near = torch.where(total > 0, near / total, uniform)
+    return (near + uniform) / 2
 
 
-def _guessed_cosines(row: Tensor, norms: Tensor, anchor: int) -> Tensor:
+def _guessed_cosines(row: Tensor, norms: Tensor, anchors: Tensor) -> Tensor:
     """|cos| with all latents if every column had the typical norm, zero with the anchor itself."""
     guess = (row.abs() / torch.where(norms == 0, 1.0, norms)).clamp(max=1)
-    guess[anchor] = 0
-    return guess
+    return guess.scatter_(1, anchors.unsqueeze(1), 0.0)
 
 
 def _footprint(column: Tensor, threshold: float) -> Tensor:
