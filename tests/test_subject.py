@@ -179,7 +179,6 @@ def test_command_on_an_own_decoder(own, monkeypatch, capsys):
         (("mine_to_inspect:number", "--data", "z.npy"), "must be a decoder or make one, got int"),
         (("mine_to_inspect:orthogonal", "--data", "absent.npy"), "absent.npy does not exist"),
         (("absent",), "absent holds no run.json"),
-        ((".", "--data", "z.npy"), "are for a decoder of your own; a run has its own; got --data"),
         ((".", "--beta", "4"), "a run has its own; got --beta"),
         ((".", "--likelihood", "bernoulli", "--latents", "3"), "its own; got --latents, --likelihood"),
         (

@@ -184,11 +184,12 @@ def test_build_passes_widths_and_activations():
 @pytest.mark.parametrize(
     "option, known",
     [
-        ("architecture", "bhowal_faces, bhowal_shapes, mlp, study"),
+        ("architecture", "bhowal_faces, bhowal_shapes, convolutional, mlp, study"),
         ("posterior", "diagonal, full, point"),
         (
             "likelihood",
-            "bernoulli, binomial, continuous_bernoulli, gaussian, gaussian_learned, gaussian_pixel",
+            "bernoulli, binomial, continuous_bernoulli, gaussian, gaussian_learned, gaussian_pixel, "
+            "negative_binomial, zinb",
         ),
     ],
 )

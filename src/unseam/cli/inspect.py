@@ -65,7 +65,7 @@ def inspect_decoder(
     opened = options.open_target(
         target, own, member=member, root=root, world=world, trust=trust, points=points
     )
-    remarks = []
+    remarks: list[str] = []
     if isinstance(opened, Run):
         if at == "prior" and report is not None:
             raise ValueError("--report needs the run's data, which --at prior leaves out; give one of them")
@@ -78,8 +78,8 @@ def inspect_decoder(
             else:
                 remarks.append(f"no figures, since {target} may not be written to; give --figures FOLDER")
     else:
-        generator = torch.Generator().manual_seed(seed)
-        found = {target: opened.inspect(latents=latents or "all", generator=generator)}
+        drawing = torch.Generator().manual_seed(seed)
+        found = {target: opened.inspect(latents=latents or "all", generator=drawing)}
     drawn = [] if figures is None else _draw(found, figures)
     page = None
     if report is not None:
@@ -95,8 +95,7 @@ def inspect_decoder(
         print_json({"inspected": shown, "remarks": remarks, "figures": drawn, "report": page})
         return
     for name, held in found.items():
-        where = f"Measured at {held.where}.\n" if held.where else ""
-        print_words(f"{name}\n{where}{held.summary()}\n")
+        print_words(f"{name}\nMeasured at {held.where or 'the points given'}.\n{held.summary()}\n")
     rows = geometry_rows(found)
     print_table(rows, title="geometry")
     heads = " ".join(head for row in rows for head, value in row.items() if value is not None)

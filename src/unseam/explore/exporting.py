@@ -22,7 +22,7 @@ from unseam.explore.maps import RAMP, ellipse_items, item_notes, latent_name
 from unseam.explore.measures import measure, mig_curve, pullbacks
 from unseam.explore.state import first_state
 from unseam.files import write_text
-from unseam.geometry import restrict
+from unseam.geometry import pullback, restrict
 from unseam.subject import Subject
 from unseam.training import provenance
 
@@ -31,8 +31,8 @@ __all__ = ["export"]
 # Bytes that a page may have, so that it can be sent.
 _LARGEST = 15_000_000
 # Error of a picture, relative to the range of the data, up to which weights are stored in half precision: a quarter of
-# what the 256 levels of a screen can show.
-_TOLERANCE = 1e-3
+# what the 256 levels of a screen can show; and that of the pullbacks, relative to their size.
+_TOLERANCE, _PULLBACK_TOLERANCE = 1e-3, 1e-2
 # Latents, the most informative first, for whose pairs MIG is measured over the angle of the rotation.
 _PAIRED = 6
 _ACROSS = 20
@@ -53,7 +53,7 @@ def export(
 
     The page holds the decoders' layers and runs them in the browser, with exact derivatives; pictures, geometry, map
     and rotation are those of :func:`unseam.explore.serve`. It loads nothing. Weights are stored in half precision
-    where that changes no picture by more than a thousandth of the data's range.
+    where that changes no picture by more than a thousandth of the data's range and the pullbacks by at most 1 %.
 
     Args:
         decoder: as in :func:`unseam.explore.serve`; it must consist of affine layers, convolutions, batch normalisation
@@ -222,7 +222,7 @@ def _member(exhibit: Exhibit, member: int) -> tuple[dict[str, Any], str]:
 
 
 def _can_halve(exhibit: Exhibit, member: int) -> bool:
-    """Whether weights in half precision give the same pictures."""
+    """Whether weights in half precision give the same pictures and the same geometry."""
     subject = exhibit.subjects[member]
     assert isinstance(subject.decoder, nn.Module)
     rounded = copy.deepcopy(subject.decoder)
@@ -233,7 +233,12 @@ def _can_halve(exhibit: Exhibit, member: int) -> bool:
     z = codes if len(codes) else subject.prior(64, torch.Generator().manual_seed(0))
     narrow = Subject(subject.name, rounded, subject.latent, subject.likelihood)
     apart = float((narrow.picture(z) - subject.picture(z)).abs().max())
-    return apart <= _TOLERANCE * (exhibit.look.high - exhibit.look.low)
+    if apart > _TOLERANCE * (exhibit.look.high - exhibit.look.low):
+        return False
+    wide, found = (
+        pullback(one.decoder, one.points(z), likelihood=one.likelihood) for one in (subject, narrow)
+    )
+    return bool((found - wide).norm() <= _PULLBACK_TOLERANCE * wide.norm())
 
 
 def _about(exhibit: Exhibit, member: int, layers: Layers, half: bool) -> tuple[dict[str, str], str | None]:

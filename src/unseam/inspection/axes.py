@@ -45,7 +45,11 @@ class RandomAxes(NamedTuple):
 
 
 class Orthogonality(IntEnum):
-    """How orthogonal axes are, best first."""
+    """How orthogonal axes are, best first.
+
+    >>> str(max(Orthogonality.NEARLY, Orthogonality.PARTLY))
+    'partly orthogonal'
+    """
 
     NEARLY = 0
     PARTLY = 1
