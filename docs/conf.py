@@ -26,13 +26,14 @@ extensions = [
     "mathml",
     "rooms",
 ]
-exclude_patterns = ["_build", "_ext", "jupyter_execute", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "_ext", "pages", "jupyter_execute", "**.ipynb_checkpoints"]
 # Many results have a field of the same name, such as points: a name alone is linked to one of them.
 suppress_warnings = ["mystnb.unknown_mime_type", "ref.python"]
 
 html_theme = "furo"
 html_title = f"unseam {release}"
 html_static_path = ["_static"]
+html_extra_path = ["pages"]
 html_css_files = ["house.css"]
 html_math_renderer = "mathml"
 

@@ -1,6 +1,7 @@
 """The exported page, from disk and without a network: its numbers are torch's, and it answers at once."""
 
 import statistics
+from pathlib import Path
 
 import pytest
 import torch
@@ -132,3 +133,21 @@ def test_all_parts_work_together(opened, run, width, scheme):
     page.get_by_role("button", name="Random item").click()
     page.wait_for_selector(".view .item:not(.hidden)")
     assert "twin of dSprites" in page.locator("#about").inner_text()
+
+
+def test_the_committed_page_works_and_can_be_sent(chromium):
+    path = Path(__file__).parents[2] / "docs" / "pages" / "showcase.html"
+    assert path.stat().st_size <= 6_000_000
+    context = chromium.new_context(offline=True)
+    problems, page = [], context.new_page()
+    page.on("console", lambda message: message.type == "error" and problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(path.as_uri())
+    page.wait_for_selector(".geometry .numbers dd")
+    before = page.locator("canvas").first.evaluate("canvas => canvas.toDataURL()")
+    page.locator(SLIDERS).first.focus()
+    page.keyboard.press("End")
+    page.wait_for_timeout(300)
+    assert page.locator("canvas").first.evaluate("canvas => canvas.toDataURL()") != before
+    assert not problems
+    context.close()

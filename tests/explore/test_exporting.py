@@ -46,7 +46,7 @@ def test_members_and_points_are_checked(tmp_path, run):
 def test_a_page_that_is_too_large_is_refused(tmp_path):
     torch.manual_seed(0)
     with pytest.raises(ValueError, match=r"a page must have at most 15 MB, got \d+"):
-        export(nn.Linear(2, 4_000_000), tmp_path / "page.html", latent=2)
+        export(nn.Sequential(nn.Linear(2, 4000), nn.Linear(4000, 2000)), tmp_path / "page.html", latent=2)
 
 
 def test_a_page_names_no_other_place_and_no_folder(tmp_path, run):

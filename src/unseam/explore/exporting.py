@@ -88,14 +88,21 @@ def export(
         raise ValueError(f"members must lie in [0, {len(exhibit.subjects)}), got {list(chosen)}")
     if first is not None and first not in chosen:
         raise ValueError(f"first must be one of the members {chosen}, got {first}")
+    weights = sum(layers_of(exhibit.subjects[member]).weights.size for member in chosen)
+    # two bytes each at least, and four characters of base64 for three bytes: known before anything is measured
+    _check_size(weights * 8 // 3, len(chosen), points)
     text = _page(exhibit, chosen, chosen.index(first) if first is not None else 0, title, note)
-    if len(text.encode()) > _LARGEST:
-        raise ValueError(
-            f"a page must have at most {_LARGEST / 1e6:g} MB, got {len(text.encode()) / 1e6:.1f} MB with {len(chosen)} "
-            f"members and {points} items; name fewer of them (members=, --members; points=, --points)"
-        )
+    _check_size(len(text.encode()), len(chosen), points)
     write_text(path, text)
     return path
+
+
+def _check_size(size: int, members: int, points: int) -> None:
+    if size > _LARGEST:
+        raise ValueError(
+            f"a page must have at most {_LARGEST / 1e6:g} MB, got {size / 1e6:.1f} MB with {members} members and "
+            f"{points} items; name fewer of them (members=, --members; points=, --points)"
+        )
 
 
 def _page(exhibit: Exhibit, members: Sequence[int], first: int, title: str | None, note: str | None) -> str:
@@ -266,7 +273,8 @@ def _about(exhibit: Exhibit, member: int, layers: Layers, half: bool) -> tuple[d
             found["trained on"] = str(machine)
         made = about.get("versions", made)
         if revision := about.get("revision"):
-            found["revision"] = str(revision)[:12]
+            commit, _, changed = str(revision).partition("-")
+            found["revision"] = commit[:12] + (", with changes" if changed else "")
         if created := about.get("created"):
             found["date"] = str(created)[:10]
     found["versions"] = ", ".join(f"{name} {made[name]}" for name in ("unseam", "torch") if made.get(name))
