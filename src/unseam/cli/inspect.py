@@ -96,7 +96,9 @@ def inspect_decoder(
         return
     for name, held in found.items():
         print_words(f"{name}\nMeasured at {held.where or 'the points given'}.\n{held.summary()}\n")
-    rows = geometry_rows(found)
+    # the names in full stand above
+    short = {name.partition(" (")[0]: held for name, held in found.items()}
+    rows = geometry_rows(short if len(short) == len(found) else found)
     print_table(rows, title="geometry")
     heads = " ".join(head for row in rows for head, value in row.items() if value is not None)
     for term, meaning in TERMS.items():
