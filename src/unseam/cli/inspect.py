@@ -96,9 +96,7 @@ def inspect_decoder(
         return
     for name, held in found.items():
         print_words(f"{name}\nMeasured at {held.where or 'the points given'}.\n{held.summary()}\n")
-    # the names in full stand above
-    short = {name.partition(" (")[0]: held for name, held in found.items()}
-    rows = geometry_rows(short if len(short) == len(found) else found)
+    rows = geometry_rows(found)
     print_table(rows, title="geometry")
     heads = " ".join(head for row in rows for head, value in row.items() if value is not None)
     for term, meaning in TERMS.items():
@@ -144,7 +142,9 @@ def geometry_rows(found: Mapping[str, Inspection]) -> list[Row]:
             head: (undefined if head in compared else None) if value is None else f"{value:.3f}"
             for head, value in numbers.items()
         }
-        rows.append({"decoder": name, "active latents": active} | rounded)
+        # details of a member, in brackets, stand above the table
+        short = name.partition(" (")[0] if name.startswith("member ") else name
+        rows.append({"decoder": short, "active latents": active} | rounded)
     return rows
 
 

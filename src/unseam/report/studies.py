@@ -25,7 +25,7 @@ __all__ = ["MODELS", "SEEDS", "check_room", "compare_runs", "run_studies"]
 
 MODELS = 6
 """Most models that are shown side by side."""
-SEEDS = 5
+SEEDS = 10
 """Most seeds of a model that are measured."""
 SCORED = 5000
 
@@ -54,15 +54,20 @@ def run_studies(
         world: the data, where ``run`` is a folder and was trained on the user's own (see :meth:`unseam.Run.open`).
     """
     run = open_run(run, world)
-    groups = [group[:seeds] for group in _groups(run, members)]
+    whole = _groups(run, members)
+    groups = [group[:seeds] for group in whole]
     names = _names([run.trials[group[0]] for group in groups])
     found = run.inspect([member for group in groups for member in group], points=points, seed=seed)
     return tuple(
         dataclasses.replace(
             _study(run, name, group, tuple(found[member] for member in group), points, seed),
-            remarks=(*run.remarks(group), *(_count_lost(run, group) if members is None else ())),
+            remarks=(
+                *run.remarks(group),
+                *([f"the first {seeds} of {len(every)} seeds are measured"] if len(every) > seeds else ()),
+                *(_count_lost(run, group) if members is None else ()),
+            ),
         )
-        for name, group in zip(names, groups, strict=True)
+        for name, group, every in zip(names, groups, whole, strict=True)
     )
 
 
