@@ -52,7 +52,6 @@ def inspect_decoder(
     import torch
 
     from unseam.inspection import compare_members
-    from unseam.inspection.words import TERMS
     from unseam.run import Run
 
     if report is not None:
@@ -96,12 +95,7 @@ def inspect_decoder(
         return
     for name, held in found.items():
         print_words(f"{name}\nMeasured at {held.where or 'the points given'}.\n{held.summary()}\n")
-    rows = geometry_rows(found)
-    print_table(rows, title="geometry")
-    heads = " ".join(head for row in rows for head, value in row.items() if value is not None)
-    for term, meaning in TERMS.items():
-        if term in heads:
-            print_words(f"{term}: {meaning}.")
+    _print_geometry(found)
     if len(found) > 1:
         print_words(compare_members(found))
     for line in remarks:
@@ -110,6 +104,18 @@ def inspect_decoder(
         print(f"{len(drawn)} figures in {figures}")
     if page:
         print(f"Open {page}")
+
+
+def _print_geometry(found: Mapping[str, Inspection]) -> None:
+    """Print the numbers of inspected decoders, and what their terms mean."""
+    from unseam.inspection.words import TERMS
+
+    rows = geometry_rows(found)
+    print_table(rows, title="geometry")
+    heads = " ".join(head for row in rows for head, value in row.items() if value is not None)
+    for term, meaning in TERMS.items():
+        if term in heads:
+            print_words(f"{term}: {meaning}.")
 
 
 def geometry_rows(found: Mapping[str, Inspection]) -> list[Row]:
