@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from unseam.subject import Subject
 
 __all__ = [
+    "Covariates",
     "Data",
     "DataOptions",
     "Device",
@@ -21,10 +22,10 @@ __all__ = [
     "Fit",
     "Layer",
     "Members",
-    "MovedData",
     "OwnBeta",
     "OwnData",
     "OwnEncoder",
+    "OwnLatent",
     "OwnLikelihood",
     "OwnWorld",
     "Root",
@@ -48,6 +49,10 @@ Data = Annotated[
 Factors = Annotated[
     str | None, typer.Option(help="Data: columns that are factors, a,b,c; or a file of factors.")
 ]
+Covariates = Annotated[
+    str | None,
+    typer.Option(help="Data: columns, a,b,c, such as a batch, that latents need not explain."),
+]
 Size = Annotated[int | None, typer.Option(min=1, help="Data: side in pixels to which images are brought.")]
 Fit = Annotated[
     str | None, typer.Option(help="Data: resize images to --size, or crop their central square first.")
@@ -59,9 +64,6 @@ Layer = Annotated[str | None, typer.Option(help="Data: layer of an .h5ad file, i
 DataOptions = Annotated[
     list[str] | None, typer.Option("--data-option", help="Data: column=name, split=name; repeat for more.")
 ]
-MovedData = Annotated[
-    Path | None, typer.Option("--data", help="Its data, where they have moved: a file or folder.")
-]
 OwnData = Annotated[
     Path | None,
     typer.Option(
@@ -69,7 +71,11 @@ OwnData = Annotated[
     ),
 ]
 OwnEncoder = Annotated[
-    str | None, typer.Option(help="Your decoder: package.module:function, x -> (mean, variance).")
+    str | None,
+    typer.Option(help="Your decoder: package.module:function or file.py:function, x -> (mean, variance)."),
+]
+OwnLatent = Annotated[
+    int | None, typer.Option(min=1, help="Your decoder: its number of latents, where it has no --data.")
 ]
 OwnBeta = Annotated[
     float | None, typer.Option(help="Your decoder: weight of the KL term in training; 1 by default.")
@@ -95,13 +101,21 @@ def data_options(
     standardise: bool,
     layer: str | None,
     more: list[str] | None,
+    covariates: str | None = None,
 ) -> dict[str, Any]:
     """Options of :func:`unseam.data.open_data` that flags give; those that were not given are left out.
 
     >>> data_options("age,sex", None, None, True, None, ["split=train"])
     {'factors': 'age,sex', 'standardise': True, 'split': 'train'}
     """
-    found = {"factors": factors, "size": size, "fit": fit, "standardise": standardise or None, "layer": layer}
+    found = {
+        "factors": factors,
+        "covariates": covariates,
+        "size": size,
+        "fit": fit,
+        "standardise": standardise or None,
+        "layer": layer,
+    }
     for entry in more or ():
         name, separator, value = entry.partition("=")
         if name not in ("column", "split") or not separator:
@@ -111,7 +125,7 @@ def data_options(
 
 
 def names_run(target: str) -> bool:
-    """Whether a target is the folder of a run, not ``package.module:function``."""
+    """Whether a target is the folder of a run, not ``package.module:function`` or ``file.py:function``."""
     return Path(target).is_dir() or ":" not in target
 
 
@@ -128,7 +142,7 @@ def open_target(
     """The run or the decoder that a target names; flags that say nothing about it are refused.
 
     Args:
-        target: folder of a run, or ``package.module:function``.
+        target: folder of a run, ``package.module:function`` or ``file.py:function``.
         own: flags of a decoder of the user's own, by name.
         member, root, world, trust: flags of a run.
         points: rows of the decoder's data to read.
@@ -141,7 +155,7 @@ def open_target(
         _refuse(others, "are for a decoder of your own; a run has its own")
         return Run.open(target, root=root, world=world, data=own.get("data"), trust=trust)
     _refuse({"member": member, "root": root, "world": world}, "are for a run; a decoder of your own has none")
-    given = {flag: value for flag, value in own.items() if flag != "latents"}
+    given = {flag: value for flag, value in own.items() if flag != "probes"}
     return import_subject(target, points=points, **given)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from unseam.choices import Likelihood, find
 from unseam.data import ArrayWorld, OwnData, World, identify_data, open_data, place
 from unseam.data import load as load_world
 from unseam.files import clear_parts
@@ -264,7 +265,8 @@ def _own_data(
     default = Trial.__dataclass_fields__["likelihood"].default
     fits = found.likelihood == default
     notes = [note for note in found.notes if not note.startswith("likelihood")]
-    trials = _with(trials, {"world": found.world.name, "world_options": ()})
+    columns = len(found.covariates)
+    trials = _with(trials, {"world": found.world.name, "world_options": (), "covariate_columns": columns})
     trials = tuple(
         trial
         if fits or trial.likelihood != default
@@ -355,13 +357,14 @@ def _stack(trials: Sequence[Trial], world: World, device: torch.device, drawn: b
     index = training_index(trials[0], len(world))
     size = len(world) if index is None else len(index)
     stack = stack_trials(trials, world.shape, size=size, device=device, drawn=drawn)
-    mask = trials[0].missing == "mask"
-    _check_items(stack.template.model.likelihood.check, world, index, mask=mask)
+    # families that leave missing values out by themselves are shown 0 in their place
+    hide = trials[0].missing == "mask" and find(Likelihood, trials[0].likelihood).shaped
+    _check_items(stack.template.model.likelihood.check, world, index, hide=hide)
     return stack
 
 
 def _check_items(
-    check: Callable[[torch.Tensor], None], world: World, index: torch.Tensor | None, *, mask: bool
+    check: Callable[[torch.Tensor], None], world: World, index: torch.Tensor | None, *, hide: bool
 ) -> None:
     """Every item trained on suits the likelihood; of bytes and rendered items the first ones show it for all."""
     index = torch.arange(len(world)) if index is None else index
@@ -369,7 +372,7 @@ def _check_items(
         index = index[:CHECKED]
     for part in index.to(world.device).split(max(1, CHECKED_VALUES // math.prod(world.shape))):
         x = world.images(part)
-        check(x[~x.isnan()] if mask else x)
+        check(x.nan_to_num(0.0) if hide else x)
 
 
 def _continued(earlier: dict[str, Any], now: dict[str, Any], stacks: Sequence[Stack]) -> dict[str, Any]:
