@@ -741,8 +741,9 @@ def _world(
             "values were standardised over all items"
             + f", {constant} that are constant set to 0" * bool(constant)
         )
-    for name, values in source.covariates.items():
-        kinds = "a number" if values.dtype.kind == "f" else f"{len(np.unique(values.astype(str)))} categories"
+    for name in source.covariates:
+        count = sum(title.startswith(f"{name}=") for title in covariates)
+        kinds = f"{count} categories" if count else "a number"
         notes.append(f"covariate {name}, {kinds}, shifts the parameter of each value")
     dtype = np.dtype(np.uint8 if as_bytes else np.float32)
     shape = (shape[0] + len(covariates), *shape[1:])
@@ -869,9 +870,7 @@ def _place(
     return as_memory_map(path, shape, parts, dtype=dtype, mark=mark)
 
 
-def _covariates(
-    given: Mapping[str, NDArray[Any]], items: int
-) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+def _covariates(given: Mapping[str, NDArray[Any]], items: int) -> tuple[NDArray[np.float32], tuple[str, ...]]:
     """Covariates (item, column) of mean 0, and their titles: one column per category, a float of variance 1."""
     found, titles = [], []
     for name, values in given.items():
