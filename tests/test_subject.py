@@ -147,8 +147,8 @@ def test_a_subject_is_measured_at_its_points_or_data_and_drawn_from_the_prior_wi
     assert [unseam.inspect(one).points for one in (at_points, at_data)] == [5, 7]
     assert unseam.inspect(at_data).beta == 4.0
     assert unseam.inspect(at_data).mean is not None and unseam.inspect(at_points).mean is None
-    drawn = unseam.inspect(plain, points=30)
-    assert (drawn.points, drawn.where) == (30, "30 draws from the prior N(0, I)")
+    with pytest.raises(ValueError, match="z must be given, or encoder and x"):
+        unseam.inspect(plain)
     assert unseam.report.study(plain, points=30).found.points == 30
     page = unseam.report.write([at_points, at_data], tmp_path / "page.html")
     assert "2 models side by side" in page.read_text()
@@ -171,18 +171,10 @@ def test_command_on_an_own_decoder(own, monkeypatch, capsys):
 
 
 def test_commands_take_a_file_of_code(own, monkeypatch, capsys):
-    """Not the module that has its name, and not imported twice."""
-    np.save("x.npy", np.tile(np.load("z.npy"), (1, 2)))
+    """By its path, whatever it is called, and imported once."""
     file = "mine_to_inspect.py:orthogonal"
-    said = command(monkeypatch, capsys, "inspect", file, "--latent", 3, "--points", 20, "--json")
-    record = json.loads(said.out)["inspected"][0]
-    assert (record["latent"], record["where"]) == (3, "20 draws from the prior N(0, I)")
-    encoder = ("--encoder", "mine_to_inspect.py:encode", "--data", "x.npy")
-    said = command(monkeypatch, capsys, "score", file, "z.npy", *encoder, "--metric", "mcc", "--json")
-    assert json.loads(said.out)["scores"][0]["score"] == pytest.approx(1)
-    page = ("--latent", 3, "--export", "page.html", "--json")
-    said = command(monkeypatch, capsys, "explore", "mine_to_inspect.py:make", *page)
-    assert json.loads(said.out)["page"] == "page.html"
+    said = command(monkeypatch, capsys, "inspect", file, "--data", "z.npy", "--json")
+    assert json.loads(said.out)["inspected"][0]["active"] == [0, 1, 2]
     assert load_object(file) is load_object(str(own / file))
     (own / "broken.py").write_text("nothing_here")
     for _ in range(2):
@@ -190,39 +182,19 @@ def test_commands_take_a_file_of_code(own, monkeypatch, capsys):
             load_object("broken.py:f")
     with pytest.raises(ValueError, match=r"absent.py must be a file of Python code, and does not exist"):
         load_object("absent.py:f")
-    for words, message in (
-        (("score", file), "FACTORS must follow"),
-        (("score", file, "z.npy"), "--encoder and --data must say what encodes which data"),
-        (("explore", file, "--latent", "3", "--member", "0"), "--member, --root and --world are for a run"),
-    ):
-        monkeypatch.setattr("sys.argv", ["unseam", *words])
-        with pytest.raises(SystemExit):
-            cli.main()
-        assert message in capsys.readouterr().err
-
-
-def test_items_of_a_subject_are_explored(own):
-    x = torch.randn(20, 6, generator=torch.Generator().manual_seed(0))
-    subject = unseam.Subject(
-        "mine", lambda z: z.repeat(1, 2), 3, encoder=lambda x: (x[:, :3], x[:, :3] ** 2), x=x
-    )
-    exhibit = unseam.explore.exhibit_decoder(subject)
-    assert torch.equal(exhibit.items, x) and exhibit.codes(0).mean.shape == (20, 3)
-    page = unseam.report.write(subject, own / "page.html").read_text()
-    assert "mine" in page
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("mine_to_inspect:orthogonal",), "--latent must say how many latents the decoder has, or --data"),
+        (("mine_to_inspect:orthogonal",), "--data must name the file of points"),
         (("mine_to_inspect:nothing", "--data", "z.npy"), "module 'mine_to_inspect' has no 'nothing'"),
         (("absent_module:f", "--data", "z.npy"), "module 'absent_module' cannot be imported"),
         (("mine_to_inspect:number", "--data", "z.npy"), "must be a decoder or make one, got int"),
         (("mine_to_inspect:orthogonal", "--data", "absent.npy"), "absent.npy does not exist"),
         (("absent",), "absent holds no run.json"),
         ((".", "--beta", "4"), "a run has its own; got --beta"),
-        ((".", "--likelihood", "bernoulli", "--latents", "3"), "its own; got --likelihood, --probes"),
+        ((".", "--likelihood", "bernoulli", "--latents", "3"), "its own; got --latents, --likelihood"),
         (
             ("mine_to_inspect:orthogonal", "--data", "z.npy", "--member", "0"),
             "--member, --root and --world are for a run; a decoder of your own has none; got --member",

@@ -20,7 +20,6 @@ from unseam.data import Identity, OwnData, World, data_difference, identify_data
 from unseam.files import digest, read_array, read_table, write_table
 from unseam.geometry import active_latents
 from unseam.inspection import Inspection
-from unseam.inspection.measure import encode_data
 from unseam.locks import lock_folder
 from unseam.metrics import evaluate, udr
 from unseam.subject import Subject
@@ -491,7 +490,8 @@ class Run:
 
     def _inspect_prior(self, member: int, points: int, seed: int) -> Inspection:
         generator, subject = torch.Generator().manual_seed(seed), self.subject(member)
-        return subject.inspect(points=points, generator=generator)
+        found = dataclasses.replace(subject, z=subject.prior(points, generator)).inspect(generator=generator)
+        return dataclasses.replace(found, where=f"{points} draws from the prior N(0, I)")
 
     def _inspect(self, member: int, points: int, seed: int) -> Inspection:
         generator = torch.Generator().manual_seed(seed)
@@ -853,7 +853,7 @@ def _active(codes: Tensor, variance: Tensor | None) -> list[Tensor]:
 
 
 def score_files(
-    codes: str | Path | Subject,
+    codes: str | Path,
     factors: str | Path,
     metrics: Sequence[str | Callable[..., Any]] | None = None,
     *,
@@ -861,11 +861,10 @@ def score_files(
     points: int = 50_000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Score codes of a file, or those of a subject's data, against factors of another, row by row.
+    """Score codes of a file against factors of another, row by row.
 
     Args:
-        codes: ``.npy``, ``.npz`` or ``.safetensors`` file with one array (batch, latent); or a subject with an encoder
-            and data.
+        codes: ``.npy``, ``.npz`` or ``.safetensors`` file with one array (batch, latent).
         factors: likewise (batch, factor), or a ``.csv``, ``.tsv`` or ``.parquet`` table; integers and text are
             discrete, floats continuous.
         metrics: as in :func:`score`.
@@ -873,7 +872,9 @@ def score_files(
         points: number of rows that are used at most, drawn without replacement.
         seed: of the draw and of the metrics.
     """
-    rows, variance = _read_codes(codes)
+    rows = read_array(Path(codes))
+    if rows.ndim != 2:
+        raise ValueError(f"{codes} must hold codes (batch, latent), got shape {tuple(rows.shape)}")
     world = open_data(rows, factors=Path(factors)).world
     generator = torch.Generator().manual_seed(seed)
     index = torch.arange(len(rows))
@@ -885,25 +886,10 @@ def score_files(
         rows[index][None],
         world.factors[index],
         metrics,
-        variance=None if variance is None else variance[index][None],
         discrete=tuple(size > 0 for size in world.factor_sizes),
         preset=preset,
         seed=seed,
     )
-
-
-def _read_codes(codes: str | Path | Subject) -> tuple[Tensor, Tensor | None]:
-    """Codes (batch, latent), and their variances where an encoder gives them."""
-    if isinstance(codes, Subject):
-        with torch.no_grad():
-            mean, variance = encode_data(codes.encoder, codes.x)
-        if mean is None or variance is None:
-            raise ValueError(f"{codes.name} must have an encoder and data to be scored")
-        return mean, variance if variance.ndim == 2 else variance.diagonal(dim1=1, dim2=2)
-    rows = read_array(Path(codes))
-    if rows.ndim != 2:
-        raise ValueError(f"{codes} must hold codes (batch, latent), got shape {tuple(rows.shape)}")
-    return rows, None
 
 
 def _groups(run: Run, members: Sequence[int]) -> list[list[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -89,21 +89,13 @@ class Subject:
         *,
         active: Any = None,
         latents: str | int = "all",
-        points: int = 1000,
         generator: torch.Generator | None = None,
         chunk_size: int | None = None,
     ) -> Inspection:
-        """The local geometry at ``z``, at the posterior means of ``x``, or else at ``points`` draws from N(0, I).
-
-        All other arguments are those of :func:`unseam.inspection.inspect`.
-        """
-        z, where = self.z, ""
-        if z is None and self.x is None:
-            generator = torch.Generator().manual_seed(0) if generator is None else generator
-            z, where = self.prior(points, generator), f"{points} draws from the prior N(0, I)"
-        found = inspect(
+        """The local geometry at ``z``, or at the posterior means of ``x`` (see :func:`unseam.inspection.inspect`)."""
+        return inspect(
             self.decoder,
-            z,
+            self.z,
             encoder=None if self.x is None else self.encoder,
             x=self.x,
             likelihood=self.likelihood,
@@ -113,7 +105,6 @@ class Subject:
             generator=generator,
             chunk_size=chunk_size,
         )
-        return replace(found, where=where) if where else found
 
 
 def import_subject(

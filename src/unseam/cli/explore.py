@@ -1,4 +1,4 @@
-"""``unseam explore``: a run, or a decoder of the user's own, in the browser."""
+"""``unseam explore``: a run in the browser."""
 
 from __future__ import annotations
 
@@ -8,23 +8,15 @@ from typing import Annotated
 
 import typer
 
-from unseam.cli import options
+from unseam.cli.options import Json, MovedData, OwnWorld, Trust
 from unseam.cli.printing import print_json
 
 __all__ = ["explore_run"]
 
 
 def explore_run(
-    target: Annotated[
-        str,
-        typer.Argument(help="Folder of a run, or package.module:function or file.py:function: your decoder."),
-    ],
-    latent: options.OwnLatent = None,
-    data: options.OwnData = None,
-    encoder: options.OwnEncoder = None,
-    beta: options.OwnBeta = None,
-    likelihood: options.OwnLikelihood = None,
-    member: Annotated[int | None, typer.Option(min=0, help="Run: member shown first.")] = None,
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    member: Annotated[int, typer.Option(min=0, help="Member shown first.")] = 0,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port; by default 8050, or any that is free.")
     ] = None,
@@ -35,9 +27,10 @@ def explore_run(
         ),
     ] = "127.0.0.1",
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
-    root: options.Root = None,
-    world: options.OwnWorld = None,
-    trust: options.Trust = False,
+    root: Annotated[str | None, typer.Option(help="File or folder of the run's data, if moved.")] = None,
+    world: OwnWorld = None,
+    data: MovedData = None,
+    trust: Trust = False,
     points: Annotated[
         int | None, typer.Option(min=2, help="Items of the world that are shown; 600, of a page 300.")
     ] = None,
@@ -48,18 +41,15 @@ def explore_run(
     members: Annotated[
         list[int] | None, typer.Option("--members", help="--export: only this member; repeat for more.")
     ] = None,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
-    """Explore latent spaces of a run or your own decoder in the browser: pictures, geometry, a map; until Ctrl-C."""
+    """Explore a run's latent spaces in the browser: pictures, geometry, a map, β; until Ctrl-C."""
     from unseam.explore import export, serve
+    from unseam.run import Run
 
-    own = {"latent": latent, "data": data, "encoder": encoder, "beta": beta, "likelihood": likelihood}
-    first = None if member is None else [member]
-    opened = options.open_target(
-        target, own, member=first, root=root, world=world, trust=trust, points=points or 600
-    )
+    opened = Run.open(run, root=root, world=world, data=data, trust=trust)
     if page is not None:
-        written = export(opened, page, members=members or None, first=member, points=points or 300)
+        written = export(opened, page, members=members or None, first=member or None, points=points or 300)
         size = written.stat().st_size
         if as_json:
             print_json({"page": str(written), "bytes": size})
@@ -75,12 +65,12 @@ def explore_run(
         if as_json:
             print_json({"address": address})
         else:
-            print(f"Exploring {target} at {address} (Ctrl-C stops)")
+            print(f"Exploring {run} at {address} (Ctrl-C stops)")
         sys.stdout.flush()
 
     serve(
         opened,
-        member=member or 0,
+        member=member,
         port=port,
         host=host,
         open_browser=not no_open,

@@ -20,22 +20,15 @@ __all__ = ["geometry_rows", "inspect_decoder"]
 
 def inspect_decoder(
     target: Annotated[
-        str,
-        typer.Argument(help="Folder of a run, or package.module:function or file.py:function: your decoder."),
+        str, typer.Argument(help="Folder of a run, or package.module:function of your own decoder.")
     ],
-    latent: options.OwnLatent = None,
     data: options.OwnData = None,
     encoder: options.OwnEncoder = None,
     beta: options.OwnBeta = None,
     likelihood: options.OwnLikelihood = None,
     latents: Annotated[
         int | None,
-        typer.Option(
-            "--probes",
-            "--latents",
-            min=2,
-            help="Your decoder: sample this many latents, if there are thousands.",
-        ),
+        typer.Option(min=2, help="Your decoder: sample this many latents, if there are thousands."),
     ] = None,
     member: options.Members = None,
     root: options.Root = None,
@@ -66,8 +59,9 @@ def inspect_decoder(
         from unseam.report.page import check_path
 
         check_path(report)
-    own = {"latent": latent, "data": data, "encoder": encoder, "beta": beta, "likelihood": likelihood}
-    own["probes"] = latents
+    own = {"data": data, "encoder": encoder, "latents": latents, "beta": beta, "likelihood": likelihood}
+    if data is None and not options.names_run(target):
+        raise ValueError("--data must name the file of points (or, with --encoder, of data)")
     opened = options.open_target(
         target, own, member=member, root=root, world=world, trust=trust, points=points
     )
@@ -85,7 +79,7 @@ def inspect_decoder(
                 remarks.append(f"no figures, since {target} may not be written to; give --figures FOLDER")
     else:
         drawing = torch.Generator().manual_seed(seed)
-        found = {target: opened.inspect(latents=latents or "all", points=points, generator=drawing)}
+        found = {target: opened.inspect(latents=latents or "all", generator=drawing)}
     drawn = [] if figures is None else _draw(found, figures)
     page = None
     if report is not None:

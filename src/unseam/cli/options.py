@@ -22,10 +22,10 @@ __all__ = [
     "Fit",
     "Layer",
     "Members",
+    "MovedData",
     "OwnBeta",
     "OwnData",
     "OwnEncoder",
-    "OwnLatent",
     "OwnLikelihood",
     "OwnWorld",
     "Root",
@@ -64,6 +64,9 @@ Layer = Annotated[str | None, typer.Option(help="Data: layer of an .h5ad file, i
 DataOptions = Annotated[
     list[str] | None, typer.Option("--data-option", help="Data: column=name, split=name; repeat for more.")
 ]
+MovedData = Annotated[
+    Path | None, typer.Option("--data", help="Its data, where they have moved: a file or folder.")
+]
 OwnData = Annotated[
     Path | None,
     typer.Option(
@@ -71,11 +74,7 @@ OwnData = Annotated[
     ),
 ]
 OwnEncoder = Annotated[
-    str | None,
-    typer.Option(help="Your decoder: package.module:function or file.py:function, x -> (mean, variance)."),
-]
-OwnLatent = Annotated[
-    int | None, typer.Option(min=1, help="Your decoder: its number of latents, where it has no --data.")
+    str | None, typer.Option(help="Your decoder: package.module:function, x -> (mean, variance).")
 ]
 OwnBeta = Annotated[
     float | None, typer.Option(help="Your decoder: weight of the KL term in training; 1 by default.")
@@ -125,7 +124,7 @@ def data_options(
 
 
 def names_run(target: str) -> bool:
-    """Whether a target is the folder of a run, not ``package.module:function`` or ``file.py:function``."""
+    """Whether a target is the folder of a run, not ``package.module:function``."""
     return Path(target).is_dir() or ":" not in target
 
 
@@ -142,7 +141,7 @@ def open_target(
     """The run or the decoder that a target names; flags that say nothing about it are refused.
 
     Args:
-        target: folder of a run, ``package.module:function`` or ``file.py:function``.
+        target: folder of a run, or ``package.module:function``.
         own: flags of a decoder of the user's own, by name.
         member, root, world, trust: flags of a run.
         points: rows of the decoder's data to read.
@@ -155,7 +154,7 @@ def open_target(
         _refuse(others, "are for a decoder of your own; a run has its own")
         return Run.open(target, root=root, world=world, data=own.get("data"), trust=trust)
     _refuse({"member": member, "root": root, "world": world}, "are for a run; a decoder of your own has none")
-    given = {flag: value for flag, value in own.items() if flag != "probes"}
+    given = {flag: value for flag, value in own.items() if flag != "latents"}
     return import_subject(target, points=points, **given)
 
 

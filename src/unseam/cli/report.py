@@ -16,12 +16,14 @@ __all__ = ["report_models"]
 def report_models(
     target: Annotated[
         list[str],
-        typer.Argument(help="Folders of runs, or package.module:function or file.py:function: your decoder."),
+        typer.Argument(help="Folders of runs, or package.module:function of your own decoder."),
     ],
     out: Annotated[
         Path | None, typer.Option(help="File to write; by default report.html in the run, or here.")
     ] = None,
-    latent: options.OwnLatent = None,
+    latent: Annotated[
+        int | None, typer.Option(min=1, help="Your decoder: its number of latents, where it has no --data.")
+    ] = None,
     data: options.OwnData = None,
     encoder: options.OwnEncoder = None,
     beta: options.OwnBeta = None,

@@ -1,4 +1,4 @@
-"""``unseam score``: codes of a run, of an encoder or of a file against factors."""
+"""``unseam score``: a run's codes against the factors of its world."""
 
 from __future__ import annotations
 
@@ -9,33 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unseam.cli.options import Json, OwnEncoder, OwnWorld, Trust, names_run
+from unseam.cli.options import Json, MovedData, OwnWorld, Trust
 from unseam.cli.printing import Row, print_json, print_table, print_words
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from unseam.subject import Subject
-
 __all__ = ["score_codes", "score_records", "score_rows"]
 
 # Up to so many members stand side by side with their intervals; more get one line each, scores alone.
 _SIDE_BY_SIDE = 4
-ALL = 1 << 62
 
 
 def score_codes(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="Folder of a run, package.module:function or file.py:function: your decoder, or file of codes."
-        ),
+    run: Annotated[
+        Path, typer.Argument(help="Folder of a run, or file of codes (.npy, .npz, .safetensors).")
     ],
     factors: Annotated[
-        Path | None,
-        typer.Argument(help="File of factors, one row per code or row of --data: an array, or a table."),
+        Path | None, typer.Argument(help="File of factors, one row per code: an array, or a table.")
     ] = None,
-    encoder: OwnEncoder = None,
     metrics: Annotated[
         list[str] | None,
         typer.Option("--metrics", "--metric", help="Only these: a,b,c, or repeat. All that fit by default."),
@@ -48,39 +40,29 @@ def score_codes(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the items and of the metrics.")] = 0,
     root: Annotated[str | None, typer.Option(help="File or folder of its data, if moved.")] = None,
     world: OwnWorld = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Your decoder: data that --encoder encodes. Run: its data, if moved.")
-    ] = None,
+    data: MovedData = None,
     trust: Trust = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Score codes against factors, with intervals: of a run (saved as scores.parquet), your decoder, or files."""
+    """Score codes against factors, with intervals: of a run (saved as its scores.parquet), or of two files."""
     from unseam.run import Run, score, score_files
-    from unseam.subject import import_subject
 
     asked = [name for part in metrics or () for name in part.split(",")] or None
-    remarks: list[str] = []
-    given: dict[str, Any] = {"preset": preset, "points": points, "seed": seed}
-    if factors is not None or Path(target).is_file() or not names_run(target):
+    if factors is not None or run.is_file():
         if factors is None:
-            raise ValueError(f"FACTORS must follow {target}: the file of factors, one row per code")
-        codes: str | Subject = target
-        if not names_run(target):
-            if data is None or encoder is None:
-                raise ValueError("--encoder and --data must say what encodes which data into codes")
-            codes = import_subject(target, data, encoder=encoder, points=ALL)
-        table = score_files(codes, factors, asked, **given)
-    else:
-        opened = Run.open(target, root=root, world=world, data=data, trust=trust, device=device)
-        table = score(opened, asked, members=member, **given)
-        remarks = opened.remarks(member)
-    _print_scores(table, target, preset, remarks, as_json)
+            raise ValueError(f"FACTORS must follow {run}: the file of factors, one row per code")
+        table = score_files(run, factors, asked, preset=preset, points=points, seed=seed)
+        _print_scores(table, run, preset, [], as_json)
+        return
+    opened = Run.open(run, root=root, world=world, data=data, trust=trust, device=device)
+    table = score(opened, asked, preset=preset, points=points, members=member, seed=seed)
+    _print_scores(table, run, preset, opened.remarks(member), as_json)
 
 
-def _print_scores(table: pd.DataFrame, run: str, preset: str, remarks: list[str], as_json: bool) -> None:
+def _print_scores(table: pd.DataFrame, run: Path, preset: str, remarks: list[str], as_json: bool) -> None:
     if as_json:
-        print_json({"run": run, "scores": score_records(table), "remarks": remarks, **table.attrs})
+        print_json({"run": str(run), "scores": score_records(table), "remarks": remarks, **table.attrs})
         return
     narrowed = bool((table["score"].fillna(-1) != table["score_all"].fillna(-1)).any())
     over = " over active latents" if narrowed else ""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unseam.charts import Look, look_of
-from unseam.data import ArrayWorld, World, grid_factors, grid_index, load
+from unseam.data import World, grid_factors, grid_index, load
 from unseam.geometry import active_latents, haar_dto, pullback
 from unseam.models import AbstractLikelihood
 from unseam.run import Cache, Run, model_title, open_run
@@ -305,14 +305,6 @@ def exhibit_decoder(
     """
     if isinstance(decoder, Subject):
         subject = decoder
-        if world is None and subject.x is not None and subject.encoder is not None:
-            world = ArrayWorld(
-                subject.x.detach().float().cpu(),
-                torch.zeros(len(subject.x), 0, dtype=torch.long),
-                name=subject.name,
-                factor_names=(),
-                factor_sizes=(),
-            )
     else:
         if not callable(decoder):
             raise ValueError(
