@@ -96,6 +96,8 @@ def test_a_run_remembers_every_format(write, tmp_path):
         _ = unseam.Run.open(tmp_path / "run").world
     moved = unseam.Run.open(tmp_path / "run", data=tmp_path / f"moved{path.suffix}").world
     assert moved.factor_names == factors
+    again = {"data": tmp_path / f"moved{path.suffix}", "data_options": options, "out": tmp_path / "run"}
+    assert unseam.train(trial, **again, resume=True, progress=False).trials[0].world == path.stem
 
 
 def test_other_data_are_refused(tmp_path):

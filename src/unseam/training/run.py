@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import math
@@ -21,7 +22,7 @@ import torch
 from unseam.choices import Likelihood, find
 from unseam.data import ArrayWorld, OwnData, World, identify_data, open_data, place
 from unseam.data import load as load_world
-from unseam.files import clear_parts
+from unseam.files import clear_parts, read_json
 from unseam.locks import FolderLock, lock_folder
 from unseam.training.checkpoint import Restored, restore, write_checkpoint
 from unseam.training.ensemble import Ensemble, empty_history
@@ -124,6 +125,8 @@ def train(
         if world is not None:
             raise ValueError("world and data are the same thing: pass one of them")
         chosen, world = _own_data(chosen, data, data_options or {}, quiet=progress is False)
+        if resume and out is not None:
+            chosen, world = _named_as_before(Path(out), chosen, world)
     elif data_options:
         raise ValueError("data_options must come with data, whose options they are")
     folder = _folder(out, resume)
@@ -279,6 +282,21 @@ def _own_data(
         for note in (*notes, f"likelihood {used}: {why}"):
             print(f"{found.world.name}: {note}", file=sys.stderr)
     return trials, found.world
+
+
+def _named_as_before(
+    folder: Path, trials: tuple[Trial, ...], world: World
+) -> tuple[tuple[Trial, ...], World]:
+    """Data of one name under that which a run gave them before they moved; their values are compared later."""
+    if not (folder / "run.json").exists():
+        return trials, world
+    record = read_json(folder / "run.json")
+    names = {its["name"] for its in record.get("worlds") or () if its.get("given")}
+    if len(names) != 1:
+        return trials, world
+    world = copy.copy(world)
+    world.name = names.pop()
+    return _with(trials, {"world": world.name}), world
 
 
 def choose_device(device: torch.device | str | None) -> torch.device:
