@@ -34,11 +34,13 @@ test-browser: .venv/.browser chromium ## run the tests of pages in Chromium, whi
 test-kernels: .venv/kernels ## run the tests of the CUDA kernels on the host, by Triton's interpreter
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 PYTHONPATH=.venv/kernels $(BIN)/python -m pytest -n $(WORKERS) tests/training/test_kernels.py
 
-test-package: .venv/.dev ## build wheel and sdist, install the wheel into an empty environment and use it there (minutes)
+test-package: .venv/.dev ## build wheel and sdist, install each into an empty environment and use it there (minutes)
 	rm -rf build/package dist
 	$(BIN)/python -m hatchling build -d dist
 	$(PYTHON) -m venv build/package
 	PIP_CONSTRAINT=constraints.txt build/package/bin/python -m pip install --quiet dist/*.whl
+	cd build && package/bin/python ../tools/installed.py
+	PIP_CONSTRAINT=constraints.txt build/package/bin/python -m pip install --quiet --force-reinstall --no-deps dist/*.tar.gz
 	cd build && package/bin/python ../tools/installed.py
 
 test-floors: | .venv/bin/python ## run the tests of the library with the lowest versions that pyproject.toml allows (torch's apart)

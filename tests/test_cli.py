@@ -56,7 +56,7 @@ def call(monkeypatch, capsys):
 
 def start(*words: object, **options: object) -> subprocess.Popen:
     environment = os.environ | {"PYTHONPATH": str(Path(unseam.__file__).parents[1]), "TERM": "xterm-256color"}
-    command = [sys.executable, "-m", "unseam.cli", *map(str, words)]
+    command = [sys.executable, "-m", "unseam", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=environment, **pipes | options)
 

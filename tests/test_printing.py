@@ -1,11 +1,13 @@
 """Words and tables at every width of a terminal: nothing is broken within a word."""
 
+import time
+
 import pytest
 import torch
 
 import unseam
 from unseam.cli.inspect import geometry_rows
-from unseam.cli.printing import print_table, print_words
+from unseam.cli.printing import print_table, print_words, working
 
 WIDTHS = [80, 100, 140]
 
@@ -85,3 +87,12 @@ def test_sentences_stay_whole_where_nobody_says_how_wide_they_may_be(monkeypatch
     monkeypatch.delenv("COLUMNS", raising=False)
     print_words("word " * 100)
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_long_work_is_announced_without_a_terminal(capsys):
+    with working("scoring", seconds=0.01):
+        time.sleep(0.2)
+    assert capsys.readouterr().err.startswith("scoring: 0 s so far\n")
+    with working("scoring", seconds=30):
+        pass
+    assert capsys.readouterr().err == ""

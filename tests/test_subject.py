@@ -170,6 +170,20 @@ def test_command_on_an_own_decoder(own, monkeypatch, capsys):
     assert record["active"] == [0, 1, 2]
 
 
+def test_commands_take_a_file_of_code(own, monkeypatch, capsys):
+    """By its path, whatever it is called, and imported once."""
+    file = "mine_to_inspect.py:orthogonal"
+    said = command(monkeypatch, capsys, "inspect", file, "--data", "z.npy", "--json")
+    assert json.loads(said.out)["inspected"][0]["active"] == [0, 1, 2]
+    assert load_object(file) is load_object(str(own / file))
+    (own / "broken.py").write_text("nothing_here")
+    for _ in range(2):
+        with pytest.raises(NameError):
+            load_object("broken.py:f")
+    with pytest.raises(ValueError, match=r"absent.py must be a file of Python code, and does not exist"):
+        load_object("absent.py:f")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -292,5 +306,5 @@ def test_rows_must_hold_something(tmp_path, shape):
 
 
 def test_names_need_a_colon():
-    with pytest.raises(ValueError, match="is named package.module:object, got 'torch'"):
+    with pytest.raises(ValueError, match="is named package.module:object or file.py:object, got 'torch'"):
         load_object("torch")

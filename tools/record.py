@@ -91,7 +91,7 @@ def record(only: str = "") -> dict[str, Any]:
             if only not in name:
                 continue
             done = subprocess.run(
-                [sys.executable, "-m", "unseam.cli", *arguments.split()],
+                [sys.executable, "-m", "unseam", *arguments.split()],
                 cwd=folder,
                 capture_output=True,
                 text=True,

@@ -87,7 +87,7 @@ def keep(picture: Image.Image, path: Path) -> None:
 @contextmanager
 def exploring(run: Path) -> Iterator[str]:
     """The address of an explorer, which is stopped afterwards."""
-    command = [sys.executable, "-m", "unseam.cli", "explore", str(run), "--no-open", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "unseam", "explore", str(run), "--no-open", "--port", "0", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -161,6 +161,8 @@ def advise(
     1
     """
     check_count("points", points, 2)
+    if (data_options or {}).get("covariates"):
+        raise ValueError("covariates must be left out of data_options: thresholds are of the data alone")
     check_count("seed", seed, 0)
     notes: tuple[str, ...] = ()
     if isinstance(target, Tensor | np.ndarray) and not data_options:

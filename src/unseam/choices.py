@@ -6,6 +6,7 @@ import ast
 import difflib
 import hashlib
 import importlib
+import importlib.util
 import inspect
 import os
 import re
@@ -16,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 __all__ = [
@@ -282,20 +284,24 @@ def importing(allowed: bool) -> Iterator[None]:
 
 
 def load_object(name: str) -> Any:
-    """The object that ``package.module:object`` names; the current folder is searched too.
+    """The object that ``package.module:object`` or ``file.py:object`` names; the current folder is searched too.
 
     >>> load_object("math:pi.real")
     3.141592653589793
     """
-    module, _, attribute = name.partition(":")
+    module, _, attribute = name.rpartition(":")
     if not module or not attribute:
-        raise ValueError(f"an object of your own is named package.module:object, got {name!r}")
+        raise ValueError(
+            f"an object of your own is named package.module:object or file.py:object, got {name!r}"
+        )
+    if module.endswith(".py"):
+        module = str(Path(module).expanduser().resolve())
     if not _IMPORTING.get():
         return _imported(name, module, attribute)
     if not module.startswith("unseam.") and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # last, so that a file there stands in for no other module
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = _import_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ValueError(
             f"module {module!r} cannot be imported: {error}; run unseam from its folder"
@@ -306,6 +312,26 @@ def load_object(name: str) -> Any:
     except AttributeError:
         raise ValueError(f"module {module!r} has no {attribute!r}") from None
     return found
+
+
+def _import_file(file: Path) -> ModuleType:
+    """The module of a file, by its path, unless it is imported by name already; its folder is searched by it."""
+    if not file.is_file():
+        raise ValueError(f"{file} must be a file of Python code, and does not exist")
+    for held in (sys.modules.get(str(file)), sys.modules.get(file.stem)):
+        if held is not None and getattr(held, "__file__", None) == str(file):
+            return held
+    spec = importlib.util.spec_from_file_location(str(file), file)
+    assert spec is not None and spec.loader is not None
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    module = sys.modules[str(file)] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[str(file)]
+        raise
+    return module
 
 
 _FACTORIES: set[str] = set()

@@ -49,7 +49,7 @@ __all__ = [
 T = TypeVar("T")
 
 # Options of data of the user's own that a run records and reads them with again.
-_READING = ("factors", "size", "fit", "standardise", "layer", "column", "split", "missing")
+_READING = ("factors", "covariates", "size", "fit", "standardise", "layer", "column", "split", "missing")
 # Values of pictures that are encoded at once: 64 MB in single precision.
 _AT_ONCE = 2**24
 # Seconds to wait while another process writes its scores, which takes it a moment.

@@ -72,6 +72,10 @@ class Trial:
         "refuse", "what happens to missing values (NaN): an error, or no part in the likelihood"
     )
 
+    covariate_columns: int = _about(
+        0, "how many of the last values of an item are covariates; set by --covariates"
+    )
+
     architecture: str = _about("mlp", "networks")
     encoder: str = _about("", "encoder of your own, package.module:factory of f(shape, features)")
     decoder: str = _about("", "decoder of your own, package.module:factory of f(latent, output)")
@@ -353,7 +357,7 @@ def _check_ranges(trial: Trial) -> None:
         value = getattr(trial, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    for name in ("seed", "split_seed"):
+    for name in ("seed", "split_seed", "covariate_columns"):
         value = getattr(trial, name)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
             raise ValueError(f"{name} must be a whole number from 0 to 2^63 - 1, got {value!r}")

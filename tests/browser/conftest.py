@@ -89,7 +89,7 @@ def run(tmp_path_factory) -> Path:
 def server(run) -> Iterator[Server]:
     """That run, explored."""
     pytest.importorskip("nicegui", reason="the explorer's extra is not installed")
-    with serving("-m", "unseam.cli", "explore", str(run), "--no-open", "--port", "0", "--json") as found:
+    with serving("-m", "unseam", "explore", str(run), "--no-open", "--port", "0", "--json") as found:
         yield found
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
+from scipy import sparse
 from typer.testing import CliRunner
 
 import unseam
@@ -95,6 +96,8 @@ def test_a_run_remembers_every_format(write, tmp_path):
         _ = unseam.Run.open(tmp_path / "run").world
     moved = unseam.Run.open(tmp_path / "run", data=tmp_path / f"moved{path.suffix}").world
     assert moved.factor_names == factors
+    again = {"data": tmp_path / f"moved{path.suffix}", "data_options": options, "out": tmp_path / "run"}
+    assert unseam.train(trial, **again, resume=True, progress=False).trials[0].world == path.stem
 
 
 def test_other_data_are_refused(tmp_path):
@@ -214,3 +217,64 @@ def test_commands(tmp_path, monkeypatch):
         result = run(app, command)
         assert result.exit_code == 0, (command, result.output)
     assert "trained on 60 items of mine" in (tmp_path / "run/report.html").read_text()
+
+
+def test_covariates_go_with_items_and_are_remembered(tmp_path):
+    path, options, *_ = write_h5ad(tmp_path)
+    options = options | {"covariates": "batch"}
+    found = open_data(path, **options)
+    assert found.covariates == ("batch=0", "batch=1") and found.world.shape == (8,)
+    assert "covariate batch, 2 categories, shifts the parameter of each value" in found.notes
+    columns = found.world.images(torch.arange(40))[:, 6:]
+    assert torch.equal(columns, torch.tensor([[0.5, -0.5], [-0.5, 0.5]]).repeat(20, 1))
+    trial = unseam.Trial(latent=2, steps=3, batch_size=8)
+    unseam.train(trial, data=path, data_options=options, out=tmp_path / "run", progress=False)
+    run = unseam.Run.open(tmp_path / "run")
+    assert (run.trials[0].covariate_columns, run.trials[0].likelihood) == (2, "negative_binomial")
+    assert run.ensemble[0].likelihood.shift.shape == (2, 6)
+    assert run.inspect(points=8)[0].where.endswith("of mine")
+    assert (run.world.factor_names, run.world.shape) == (("batch",), (8,))
+    unseam.report.write(run, tmp_path / "page.html")
+    assert unseam.explore.exhibit_run(run).subjects[0].picture(torch.zeros(1, 2)).shape == (1, 8)
+
+
+def test_latents_need_not_explain_covariates():
+    """Groups far apart and nothing else: without the covariate a latent tells them apart, with it none is active."""
+    x = np.random.default_rng(0).normal(size=(200, 4)) * 0.1
+    table = pd.DataFrame(x + np.repeat([[3.0], [-3.0]], 100, 0), columns=list("abcd"))
+    table = table.assign(batch=np.repeat(["a", "b"], 100), age=0.0)
+    trial = unseam.Trial(latent=2, steps=400, learning_rate=3e-2, encoder_widths=(), decoder_widths=())
+    active = [
+        unseam.Run.of(
+            unseam.train(trial, data=table, data_options=options, device="cpu", progress=False),
+            data=open_data(table, **options),
+        )
+        .inspect(points=100)[0]
+        .active.any()
+        for options in ({"factors": "batch,age"}, {"covariates": "batch", "factors": "age"})
+    ]
+    assert active == [True, False]
+
+
+def test_columns_are_remembered_of_tables_in_memory(tmp_path):
+    options = {"factors": "u,group", "standardise": True}
+    trial = unseam.Trial(latent=2, steps=2, batch_size=8)
+    unseam.train(trial, data=frame(), data_options=options, out=tmp_path / "run", progress=False)
+    assert unseam.Run.open(tmp_path / "run", data=frame()).world.factor_names == ("u", "group")
+
+
+def test_sparse_columns_are_those_of_sparse_rows(tmp_path):
+    path, *_ = write_h5ad(tmp_path)
+    with h5py.File(path, "a") as file:
+        rows = file["layers/counts"]
+        parts = tuple(rows[name][:] for name in ("data", "indices", "indptr"))
+        columns = sparse.csr_matrix(parts, shape=(40, 6)).tocsc()
+        layer = file.create_group("layers/columns")
+        layer.attrs.update({"encoding-type": "csc_matrix", "shape": (40, 6)})
+        layer["data"], layer["indices"], layer["indptr"] = columns.data, columns.indices, columns.indptr
+        file.copy("layers/columns", "layers/damaged")
+        file["layers/damaged/indices"][0] = 40
+    by_rows, by_columns = (open_data(path, layer=name).world.table for name in ("counts", "columns"))
+    assert torch.equal(torch.as_tensor(by_rows), torch.as_tensor(by_columns))
+    with pytest.raises(ValueError, match="'layers/damaged' is damaged"):
+        open_data(path, layer="damaged")

@@ -137,7 +137,7 @@ def test_a_visit_ends_quietly_and_leaves_nothing_behind(run, tmp_path, how, sign
     pytest.importorskip("nicegui", reason="the explorer's extra is not installed")
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    command = ["-m", "unseam.cli", "explore", str(run), "--no-open", "--port", "0"]
+    command = ["-m", "unseam", "explore", str(run), "--no-open", "--port", "0"]
     before = {path: path.stat().st_mtime_ns for folder in (run, tmp_path) for path in folder.rglob("*")}
     process = subprocess.Popen(
         [sys.executable, *(command if how == "command" else [script])],

@@ -207,3 +207,16 @@ def test_shapes_that_do_not_fit(codes, factors):
         evaluate(codes, factors[:3])
     with pytest.raises(ValueError, match="codes must be finite, got 2 entries"):
         evaluate(np.full((1, 2), np.nan), factors[:1])
+
+
+def test_a_metric_of_ones_own_takes_what_it_names(codes, factors):
+    def spread(codes, factors):
+        return float(codes.std())
+
+    def seeded(codes, factors, generator):
+        return torch.rand(1, generator=generator)
+
+    draw = torch.Generator().manual_seed(0)
+    table = evaluate(codes, factors, [spread, seeded], generator=draw).set_index("metric")
+    assert table.loc["spread", "score"].tolist() == pytest.approx([float(one.std()) for one in codes])
+    assert table.loc["seeded", "score"].between(0, 1).all()

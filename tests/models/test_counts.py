@@ -11,8 +11,10 @@ from unseam.models import (
     Masked,
     NegativeBinomial,
     PixelGaussian,
+    WithCovariates,
     ZeroInflatedNegativeBinomial,
     convolutional,
+    initialise,
 )
 
 KINDS = [NegativeBinomial, ZeroInflatedNegativeBinomial]
@@ -154,3 +156,30 @@ def test_convolutional_networks_train_in_stacks():
     ]
     ensemble = unseam.train(trials, data=x, progress=False)
     assert ensemble.reconstruct(x).shape == (2, 20, 2, 20, 24)
+
+
+@pytest.mark.parametrize("inner", [Gaussian(2.0), PixelGaussian(), NegativeBinomial((3,))], ids=str)
+def test_covariates_shift_the_parameter(inner):
+    generator = torch.Generator().manual_seed(0)
+    made = WithCovariates(inner, 3, 2).double()
+    initialise(made, generator=generator)
+    values = torch.poisson(torch.full((4, 3), 3.0), generator=generator).double()
+    covariates = torch.randn(4, 2, generator=generator).double()
+    output = torch.randn(4, 3 * inner.channels, generator=generator).double()
+    x = torch.cat([values, covariates], 1)
+    torch.testing.assert_close(made.log_prob(x, output), made.inner.log_prob(values, output))  # no shift yet
+    made.shift.data.copy_(torch.randn(2, 3, generator=generator))
+    shifted = output.clone()
+    shifted[:, :3] += covariates @ made.shift
+    torch.testing.assert_close(made.log_prob(x, output), made.inner.log_prob(values, shifted))
+    assert made.output_shape((5,)) == (3 * inner.channels,) and made.features(x).shape == (4, 5)
+    torch.testing.assert_close(made.mean(output)[:, :3], made.inner.mean(output))
+    assert not made.mean(output)[:, 3:].any() and not made.variance(output)[:, 3:].any()
+    torch.testing.assert_close(made.fisher_weight(output), made.inner.fisher_weight(output))
+    with pytest.raises(ValueError, match=r"x must have 3 values and 2 covariates, got \(4, 3\)"):
+        made.log_prob(values, output)
+
+
+def test_covariates_are_the_last_of_several_values():
+    with pytest.raises(ValueError, match="covariate_columns must be fewer than the values of an item"):
+        unseam.models.build((3,), likelihood="gaussian", covariate_columns=3)

@@ -109,6 +109,7 @@ def test_bad_rules_are_refused(world):
 def test_sample_is_what_each_member_generates(world):
     ensemble = unseam.train([TRIAL, dataclasses.replace(TRIAL, seed=1)], world=world, device="cpu")
     found = ensemble.sample(6, generator=torch.Generator().manual_seed(3))
+    assert torch.equal(ensemble.sample(6), ensemble.sample(6, generator=torch.Generator().manual_seed(0)))
     z = torch.randn(6, 2, generator=torch.Generator().manual_seed(3))
     torch.testing.assert_close(found, torch.stack([member.generate(z).detach() for member in ensemble]))
     with pytest.raises(ValueError, match="n must be a whole number of at least 1, got 0"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ def show_demo(
     """Train a β-VAE, its full-covariance control and an autoencoder; write a report of what each learned."""
     from unseam.demo import run_demo
 
+    print(f"training {3 * seeds} models for {steps} steps, then measuring them: minutes", file=sys.stderr)
     result = run_demo(out, seeds=seeds, steps=steps, progress=True)
     if as_json:
         print_json(result.to_dict())

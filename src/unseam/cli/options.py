@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from unseam.subject import Subject
 
 __all__ = [
+    "Covariates",
     "Data",
     "DataOptions",
     "Device",
@@ -47,6 +48,10 @@ Data = Annotated[
 ]
 Factors = Annotated[
     str | None, typer.Option(help="Data: columns that are factors, a,b,c; or a file of factors.")
+]
+Covariates = Annotated[
+    str | None,
+    typer.Option(help="Data: columns, a,b,c, such as a batch, that latents need not explain."),
 ]
 Size = Annotated[int | None, typer.Option(min=1, help="Data: side in pixels to which images are brought.")]
 Fit = Annotated[
@@ -95,13 +100,21 @@ def data_options(
     standardise: bool,
     layer: str | None,
     more: list[str] | None,
+    covariates: str | None = None,
 ) -> dict[str, Any]:
     """Options of :func:`unseam.data.open_data` that flags give; those that were not given are left out.
 
     >>> data_options("age,sex", None, None, True, None, ["split=train"])
     {'factors': 'age,sex', 'standardise': True, 'split': 'train'}
     """
-    found = {"factors": factors, "size": size, "fit": fit, "standardise": standardise or None, "layer": layer}
+    found = {
+        "factors": factors,
+        "covariates": covariates,
+        "size": size,
+        "fit": fit,
+        "standardise": standardise or None,
+        "layer": layer,
+    }
     for entry in more or ():
         name, separator, value = entry.partition("=")
         if name not in ("column", "split") or not separator:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import textwrap
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-__all__ = ["Row", "print_json", "print_rows", "print_table", "print_words"]
+__all__ = ["Row", "print_json", "print_rows", "print_table", "print_words", "working"]
 
 Row = dict[str, Any]
 
@@ -40,6 +44,32 @@ def print_words(text: str) -> None:
     width = _columns(0)
     for line in text.split("\n"):
         print(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) if width else line)
+
+
+@contextmanager
+def working(what: str, *, seconds: float = 10.0) -> Iterator[None]:
+    """Say on standard error what takes so long, on a terminal or not, while a block runs.
+
+    Args:
+        what: the work.
+        seconds: before each line; a block that is done before the first says nothing.
+
+    >>> with working("scoring runs/demo"):
+    ...     pass
+    """
+    done, began = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        while not done.wait(seconds):
+            print(f"{what}: {time.monotonic() - began:.0f} s so far", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def print_rows(rows: Sequence[Row], *, title: str, as_json: bool) -> None:

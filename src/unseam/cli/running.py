@@ -6,13 +6,18 @@ import io
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 import typer
 
 from unseam.cli.commands import app
+from unseam.cli.printing import working
 
 __all__ = ["main"]
+
+# Commands that may take minutes and report no progress of their own.
+MEASURING = (["inspect"], ["score"], ["report"], ["advise"])
 
 # typer has no public name for what its bad-usage errors have in common
 UsageError: Any = typer.BadParameter.__mro__[1]
@@ -28,7 +33,8 @@ def main() -> None:
     command = typer.main.get_command(app)
     try:
         # not command(), which would swallow what Ctrl-C has to say
-        with command.make_context("unseam", arguments) as context:
+        said = working(f"unseam {arguments[0]}") if arguments[:1] in MEASURING else nullcontext()
+        with command.make_context("unseam", arguments) as context, said:
             command.invoke(context)
         sys.stdout.flush()
     except typer.Exit as leave:

@@ -32,6 +32,7 @@ def train_trials(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in that folder.")] = False,
     data: options.Data = None,
     factors: options.Factors = None,
+    covariates: options.Covariates = None,
     size: options.Size = None,
     fit: options.Fit = None,
     standardise: options.Standardise = False,
@@ -51,7 +52,7 @@ def train_trials(
     from unseam.training import DivergenceWarning, EarlyStopping, train
 
     trials = flags.trials(vary or [])
-    given = options.data_options(factors, size, fit, standardise, layer, data_option)
+    given = options.data_options(factors, size, fit, standardise, layer, data_option, covariates)
     if given and data is None:
         raise ValueError(f"--{next(iter(given))} is about data of your own: give --data")
     named = trials

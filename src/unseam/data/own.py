@@ -51,6 +51,8 @@ class OwnData(NamedTuple):
     """``bernoulli`` for values within [0, 1], ``negative_binomial`` for other counts, else ``gaussian``."""
     notes: tuple[str, ...]
     """What was recognised and converted, a sentence each."""
+    covariates: tuple[str, ...] = ()
+    """What the last values of an item are, where they are covariates (see :class:`unseam.models.WithCovariates`)."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class _Source:
     dtype: np.dtype[Any]
     read: Callable[[int, int], NDArray[Any]]
     factors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    covariates: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     whole: NDArray[Any] | None = None
     columns: tuple[str, ...] = ()
@@ -84,6 +87,7 @@ def open_data(
     data: object,
     *,
     factors: str | Path | Sequence[str] | NDArray[Any] | torch.Tensor | None = None,
+    covariates: str | Sequence[str] = (),
     size: int | None = None,
     fit: Literal["resize", "crop"] = "resize",
     standardise: bool = False,
@@ -104,6 +108,9 @@ def open_data(
         factors: known factors: columns of a table, of ``obs`` or of a dataset, separated by commas or as a sequence;
             a file of them (an array, or a table with one row per item, which is matched by a column ``file`` where it
             has one); or an array (item, factor). ``.npz`` files may hold ``factors`` and ``factor_names``.
+        covariates: columns of a table, of ``obs`` or of a dataset that shift the parameter of each value, such as a
+            batch, so that latents need not explain them: text and integers as categories, floats as numbers. They
+            stand as the last values of each item, centred.
         size: side of square images in pixels; by default as they are, if they are all alike.
         fit: ``"resize"`` scales each side to ``size``, ``"crop"`` first cuts out the largest central square.
         standardise: whether to shift and scale each value to mean 0 and variance 1 over all items.
@@ -123,6 +130,8 @@ def open_data(
         check_count("size", size)
     path = _path(data)
     columns = _names(factors)
+    apart = _names(covariates) or ()
+    wanted = columns if not apart else tuple(dict.fromkeys((*(columns or ()), *apart)))
     given = {
         "size": size,
         "fit": None if fit == "resize" else fit,
@@ -130,7 +139,14 @@ def open_data(
         "column": column,
         "split": split,
     }
-    source, used = _open(data, path, columns, given)
+    source, used = _open(data, path, wanted, given)
+    source = replace(
+        source,
+        covariates={name: source.factors[name] for name in apart},
+        factors={
+            name: values for name, values in source.factors.items() if not apart or name in (columns or ())
+        },
+    )
     if unused := [name for name, value in given.items() if value is not None and name not in used]:
         known = ", ".join(used) or "none of these"
         raise ValueError(
@@ -143,12 +159,14 @@ def open_data(
         options["standardise"] = True
     if missing == "mask":
         options["missing"] = missing
+    if apart:
+        options["covariates"] = list(apart)
+    if columns is not None:
+        options["factors"] = list(columns)
+    elif isinstance(factors, str | Path):
+        options["factors"] = str(Path(factors).absolute())
     if path is not None:
         options["path"] = str(path.absolute())
-        if columns is not None:
-            options["factors"] = list(columns)
-        elif isinstance(factors, str | Path):
-            options["factors"] = str(Path(factors).absolute())
     return _world(source, path, options, standardise=standardise, mask=missing == "mask")
 
 
@@ -207,7 +225,8 @@ def _open(
 def _no_columns(columns: tuple[str, ...] | None, what: str) -> None:
     if columns:
         raise ValueError(
-            f"factors must be a file or an array for {what}, which has no columns; got {', '.join(columns)}"
+            f"factors must be a file or an array for {what}, and covariates be left out, as it has no columns; got "
+            f"{', '.join(columns)}"
         )
 
 
@@ -509,11 +528,13 @@ def _h5ad(name: str, path: Path, columns: Sequence[str], layer: str | None) -> _
         if absent := [column for column in columns if column not in obs]:
             raise ValueError(f"factors must name columns of obs ({', '.join(obs)}), got {absent[0]!r}")
         factors = {column: _obs_column(file, column, path) for column in columns}
-        if kind == "csr_matrix":
+        columns_first = kind == "csc_matrix"
+        if kind in ("csr_matrix", "csc_matrix"):
             shape = tuple(int(n) for n in file[where].attrs["shape"])
             parts = [hdf5_dataset(file, f"{where}/{part}", path) for part in ("data", "indices", "indptr")]
             dtype, ends = parts[0].dtype, parts[2][:].astype(np.int64)
-            sound = len(shape) == 2 and min(shape) > 0 and len(ends) == shape[0] + 1 and ends[0] == 0
+            rows = shape[columns_first] if len(shape) == 2 else 0
+            sound = len(shape) == 2 and min(shape) > 0 and len(ends) == rows + 1 and ends[0] == 0
             if not sound or (np.diff(ends) < 0).any() or not ends[-1] == len(parts[0]) == len(parts[1]):
                 raise ValueError(f"{path}: {where!r} is damaged: its rows do not add up to shape {shape}")
         elif kind in ("array", ""):
@@ -521,8 +542,11 @@ def _h5ad(name: str, path: Path, columns: Sequence[str], layer: str | None) -> _
             shape, dtype, ends = data.shape, data.dtype, np.empty(0, np.int64)
         else:
             raise ValueError(
-                f"{path}: {where!r} must be an array or a CSR matrix, got {kind}: convert it first"
+                f"{path}: {where!r} must be an array or a CSR or CSC matrix, got {kind}: convert it first"
             )
+        notes = (f"items are {where}, {shape[0]} cells of {shape[1]} genes",)
+        if columns_first:
+            return _Source(name, shape, dtype, _csc_reader(path, where, parts, shape), factors, notes=notes)
 
     def read(start: int, stop: int) -> NDArray[Any]:
         with hdf5_file(path) as file:
@@ -537,9 +561,23 @@ def _h5ad(name: str, path: Path, columns: Sequence[str], layer: str | None) -> _
             block[rows, index] = hdf5_dataset(file, f"{where}/data", path)[span]
             return block
 
-    return _Source(
-        name, shape, dtype, read, factors, (f"items are {where}, {shape[0]} cells of {shape[1]} genes",)
-    )
+    return _Source(name, shape, dtype, read, factors, notes=notes)
+
+
+def _csc_reader(
+    path: Path, where: str, parts: Sequence[Any], shape: tuple[int, ...]
+) -> Callable[[int, int], NDArray[Any]]:
+    """Rows of a matrix that is stored by columns: its stored values are brought into memory at once."""
+    from scipy import sparse
+
+    check_memory(4 * sum(part.nbytes for part in parts), f"{where} of {path}")
+    try:
+        matrix = sparse.csc_matrix(tuple(part[:] for part in parts), shape=shape)
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(f"{path}: {where!r} is damaged: {error}") from None
+    rows = matrix.tocsr()
+    return lambda start, stop: np.asarray(rows[start:stop].toarray())
 
 
 def _obs_column(file: Any, column: str, path: Path) -> NDArray[Any]:
@@ -671,15 +709,30 @@ def _world(
     pictures = len(shape) == 3
     binary = scan.whole and scan.least >= 0 and scan.most <= 1
     integers = source.dtype.kind in "biu"
-    as_bytes = not standardise and (
+    of_bytes = not standardise and (
         source.dtype == np.uint8
         or (integers and binary)
-        or (integers and pictures and scan.least >= 0 and scan.most <= 255)
+        or (
+            (integers or not (binary or scan.missing))
+            and pictures
+            and scan.whole
+            and scan.least >= 0
+            and scan.most <= 255
+        )
     )
-    unit = 255 if as_bytes and binary else 1
-    if as_bytes and not binary and not any("bytes" in note for note in notes):
+    extra, covariates = _covariates(source.covariates, source.shape[0])
+    if covariates and pictures:
+        raise ValueError(f"covariates must be left out for pictures, got {', '.join(source.covariates)}")
+    # covariates are no bytes
+    as_bytes, unit = of_bytes and not covariates, 1.0
+    if of_bytes:
+        unit = (255 if binary else 1) / (1 if as_bytes else 255)
+    if of_bytes and not binary and not any("bytes" in note for note in notes):
         other = "" if pictures else " (counts are passed as another type of integer)"
-        notes.append(f"bytes were scaled from 0 to 255 to [0, 1]{other}")
+        what = "bytes" if integers else "whole values"
+        notes.append(f"{what} were scaled from 0 to 255 to [0, 1]{other}")
+    if pictures and not (of_bytes or standardise) and scan.least >= 0 and 1 < scan.most <= 255:
+        notes.append("values above 1 were left as they are: divide by 255 where they are brightnesses")
     if scan.missing:
         notes.append(f"{scan.missing} missing values in {scan.rows} items are masked out of the likelihood")
     if standardise:
@@ -688,27 +741,35 @@ def _world(
             "values were standardised over all items"
             + f", {constant} that are constant set to 0" * bool(constant)
         )
+    for name in source.covariates:
+        count = sum(title.startswith(f"{name}=") for title in covariates)
+        kinds = f"{count} categories" if count else "a number"
+        notes.append(f"covariate {name}, {kinds}, shifts the parameter of each value")
     dtype = np.dtype(np.uint8 if as_bytes else np.float32)
+    shape = (shape[0] + len(covariates), *shape[1:])
     divisor = np.where(scan.deviation > 0, scan.deviation, 1.0)
 
-    def convert(rows: NDArray[Any]) -> NDArray[Any]:
+    def convert(rows: NDArray[Any], start: int) -> NDArray[Any]:
         rows = (rows - scan.mean) / divisor if standardise else rows
         rows = rows.astype(dtype) * dtype.type(unit)
+        if covariates:
+            return np.concatenate([rows, extra[start : start + len(rows)]], 1)
         return rows.reshape(-1, *source.shape[1:]).transpose(0, *axes).reshape(-1, *shape)
 
-    plain = source.dtype == dtype and unit == 1 and not standardise and axes == tuple(sorted(axes))
-    table = _place(source, path, options, convert, plain, (source.shape[0], *shape), dtype)
+    plain = source.dtype == dtype and unit == 1 and not (standardise or covariates)
+    plain = plain and axes == tuple(sorted(axes))
+    held = _place(source, path, options, convert, plain, (source.shape[0], *shape), dtype)
     values, sizes = _factors(source.factors, source.shape[0])
     world = ArrayWorld(
-        table,
+        held,
         values,
         name=source.name,
         factor_names=tuple(source.factors),
         factor_sizes=sizes,
         options=options,
     )
-    chosen, why = _likelihood(scan, as_bytes, standardise)
-    return OwnData(world, chosen, (*notes, f"likelihood {chosen}, since values {why}"))
+    chosen, why = _likelihood(scan, of_bytes, standardise)
+    return OwnData(world, chosen, (*notes, f"likelihood {chosen}, since values {why}"), covariates)
 
 
 def _likelihood(scan: _Scan, as_bytes: bool, standardise: bool) -> tuple[str, str]:
@@ -731,10 +792,11 @@ def _layout(shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], l
     return shape, tuple(range(1, len(shape) + 1)), []
 
 
-def _blocks(source: _Source) -> Iterator[NDArray[Any]]:
+def _blocks(source: _Source) -> Iterator[tuple[NDArray[Any], int]]:
+    """Consecutive items, and the number of the first."""
     rows = max(1, AT_ONCE // math.prod(source.shape[1:]))
     for start in range(0, source.shape[0], rows):
-        yield source.read(start, min(start + rows, source.shape[0]))
+        yield source.read(start, min(start + rows, source.shape[0])), start
 
 
 def _scan(source: _Source) -> _Scan:
@@ -744,7 +806,7 @@ def _scan(source: _Source) -> _Scan:
     check_memory(64 * math.prod(shape), source.name)
     count, absent = np.zeros(shape), np.zeros(shape, np.int64)
     mean, squares = np.zeros(shape), np.zeros(shape)
-    for block in _blocks(source):
+    for block, _ in _blocks(source):
         values = block.astype(np.float64) if block.dtype.kind != "f" else block
         nan = np.isnan(values)
         if nan.any():
@@ -779,7 +841,7 @@ def _place(
     source: _Source,
     path: Path | None,
     options: Mapping[str, Any],
-    convert: Callable[[NDArray[Any]], NDArray[Any]],
+    convert: Callable[[NDArray[Any], int], NDArray[Any]],
     plain: bool,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
@@ -794,7 +856,7 @@ def _place(
             else torch.from_numpy(np.require(whole, whole.dtype.newbyteorder("="), ["C", "W"]))
         )
     needed = math.prod(shape) * dtype.itemsize
-    parts = (convert(block) for block in _blocks(source))
+    parts = (convert(block, start) for block, start in _blocks(source))
     if path is None or path.is_dir() or needed <= IN_MEMORY * _free():
         check_memory(needed, source.name)
         table, start = np.empty(shape, dtype), 0
@@ -806,6 +868,25 @@ def _place(
         {key: value for key, value in options.items() if key not in ("path", "factors")}, sort_keys=True
     )
     return as_memory_map(path, shape, parts, dtype=dtype, mark=mark)
+
+
+def _covariates(given: Mapping[str, NDArray[Any]], items: int) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+    """Covariates (item, column) of mean 0, and their titles: one column per category, a float of variance 1."""
+    found, titles = [], []
+    for name, values in given.items():
+        codes, (size,) = _factors({name: values}, items)
+        if size > max(2, items // 2):
+            raise ValueError(
+                f"covariates must have few categories, got {size} of {items} items in {name!r}; a number is a float"
+            )
+        columns = codes.double().numpy() if size == 0 else np.eye(size)[codes[:, 0].numpy()]
+        columns = columns - columns.mean(0)
+        deviation = columns.std(0) if size == 0 else np.ones(size)
+        found.append(columns / np.where(deviation == 0, 1.0, deviation))
+        titles += [name] if size == 0 else [f"{name}={code}" for code in range(size)]
+    if not found:
+        return np.zeros((items, 0), np.float32), ()
+    return np.concatenate(found, 1).astype(np.float32), tuple(titles)
 
 
 def _free() -> int:

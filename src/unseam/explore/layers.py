@@ -171,7 +171,7 @@ def _likelihood(subject: Subject) -> dict[str, Any]:
     if likelihood is None:
         return {"kind": "identity", "weight": 1.0}
     if isinstance(likelihood, Gaussian):
-        return {"kind": "identity", "weight": float((-likelihood.log_variance).exp())}
+        return {"kind": "identity", "weight": float((-likelihood.log_variance.detach()).exp())}
     if isinstance(likelihood, Bernoulli):
         return {"kind": "logistic", "weight": 1.0}
     if isinstance(likelihood, Binomial):

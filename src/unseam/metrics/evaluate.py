@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -181,8 +182,17 @@ def _call(metric: Metric, given: Checked, preset: Any, seed: int) -> Any:
     generator = torch.Generator().manual_seed(seed)
     if metric is udr:
         return udr(given.codes, _divergence(given), preset=preset, generator=generator)
-    options = {"discrete": given.discrete, "variance": given.variance, "preset": preset}
-    found = metric(given.codes, given.factors, **options, generator=generator)
+    options = {
+        "discrete": given.discrete,
+        "variance": given.variance,
+        "preset": preset,
+        "generator": generator,
+    }
+    if metric not in METRICS:  # one of the user's own takes what it asks for
+        taken = inspect.signature(metric).parameters
+        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in taken.values()):
+            options = {name: value for name, value in options.items() if name in taken}
+    found = metric(given.codes, given.factors, **options)
     if isinstance(found, tuple):
         return found
     scores = torch.as_tensor(found, dtype=torch.float64).reshape(-1)

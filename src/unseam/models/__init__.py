@@ -12,6 +12,7 @@ from unseam.models.convolutional import (
     study_decoder,
     study_encoder,
 )
+from unseam.models.covariates import WithCovariates
 from unseam.models.gaussian import Gaussian, PixelGaussian
 from unseam.models.initialisation import initialise
 from unseam.models.likelihoods import AbstractLikelihood
@@ -44,6 +45,7 @@ __all__ = [
     "Pass",
     "PixelGaussian",
     "Point",
+    "WithCovariates",
     "ZeroInflatedNegativeBinomial",
     "activation",
     "build",

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from unseam import choices
+from unseam.models.covariates import WithCovariates
 from unseam.models.masked import Masked
 from unseam.models.vae import VAE
 
@@ -25,6 +26,7 @@ def build(
     missing: str = "refuse",
     encoder: str = "",
     decoder: str = "",
+    covariate_columns: int = 0,
     **options: Any,
 ) -> VAE:
     """Compose the VAE that these choices describe, its parameters still to be initialised.
@@ -41,6 +43,7 @@ def build(
         encoder: ``package.module:factory`` of one's own encoder, a function of ``shape`` and the number of features,
             in place of the architecture's.
         decoder: likewise, a function of the number of latents and the shape of the likelihood's parameter.
+        covariate_columns: how many of the last values of an item are covariates (see :class:`WithCovariates`).
         options: of the three by their names in a trial: ``encoder_widths``, ``decoder_widths`` (affine maps by
             default), ``encoder_activation`` and ``decoder_activation`` of ``mlp``, ``likelihood_variance`` of the
             Gaussians, ``likelihood_draws`` of ``binomial``.
@@ -59,10 +62,18 @@ def build(
             f"{outcome.name!r} use {', '.join(sorted(used)) or 'no options'}; got {options[unused[0]]!r}"
         )
     family = codes.load()(latent, **codes.arguments(options))
-    shaped = {"shape": tuple(shape)} if outcome.shaped else {}
+    if covariate_columns and not (len(shape) == 1 and covariate_columns < shape[0]):
+        raise ValueError(
+            f"covariate_columns must be fewer than the values of an item, and items no pictures; got "
+            f"{covariate_columns} of shape {tuple(shape)}"
+        )
+    values = tuple(shape) if not covariate_columns else (shape[0] - covariate_columns,)
+    shaped = {"shape": values} if outcome.shaped else {}
     distribution = outcome.load()(**shaped, **outcome.arguments(options))
     if missing == "mask" and not outcome.shaped:
         distribution = Masked(distribution)
+    if covariate_columns:
+        distribution = WithCovariates(distribution, values[0], covariate_columns)
     output = distribution.output_shape(shape)
     made: list[nn.Module | None] = [
         _network(encoder, shape, family.width) if encoder else None,

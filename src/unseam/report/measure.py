@@ -271,7 +271,7 @@ def _thresholds(x: Tensor | None, likelihood: Any) -> tuple[Advice | None, tuple
     if x is None or why:
         return None, (Missing("Which β keeps how many latents", why),)
     kind = "bernoulli" if isinstance(likelihood, Bernoulli) else "gaussian"
-    noise = float(likelihood.log_variance.exp()) if isinstance(likelihood, Gaussian) else None
+    noise = float(likelihood.log_variance.detach().exp()) if isinstance(likelihood, Gaussian) else None
     if x[0].numel() <= WIDEST:
         return advise(x, likelihood=kind, noise=noise), ()
     # wider data are seen through the Gram matrix of some items: it has the same eigenvalues

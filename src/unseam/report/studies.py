@@ -38,6 +38,7 @@ def run_studies(
     points: int = 1000,
     seed: int = 0,
     world: World | str | None = None,
+    data: object = None,
 ) -> tuple[Study, ...]:
     """Measure the models of a run: members that differ in nothing but their seed are one model.
 
@@ -52,8 +53,9 @@ def run_studies(
         points: items to measure at.
         seed: of items, baselines and metrics.
         world: the data, where ``run`` is a folder and was trained on the user's own (see :meth:`unseam.Run.open`).
+        data: the same, as an array, a file or a folder.
     """
-    run = open_run(run, world)
+    run = open_run(run, world, data)
     whole = _groups(run, members)
     groups = [group[:seeds] for group in whole]
     names = _names([run.trials[group[0]] for group in groups])

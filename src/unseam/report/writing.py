@@ -34,6 +34,7 @@ def write(
     first: Sequence[Section] = (),
     about: Mapping[str, Any] | None = None,
     world: World | str | None = None,
+    data: object = None,
 ) -> Path:
     """Write what was found as one HTML file that opens from disk without a network; models are shown side by side.
 
@@ -49,6 +50,7 @@ def write(
         first: sections that come before all others.
         about: settings and versions, shown folded away; by default those of the models.
         world: the data, where ``results`` are folders of runs that were trained on the user's own.
+        data: the same, as an array, a file or a folder.
     """
     given = list(results) if isinstance(results, Iterable) and not isinstance(results, str) else [results]
     if not given:
@@ -62,7 +64,7 @@ def write(
                 f"{type(others[0]).__name__} among models; make a study of a decoder by unseam.report.study"
             )
         studies = _studies(
-            [open_run(one, world) if isinstance(one, str | Path | Run) else one for one in given]
+            [open_run(one, world, data) if isinstance(one, str | Path | Run) else one for one in given]
         )
         parts, said = sections(studies), _models(studies)
         shown: Mapping[str, Any] = {study.name: study.about for study in studies if study.about}

@@ -142,13 +142,14 @@ class Ensemble:
         x = self._check(x, self.shape, "x")
         return self._gather("reconstruct", x, width=_numel(self.shape))[0]
 
-    def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
+    def sample(self, n: int, *, generator: torch.Generator | None = None) -> Tensor:
         """E[x|z] (member, n, *shape) of every member at ``n`` draws z of the prior, the same for all members.
 
         Args:
             n: number of draws.
-            generator: of the draws.
+            generator: of the draws; by default a new one of seed 0.
         """
+        generator = torch.Generator().manual_seed(0) if generator is None else generator
         if not isinstance(n, int) or n < 1:
             raise ValueError(f"n must be a whole number of at least 1, got {n!r}")
         z = torch.randn(n, self._latent(), generator=generator, device=generator.device)

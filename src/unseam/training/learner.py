@@ -100,6 +100,7 @@ def blank_learner(trial: Trial, shape: tuple[int, ...], *, size: int) -> Learner
         missing=trial.missing,
         encoder=trial.encoder,
         decoder=trial.decoder,
+        covariate_columns=trial.covariate_columns,
         **options,
     )
     objective = trial.objective_choice

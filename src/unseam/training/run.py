@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import math
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from unseam.choices import Likelihood, find
 from unseam.data import ArrayWorld, OwnData, World, identify_data, open_data, place
 from unseam.data import load as load_world
-from unseam.files import clear_parts
+from unseam.files import clear_parts, read_json
 from unseam.locks import FolderLock, lock_folder
 from unseam.training.checkpoint import Restored, restore, write_checkpoint
 from unseam.training.ensemble import Ensemble, empty_history
@@ -123,6 +125,8 @@ def train(
         if world is not None:
             raise ValueError("world and data are the same thing: pass one of them")
         chosen, world = _own_data(chosen, data, data_options or {}, quiet=progress is False)
+        if resume and out is not None:
+            chosen, world = _named_as_before(Path(out), chosen, world)
     elif data_options:
         raise ValueError("data_options must come with data, whose options they are")
     folder = _folder(out, resume)
@@ -264,7 +268,8 @@ def _own_data(
     default = Trial.__dataclass_fields__["likelihood"].default
     fits = found.likelihood == default
     notes = [note for note in found.notes if not note.startswith("likelihood")]
-    trials = _with(trials, {"world": found.world.name, "world_options": ()})
+    columns = len(found.covariates)
+    trials = _with(trials, {"world": found.world.name, "world_options": (), "covariate_columns": columns})
     trials = tuple(
         trial
         if fits or trial.likelihood != default
@@ -277,6 +282,21 @@ def _own_data(
         for note in (*notes, f"likelihood {used}: {why}"):
             print(f"{found.world.name}: {note}", file=sys.stderr)
     return trials, found.world
+
+
+def _named_as_before(
+    folder: Path, trials: tuple[Trial, ...], world: World
+) -> tuple[tuple[Trial, ...], World]:
+    """Data of one name under that which a run gave them before they moved; their values are compared later."""
+    if not (folder / "run.json").exists():
+        return trials, world
+    record = read_json(folder / "run.json")
+    names = {its["name"] for its in record.get("worlds") or () if its.get("given")}
+    if len(names) != 1:
+        return trials, world
+    world = copy.copy(world)
+    world.name = names.pop()
+    return _with(trials, {"world": world.name}), world
 
 
 def choose_device(device: torch.device | str | None) -> torch.device:
@@ -355,13 +375,14 @@ def _stack(trials: Sequence[Trial], world: World, device: torch.device, drawn: b
     index = training_index(trials[0], len(world))
     size = len(world) if index is None else len(index)
     stack = stack_trials(trials, world.shape, size=size, device=device, drawn=drawn)
-    mask = trials[0].missing == "mask"
-    _check_items(stack.template.model.likelihood.check, world, index, mask=mask)
+    # families that leave missing values out by themselves are shown 0 in their place
+    hide = trials[0].missing == "mask" and find(Likelihood, trials[0].likelihood).shaped
+    _check_items(stack.template.model.likelihood.check, world, index, hide=hide)
     return stack
 
 
 def _check_items(
-    check: Callable[[torch.Tensor], None], world: World, index: torch.Tensor | None, *, mask: bool
+    check: Callable[[torch.Tensor], None], world: World, index: torch.Tensor | None, *, hide: bool
 ) -> None:
     """Every item trained on suits the likelihood; of bytes and rendered items the first ones show it for all."""
     index = torch.arange(len(world)) if index is None else index
@@ -369,7 +390,7 @@ def _check_items(
         index = index[:CHECKED]
     for part in index.to(world.device).split(max(1, CHECKED_VALUES // math.prod(world.shape))):
         x = world.images(part)
-        check(x[~x.isnan()] if mask else x)
+        check(x.nan_to_num(0.0) if hide else x)
 
 
 def _continued(earlier: dict[str, Any], now: dict[str, Any], stacks: Sequence[Stack]) -> dict[str, Any]:

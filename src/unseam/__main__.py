@@ -1,4 +1,4 @@
-"""The command line as ``python -m unseam.cli``."""
+"""The command line as ``python -m unseam``."""
 
 from unseam.cli import main
 
