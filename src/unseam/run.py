@@ -8,13 +8,14 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 import torch
 from torch import Tensor
 
-from unseam import inspection
+from unseam.adapters import wrap
 from unseam.choices import load_object
 from unseam.data import Identity, OwnData, World, data_difference, identify_data, load, names, open_data
 from unseam.files import digest, read_array, read_table, write_table
@@ -687,27 +688,30 @@ def open_run(run: Run | str | Path, world: World | str | None = None, data: obje
 @overload
 def inspect(decoder: Run, z: None = None, **options: Any) -> dict[int, Inspection]: ...
 @overload
-def inspect(decoder: Subject | Callable[[Tensor], Tensor], z: Any = None, **options: Any) -> Inspection: ...
-def inspect(
-    decoder: Run | Subject | Callable[[Tensor], Tensor], z: Any = None, **options: Any
-) -> Inspection | dict[int, Inspection]:
+def inspect(decoder: Any, z: Any = None, **options: Any) -> Inspection: ...
+def inspect(decoder: Any, z: Any = None, **options: Any) -> Inspection | dict[int, Inspection]:
     """Measure the local geometry of any decoder, and say what it means.
 
     Args:
-        decoder: any callable (batch, latent) -> (batch, *data) that returns the likelihood's parameter; a subject,
-            which has its own points or data; or a run, whose members are measured at held-out items.
-        z: points (batch, latent), for a callable without an encoder.
-        options: those of :func:`unseam.inspection.inspect`, of :meth:`unseam.subject.Subject.inspect`, or of
-            :meth:`unseam.run.Run.inspect`, which returns inspections by member.
+        decoder: any callable (batch, latent) -> (batch, *data) that returns the likelihood's parameter; a subject; any
+            model that :func:`unseam.wrap` takes; or a run, whose members are measured at held-out items.
+        z: points (batch, latent); without points or data, draws from the prior.
+        options: those of :func:`unseam.wrap` (``encoder``, ``x``, ``likelihood``, ``latent``, ``beta``) and of
+            :meth:`unseam.subject.Subject.inspect`; of a run those of :meth:`unseam.run.Run.inspect`, which returns
+            inspections by member.
 
     >>> inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2)).dto
     0.0
     >>> inspect(Subject("mine", lambda z: 2 * z, 2, z=torch.zeros(4, 2))).cosine
     0.0
     """
-    if isinstance(decoder, Run | Subject):
+    if isinstance(decoder, Run):
         return decoder.inspect(**options)
-    return inspection.inspect(decoder, z, **options)
+    measuring = signature(Subject.inspect).parameters
+    given = {name: options.pop(name) for name in list(options) if name in measuring}
+    if options.get("encoder") is not None and options.get("x") is None:
+        raise ValueError("x must be given with encoder: the data that it encodes")
+    return wrap(decoder, z=z, **options).inspect(**given)
 
 
 def score(
