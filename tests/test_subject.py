@@ -10,9 +10,9 @@ import torch
 
 import unseam
 from unseam import cli, files
+from unseam.adapters import import_subject
 from unseam.choices import load_object
 from unseam.files import read_array
-from unseam.subject import import_subject
 from unseam.trial import Trial
 
 OWN = """

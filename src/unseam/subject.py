@@ -13,7 +13,7 @@ from unseam.inspection import Inspection, inspect
 
 __all__ = ["Subject"]
 
-MANY = 512
+MANY = 128
 """Most latents that are all measured unless asked for."""
 PROBES, POINTS = 32, 4
 """Of more latents so many are sampled, at so many points: standard errors are calibrated from some 30 on."""
@@ -96,11 +96,11 @@ class Subject:
         chunk_size: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Inspection:
-        """The local geometry at ``z``, at the posterior means of ``x``, or at draws from the prior where there are neither.
+        """The local geometry at ``z``, at the posterior means of ``x``, or else at draws from the prior.
 
         Args:
             active: as in :func:`unseam.inspection.inspect`.
-            latents: the same; by default all where there are up to 512, else a sample of 32.
+            latents: the same; by default all where there are up to 128, else a sample of 32.
             points: how many of the points to measure at, spread over them; by default all of them, 1000 draws from the
                 prior, and 4 points where latents are sampled by default.
             generator: source of the draws, of baselines and of probes; one seeded with 0 by default.

@@ -442,10 +442,11 @@ def test_bad_input(arguments, message):
         unseam.inspect(lambda z: 2 * z, **arguments)
 
 
-def test_dropout_in_training_mode_is_refused():
-    decoder = nn.Sequential(nn.Linear(2, 4), nn.Dropout(0.5), nn.Linear(4, 4))
-    with pytest.raises(ValueError, match="(?i)dropout"):
-        unseam.inspect(decoder, torch.zeros(3, 2))
+def test_a_module_in_training_mode_is_measured_in_evaluation_mode_and_stays_in_its_own():
+    decoder = nn.Sequential(nn.Linear(2, 4), nn.Dropout(0.5), nn.BatchNorm1d(4), nn.Linear(4, 4))
+    measured = unseam.inspect(decoder, torch.zeros(3, 2)).cosine
+    assert decoder.training and decoder[1].training
+    assert measured == unseam.inspect(decoder.eval(), torch.zeros(3, 2)).cosine
 
 
 @pytest.mark.parametrize(

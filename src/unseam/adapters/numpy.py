@@ -44,7 +44,11 @@ def numpy(
 
         def read(x: Tensor) -> Any:
             found = given(x.numpy())
-            return torch.as_tensor(found) if isinstance(found, np.ndarray) else tuple(map(torch.as_tensor, found))
+            return (
+                torch.as_tensor(found)
+                if isinstance(found, np.ndarray)
+                else tuple(map(torch.as_tensor, found))
+            )
 
     return Subject("function", decoder, int(np.prod(shape)), encoder=read)
 
@@ -134,5 +138,7 @@ class _Central(torch.autograd.Function):
 def _along(z: Tensor, tangent: Tensor, function: Any, step: float) -> Tensor:
     length = tangent.norm(dim=1, keepdim=True)
     move = step * tangent / torch.where(length > 0, length, 1.0)
-    change = (_Central.apply(z + move, function, step) - _Central.apply(z - move, function, step)) / (2 * step)
+    change = (_Central.apply(z + move, function, step) - _Central.apply(z - move, function, step)) / (
+        2 * step
+    )
     return change * length.reshape(-1, *(1 for _ in change.shape[1:]))

@@ -18,10 +18,32 @@ from torch.distributions import (
 
 from unseam import choices, models
 
-__all__ = ["Decode", "Encode", "check_logits", "find_likelihood", "kind_of", "likelihood_of", "moments", "parameter", "view"]
+__all__ = [
+    "Decode",
+    "Encode",
+    "check_logits",
+    "find_likelihood",
+    "kind_of",
+    "likelihood_of",
+    "moments",
+    "parameter",
+    "view",
+]
 
 # What libraries call a decoder's output, a posterior's mean, its variance and the logarithm of that.
-_OUTPUTS = ("reconstruction", "sample", "logits", "recon_x", "x_hat", "x_recon", "recon", "loc", "mean", "output", "x")
+_OUTPUTS = (
+    "reconstruction",
+    "sample",
+    "logits",
+    "recon_x",
+    "x_hat",
+    "x_recon",
+    "recon",
+    "loc",
+    "mean",
+    "output",
+    "x",
+)
 _MEANS = ("mean", "mu", "loc", "embedding", "latents", "z_mean", "qz_m")
 _VARIANCES = ("variance", "var", "covariance", "covariance_matrix", "z_var", "qz_v")
 _LOGARITHMS = ("log_covariance", "log_variance", "log_var", "logvar", "z_log_var")
@@ -92,7 +114,7 @@ class Decode(nn.Module):
         self.eval()
 
     def forward(self, z: Tensor) -> Tensor:
-        """The likelihood's parameter (batch, \\*data)."""
+        """The likelihood's parameter (batch, *data)."""
         found = parameter(self.call(z.reshape(-1, *self.shape) if len(self.shape) > 1 else z), self.pair)
         if not self.probabilities:
             return found
@@ -134,7 +156,9 @@ def parameter(found: Any, pair: bool = False) -> Any:
         return parameter(found[0], pair)
     if isinstance(found, Tensor):
         return found
-    return next((getattr(found, name) for name in _OUTPUTS if isinstance(getattr(found, name, None), Tensor)), found)
+    return next(
+        (getattr(found, name) for name in _OUTPUTS if isinstance(getattr(found, name, None), Tensor)), found
+    )
 
 
 class Encode:
@@ -142,7 +166,7 @@ class Encode:
 
     Args:
         call: returns a pair, a dict or model output whose entries have names, a distribution, or points alone.
-        kind: device and type of the data that it takes.
+        kind: device and type of the data that it takes; by default as they are.
         log_variance: whether the second of a pair is the logarithm of the variance.
 
     >>> mean, variance = Encode(lambda x: (x, 0 * x), log_variance=True)(torch.ones(2, 3))
@@ -153,16 +177,21 @@ class Encode:
     def __init__(
         self,
         call: Callable[[Tensor], Any],
-        kind: tuple[torch.device, torch.dtype] = (torch.device("cpu"), torch.float32),
+        kind: tuple[torch.device, torch.dtype] | None = None,
         *,
         log_variance: bool = False,
     ) -> None:
         self.call, self.kind, self.log_variance = call, kind, log_variance
 
+    def read(self, x: Any) -> Tensor:
+        """Data as the encoder takes them."""
+        data = torch.as_tensor(x)
+        return data if self.kind is None else data.to(*self.kind)
+
     @torch.no_grad()
     def __call__(self, x: Any) -> tuple[Tensor, Tensor]:
         """Mean (batch, latent) and variance (batch, latent) or covariance (batch, latent, latent)."""
-        mean, variance = moments(self.call(torch.as_tensor(x).to(*self.kind)), self.log_variance)
+        mean, variance = moments(self.call(self.read(x)), self.log_variance)
         mean = mean.flatten(1)
         variance = torch.zeros_like(mean) if variance is None else variance
         variance = variance if variance.shape == (*mean.shape, mean.shape[1]) else variance.flatten(1)
@@ -219,7 +248,9 @@ def find_likelihood(likelihood: Any, shape: Sequence[int] | None = None) -> Any:
     choice = choices.find(choices.Likelihood, likelihood)
     given = choice.arguments({option.name: option.default for option in choice.options})
     if choice.shaped and shape is None:
-        raise ValueError(f"likelihood {likelihood} needs the shape of one item; pass x= or an object, not its name")
+        raise ValueError(
+            f"likelihood {likelihood} needs the shape of one item; pass x= or an object, not its name"
+        )
     return choice.load()(*([tuple(shape)] if choice.shaped and shape is not None else []), **given)
 
 
@@ -235,7 +266,7 @@ def kind_of(module: nn.Module | None, z: Any = None) -> tuple[torch.device, torc
 def likelihood_of(found: Any) -> Any:
     """The likelihood that a decoder's own distribution stands for, if it returned one."""
     found = found.base_dist if isinstance(found, Independent) else found
-    kinds = {
+    kinds: dict[type[Distribution], Callable[[], Any]] = {
         Bernoulli: models.Bernoulli,
         ContinuousBernoulli: models.ContinuousBernoulli,
         Normal: models.PixelGaussian,
@@ -251,6 +282,6 @@ def check_logits(decode: Callable[[Tensor], Tensor], likelihood: Any, z: Tensor)
         found = decode(10 * z)  # far out, where logits leave [0, 1]
     if bool(((found >= 0) & (found <= 1)).all()):
         raise ValueError(
-            "decoder must return logits for this likelihood, but all of its outputs lie in [0, 1], as those of a sigmoid "
-            "do; pass probabilities=True to have them converted, or probabilities=False where they are logits"
+            "decoder must return logits for this likelihood, but all of its outputs lie in [0, 1], as those of a "
+            "sigmoid do; pass probabilities=True to have them converted, or probabilities=False where they are logits"
         )

@@ -63,7 +63,11 @@ def plain(
     """
     module = view(model) if isinstance(model, nn.Module) else None
     if isinstance(module, VAE):
-        encoder, decoder, latent = encoder or "encode", decoder or "decoder", latent or module.posterior.latent
+        encoder, decoder, latent = (
+            encoder or "encode",
+            decoder or "decoder",
+            latent or module.posterior.latent,
+        )
         likelihood = module.likelihood if likelihood is None else likelihood
     decode = _part(module, decoder, _DECODERS)
     encode = _part(module, encoder, _ENCODERS if decode is not None else ())
@@ -76,25 +80,26 @@ def plain(
         decode = module or model
     if not callable(decode):
         raise ValueError(
-            f"model must be a module, a function of z (batch, latent), the path of an .onnx file or a model of a library "
-            f"that unseam.adapters names, got {type(model).__name__}; pass decoder=, a function of z"
+            f"model must be a module, a function of z (batch, latent), the path of an .onnx file or a model of "
+            f"a library that unseam.adapters names, got {type(model).__name__}; pass decoder=, a function of z"
         )
-    kind = kind_of(module or _owner(decode), z)
-    read = None if encode is None else Encode(encode, kind, log_variance=log_variance)
-    shape = _latent_shape(model, decode, encode, latent, x, z, kind)
-    probe = torch.zeros(2, *shape, device=kind[0], dtype=kind[1])
+    holder = module or _owner(decode)
+    kind = kind_of(holder, x if z is None else z)
+    read = None if encode is None else Encode(encode, kind if holder else None, log_variance=log_variance)
+    shape = _latent_shape(model, decode, read, latent, x, z)
+    probe = torch.zeros(1, *shape, device=kind[0], dtype=kind[1])
     found = _attempt(decode, probe)
-    if module is None and _owner(decode) is None and _is_numpy(decode, found, probe):
+    if holder is None and _is_numpy(decode, found, probe):
         decode, found, shape = numpy(decode, latent=shape).decoder, None, probe[0].flatten().shape
     likelihood = likelihood_of(found) if likelihood is None else likelihood
     data = tuple(found.shape[1:]) if isinstance(found, Tensor) else None
     likelihood = find_likelihood(likelihood, data)
     if not _is_ready(decode, shape, found, likelihood) or probabilities:
         options = {"likelihood": likelihood, "probabilities": bool(probabilities)}
-        decode = Decode(decode, shape, holder=module or _owner(decode), **options)
+        decode = Decode(decode, shape, holder=holder, **options)
     subject = Subject("model", decode, probe[0].numel(), likelihood, read)
     if probabilities is None and found is not None:
-        check_logits(decode, likelihood, subject.prior(16, torch.Generator().manual_seed(0)))
+        check_logits(decode, likelihood, subject.prior(16, torch.Generator().manual_seed(0)).to(*kind))
     return subject
 
 
@@ -128,7 +133,7 @@ def _is_ready(decode: Any, shape: Sequence[int], found: Any, likelihood: Any) ->
 
 
 def _latent_shape(
-    model: Any, decode: Any, encode: Any, latent: Any, x: Any, z: Any, kind: Any
+    model: Any, decode: Any, encode: Encode | None, latent: Any, x: Any, z: Any
 ) -> tuple[int, ...]:
     """Shape of the latents of one item."""
     if latent is not None:
@@ -140,7 +145,7 @@ def _latent_shape(
         return tuple(z.shape[1:])
     if x is not None and encode is not None:
         with torch.no_grad():
-            return tuple(moments(encode(torch.as_tensor(x)[:1].to(*kind)))[0].shape[1:])
+            return tuple(moments(encode.call(encode.read(x[:1])))[0].shape[1:])
     sizes = (getattr(model, name, None) for name in _SIZES)
     if isinstance(size := next((size for size in sizes if isinstance(size, int)), None), int):
         return (size,)
@@ -178,5 +183,3 @@ def _is_numpy(function: Callable[[Any], Any], found: Any, z: Tensor) -> bool:
     elif found is not None and not isinstance(found, np.ndarray):
         return False
     return isinstance(_attempt(function, z.double().cpu().numpy()), np.ndarray)
-
-

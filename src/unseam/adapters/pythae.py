@@ -30,7 +30,7 @@ def pythae(model: Any) -> Subject:
             f"model must have latents in R^d and a Gaussian posterior or none, which pythae's {bad.pop()} has not; "
             "pass its decoder alone: unseam.wrap(model.decoder, latent=...)"
         )
-    twin = view(model)
+    twin: Any = view(model)
     if not isinstance(getattr(model, "decoder", None), nn.Module):
         raise ValueError(f"model must be one of pythae.models with a decoder, got {type(model).__name__}")
     config, kind = model.model_config, kind_of(twin)
@@ -39,7 +39,7 @@ def pythae(model: Any) -> Subject:
     is_vae = "VAE" in parents
     likelihood = models.Bernoulli() if logits else models.Gaussian(1.0 if is_vae else 0.5)
     decode = Decode(twin.decoder, probabilities=logits)
-    encode = Encode(twin.encoder, kind)  # type: ignore[arg-type]
+    encode = Encode(twin.encoder, kind)
     return Subject(_name(model), decode, config.latent_dim, likelihood.to(*kind), encode, _beta(model))
 
 

@@ -120,27 +120,37 @@ def _decoder(twin: Any, given: dict[str, Any], dtype: torch.dtype) -> tuple[Any,
         else:
             index = own["batch_index" if twin.dispersion == "gene-batch" else "y"][:1, 0].long()
             dispersion = twin.px_r[:, index].flatten()
-        dispersion = torch.full_like(rate[0], _NO_DISPERSION) if twin.gene_likelihood == "poisson" else dispersion
+        dispersion = (
+            torch.full_like(rate[0], _NO_DISPERSION) if twin.gene_likelihood == "poisson" else dispersion
+        )
         return (rate + _EPSILON).log(), dispersion, dropout if twin.gene_likelihood == "zinb" else None
 
     if getattr(twin, "gene_likelihood", "") == "normal":
         raise ValueError("model must have counts (nb, zinb or poisson), got gene_likelihood='normal'")
     with torch.no_grad():
         _, dispersion, dropout = networks(given["z"][:1].to(dtype))
-    dispersion = dispersion.detach().expand(given["z"].shape[0], -1)[0] if dispersion.ndim > 1 else dispersion.detach()
+    dispersion = (
+        dispersion.detach().expand(given["z"].shape[0], -1)[0] if dispersion.ndim > 1 else dispersion.detach()
+    )
     if dropout is None:
         likelihood = NegativeBinomial(dispersion.shape)
         likelihood.log_dispersion = nn.Parameter(dispersion.clone(), requires_grad=False)
         return lambda z: networks(z)[0], likelihood
     counts = ZeroInflatedCounts(dispersion)
-    return lambda z: counts.parameter(*networks(z)[::2]), counts
+
+    def decode(z: Tensor) -> Tensor:
+        log_mean, _, logit = networks(z)
+        assert logit is not None
+        return counts.parameter(log_mean, logit)
+
+    return decode, counts
 
 
 def _counts(px: Any) -> tuple[Tensor, Tensor, Tensor | None]:
     """Log-mean, log-dispersion and dropout logit of a distribution of counts."""
-    logarithms = getattr(px, "log_m", None), getattr(px, "log_r", None)
-    if logarithms[0] is not None:
-        return *logarithms, None
+    log_mean, log_dispersion = (getattr(px, name, None) for name in ("log_m", "log_r"))
+    if log_mean is not None and log_dispersion is not None:
+        return log_mean, log_dispersion, None
     if getattr(px, "theta", None) is None:
         raise ValueError(f"model must have counts (nb, zinb or poisson), got {type(px).__name__}")
     return (px.mu + _EPSILON).log(), px.theta.log(), getattr(px, "zi_logits", None)
@@ -205,7 +215,7 @@ def gene_table(model: Any, *, batch: str | None = None, points: int = 200) -> pd
     import pandas as pd
 
     subject, names = scvi(model, batch=batch, points=points), list(model.adata.var_names)
-    assert subject.encoder is not None
+    assert subject.encoder is not None and subject.x is not None
     means = subject.encoder(subject.x)[0]
     with torch.no_grad():
         parts = [jacobian(subject.decoder, part)[:, : len(names)].sum(0) for part in means.split(32)]

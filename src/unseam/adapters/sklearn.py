@@ -43,14 +43,18 @@ def sklearn(model: Any, *, latent: int | None = None, x: Any = None) -> Subject:
         return Subject(name, vae.decoder, model.latent, vae.likelihood, _Rows(vae.encode, model), beta)
     if getattr(model, "noise_variance_", None) is not None and np.ndim(model.noise_variance_):
         return _factor_analysis(name, model)
-    if not callable(getattr(model, "inverse_transform", None)) or not callable(getattr(model, "transform", None)):
+    if not callable(getattr(model, "inverse_transform", None)) or not callable(
+        getattr(model, "transform", None)
+    ):
         raise ValueError(
             f"model must have transform and inverse_transform, which {name} has not; use PCA, FactorAnalysis, FastICA, "
             "KernelPCA(fit_inverse_transform=True), a pipeline of them, or pass a function of z and its latent="
         )
     size = latent or _size(model, x)
     decoder = _affine(model.inverse_transform, size) or Differences(model.inverse_transform, (size,))
-    return Subject(name, decoder, size, encoder=Encode(lambda x: _tensor(model.transform(x.numpy())), _DOUBLE))
+    return Subject(
+        name, decoder, size, encoder=Encode(lambda x: _tensor(model.transform(x.numpy())), _DOUBLE)
+    )
 
 
 class _Rows:
@@ -72,7 +76,9 @@ def _size(model: Any, x: Any) -> int:
     if found is None and x is not None:
         found = model.transform(np.asarray(x)[:1]).shape[1]
     if found is None:
-        raise ValueError(f"latent must be given, as {type(model).__name__} does not say how many components it has")
+        raise ValueError(
+            f"latent must be given, as {type(model).__name__} does not say how many components it has"
+        )
     return int(found)
 
 

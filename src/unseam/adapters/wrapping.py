@@ -126,7 +126,7 @@ def _completed(subject: Subject, given: dict[str, Any], *, x: Any, z: Any, beta:
     changed: dict[str, Any] = {"beta": beta, "name": name}
     changed["likelihood"] = find_likelihood(given.get("likelihood"))
     if (encoder := given.get("encoder")) is not None:
-        changed["encoder"] = Encode(encoder, subject.kind, log_variance=log_variance)
+        changed["encoder"] = Encode(encoder, log_variance=log_variance)
     if x is not None:
         changed["x"] = _rows(x, subject)
         if subject.encoder is None and encoder is None:
@@ -170,8 +170,6 @@ def import_subject(
         likelihood: its name; by default every output counts alike.
         options: of :func:`wrap`.
     """
-    if encoder is not None and data is None:
-        raise ValueError("--encoder needs --data, the file of data that it encodes")
     model = name if name.endswith(".onnx") else _resolve(load_object(name), name)
     read = None
     if encoder is not None:

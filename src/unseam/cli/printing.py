@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import textwrap
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Row", "print_json", "print_rows", "print_table", "print_words"]
+__all__ = ["Row", "count_columns", "print_json", "print_rows", "print_table", "print_words"]
 
 Row = dict[str, Any]
 
@@ -40,6 +42,22 @@ def print_words(text: str) -> None:
     width = _columns(0)
     for line in text.split("\n"):
         print(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) if width else line)
+
+
+def count_columns(seconds: float = 5.0) -> Callable[[int, int], None]:
+    """A function that says on standard error how many columns of how many were sampled, every so many seconds.
+
+    >>> count_columns()(1, 64)
+    """
+    last = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            print(f"{done} of {total} columns of the Jacobian", file=sys.stderr, flush=True)
+
+    return report
 
 
 def print_rows(rows: Sequence[Row], *, title: str, as_json: bool) -> None:
