@@ -30,9 +30,9 @@ def pythae(model: Any) -> Subject:
             f"model must have latents in R^d and a Gaussian posterior or none, which pythae's {bad.pop()} has not; "
             "pass its decoder alone: unseam.wrap(model.decoder, latent=...)"
         )
-    twin: Any = view(model)
     if not isinstance(getattr(model, "decoder", None), nn.Module):
         raise ValueError(f"model must be one of pythae.models with a decoder, got {type(model).__name__}")
+    twin: Any = view(model)
     config, kind = model.model_config, kind_of(twin)
     parents = {one.__name__ for one in type(model).__mro__}
     logits = getattr(config, "reconstruction_loss", "mse") == "bce"

@@ -50,7 +50,7 @@ def sklearn(model: Any, *, latent: int | None = None, x: Any = None) -> Subject:
             f"model must have transform and inverse_transform, which {name} has not; use PCA, FactorAnalysis, FastICA, "
             "KernelPCA(fit_inverse_transform=True), a pipeline of them, or pass a function of z and its latent="
         )
-    size = latent or _size(model, x)
+    size = _size(model, latent, x)
     decoder = _affine(model.inverse_transform, size) or Differences(model.inverse_transform, (size,))
     return Subject(
         name, decoder, size, encoder=Encode(lambda x: _tensor(model.transform(x.numpy())), _DOUBLE)
@@ -68,17 +68,20 @@ class _Rows:
         return self.encode(rows if self.shape is None else rows.reshape(-1, *self.shape))
 
 
-def _size(model: Any, x: Any) -> int:
+def _size(model: Any, latent: int | None, x: Any) -> int:
     last = model[-1] if isinstance(getattr(model, "steps", None), list) else model
     held = getattr(last, "components_", None)
     sizes = (getattr(last, "n_components_", None), None if held is None else len(held))
     found = next((size for size in sizes if isinstance(size, int | np.integer)), None)
     if found is None and x is not None:
         found = model.transform(np.asarray(x)[:1]).shape[1]
+    found = latent if found is None else found
     if found is None:
         raise ValueError(
             f"latent must be given, as {type(model).__name__} does not say how many components it has"
         )
+    if latent is not None and latent != found:
+        raise ValueError(f"latent must be {found}, as {type(model).__name__} has it, got {latent}")
     return int(found)
 
 

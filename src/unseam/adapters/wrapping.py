@@ -134,7 +134,8 @@ def _completed(subject: Subject, given: dict[str, Any], *, x: Any, z: Any, beta:
     if z is not None:
         points = _rows(z, subject)
         changed["z"] = points.flatten(1) if points.ndim > 2 else points
-    return dataclasses.replace(subject, **{key: value for key, value in changed.items() if value is not None})
+    changed = {key: value for key, value in changed.items() if value is not None}
+    return dataclasses.replace(subject, **changed) if changed else subject
 
 
 def _rows(values: Any, subject: Subject) -> Tensor:
