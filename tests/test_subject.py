@@ -10,9 +10,9 @@ import torch
 
 import unseam
 from unseam import cli, files
+from unseam.adapters import import_subject
 from unseam.choices import load_object
 from unseam.files import read_array
-from unseam.subject import import_subject
 from unseam.trial import Trial
 
 OWN = """
@@ -125,7 +125,7 @@ def test_own_logits(own):
         for likelihood in (None, "bernoulli")
     )
     assert (weighted.column_norms < plain.column_norms / 2 + 1e-6).all()
-    with pytest.raises(ValueError, match="likelihood must be gaussian or bernoulli, got 'poisson'"):
+    with pytest.raises(ValueError, match="likelihood must be one of .*got 'poisson'"):
         inspect_own("mine_to_inspect:orthogonal", own / "z.npy", likelihood="poisson")
 
 
@@ -147,8 +147,8 @@ def test_a_subject_is_measured_at_its_points_or_data_and_drawn_from_the_prior_wi
     assert [unseam.inspect(one).points for one in (at_points, at_data)] == [5, 7]
     assert unseam.inspect(at_data).beta == 4.0
     assert unseam.inspect(at_data).mean is not None and unseam.inspect(at_points).mean is None
-    with pytest.raises(ValueError, match="z must be given, or encoder and x"):
-        unseam.inspect(plain)
+    found = unseam.inspect(plain, points=30)
+    assert (found.points, found.where) == (30, "30 draws from N(0, I)")
     assert unseam.report.study(plain, points=30).found.points == 30
     page = unseam.report.write([at_points, at_data], tmp_path / "page.html")
     assert "2 models side by side" in page.read_text()
@@ -187,7 +187,8 @@ def test_commands_take_a_file_of_code(own, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("mine_to_inspect:orthogonal",), "--data must name the file of points"),
+        (("mine_to_inspect:orthogonal",), "latent must say how many latents the decoder has"),
+        (("mine_to_inspect:make", "--encoder", "mine_to_inspect:encode"), "--encoder needs --data"),
         (("mine_to_inspect:nothing", "--data", "z.npy"), "module 'mine_to_inspect' has no 'nothing'"),
         (("absent_module:f", "--data", "z.npy"), "module 'absent_module' cannot be imported"),
         (("mine_to_inspect:number", "--data", "z.npy"), "must be a decoder or make one, got int"),
@@ -197,7 +198,7 @@ def test_commands_take_a_file_of_code(own, monkeypatch, capsys):
         ((".", "--likelihood", "bernoulli", "--latents", "3"), "its own; got --latents, --likelihood"),
         (
             ("mine_to_inspect:orthogonal", "--data", "z.npy", "--member", "0"),
-            "--member, --root and --world are for a run; a decoder of your own has none; got --member",
+            "--member, --root and --world are for a run; a model of your own has none; got --member",
         ),
         (("mine_to_inspect:orthogonal", "--data", "z.npy", "--root", "."), "has none; got --root"),
     ],

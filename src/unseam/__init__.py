@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from unseam import (
+        adapters,
         choices,
         data,
         demo,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         theory,
         training,
     )
+    from unseam.adapters import wrap
     from unseam.estimator import BetaVAE
     from unseam.inspection import Inspection
     from unseam.run import Run, inspect, score
@@ -37,6 +39,7 @@ __all__ = [
     "Subject",
     "Trial",
     "__version__",
+    "adapters",
     "choices",
     "data",
     "demo",
@@ -59,6 +62,7 @@ __all__ = [
     "theory",
     "train",
     "training",
+    "wrap",
 ]
 
 __version__ = "0.1.0"
@@ -80,6 +84,7 @@ _HOMES = {
     "load": "unseam.training",
     "save": "unseam.training",
     "train": "unseam.training",
+    "wrap": "unseam.adapters",
 }
 
 

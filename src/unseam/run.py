@@ -8,13 +8,14 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 import torch
 from torch import Tensor
 
-from unseam import inspection
+from unseam.adapters import wrap
 from unseam.choices import load_object
 from unseam.data import Identity, OwnData, World, data_difference, identify_data, load, names, open_data
 from unseam.files import digest, read_array, read_table, write_table
@@ -687,31 +688,34 @@ def open_run(run: Run | str | Path, world: World | str | None = None, data: obje
 @overload
 def inspect(decoder: Run, z: None = None, **options: Any) -> dict[int, Inspection]: ...
 @overload
-def inspect(decoder: Subject | Callable[[Tensor], Tensor], z: Any = None, **options: Any) -> Inspection: ...
-def inspect(
-    decoder: Run | Subject | Callable[[Tensor], Tensor], z: Any = None, **options: Any
-) -> Inspection | dict[int, Inspection]:
+def inspect(decoder: Any, z: Any = None, **options: Any) -> Inspection: ...
+def inspect(decoder: Any, z: Any = None, **options: Any) -> Inspection | dict[int, Inspection]:
     """Measure the local geometry of any decoder, and say what it means.
 
     Args:
-        decoder: any callable (batch, latent) -> (batch, *data) that returns the likelihood's parameter; a subject,
-            which has its own points or data; or a run, whose members are measured at held-out items.
-        z: points (batch, latent), for a callable without an encoder.
-        options: those of :func:`unseam.inspection.inspect`, of :meth:`unseam.subject.Subject.inspect`, or of
-            :meth:`unseam.run.Run.inspect`, which returns inspections by member.
+        decoder: any callable (batch, latent) -> (batch, *data) that returns the likelihood's parameter; a subject; any
+            model that :func:`unseam.wrap` takes; or a run, whose members are measured at held-out items.
+        z: points (batch, latent); without points or data, draws from the prior.
+        options: those of :func:`unseam.wrap` (``encoder``, ``x``, ``likelihood``, ``latent``, ``beta``) and of
+            :meth:`unseam.subject.Subject.inspect`; of a run those of :meth:`unseam.run.Run.inspect`, which returns
+            inspections by member.
 
     >>> inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2)).dto
     0.0
     >>> inspect(Subject("mine", lambda z: 2 * z, 2, z=torch.zeros(4, 2))).cosine
     0.0
     """
-    if isinstance(decoder, Run | Subject):
+    if isinstance(decoder, Run):
         return decoder.inspect(**options)
-    return inspection.inspect(decoder, z, **options)
+    measuring = signature(Subject.inspect).parameters
+    given = {name: options.pop(name) for name in list(options) if name in measuring}
+    if options.get("encoder") is not None and options.get("x") is None:
+        raise ValueError("x must be given with encoder: the data that it encodes")
+    return wrap(decoder, z=z, **options).inspect(**given)
 
 
 def score(
-    run: Run | str | Path,
+    run: Any,
     metrics: Sequence[str | Callable[..., Any]] | None = None,
     *,
     preset: str = "fast",
@@ -720,6 +724,7 @@ def score(
     seed: int = 0,
     world: World | str | None = None,
     data: object = None,
+    factors: Any = None,
 ) -> pd.DataFrame:
     """Score members of a run by the metrics of disentanglement, and save the table as its ``scores.parquet``.
 
@@ -728,15 +733,17 @@ def score(
     weights and data stay; each row says what it was made with: step, digests of weights, data and factors, settings.
 
     Args:
-        run: the run, or its folder.
+        run: the run, or its folder; a subject, or any model that :func:`unseam.wrap` takes with an encoder.
         metrics: names or functions that :func:`unseam.metrics.evaluate` takes, or ``package.module:function``; all
             that fit by default.
         preset: ``"fast"``, or ``"dlib"`` for numbers comparable with the 12 600-model study.
         points: number of items that are encoded at most.
         members: which members; all that did not diverge by default.
         seed: of the choice of items and of the metrics.
-        world: the data, where ``run`` is a folder and was trained on the user's own (see :meth:`Run.open`).
-        data: the same as an array, a file or a folder.
+        world: the data, where ``run`` is a folder and was trained on the user's own (see :meth:`Run.open`), or a model
+            that is no run.
+        data: the same as an array, a file or a folder; of a model that is no run by default its own ``x``.
+        factors: of a model that is no run, what made each item, as :func:`unseam.data.open_data` takes them.
 
     Returns:
         The table of :func:`evaluate_active`, whose scores are over active latents, beside those over all; its ``attrs``
@@ -746,15 +753,18 @@ def score(
 
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
-    run = open_run(run, world, data)
     if metrics is not None and not isinstance(metrics, str):
         metrics = [load_object(name) if isinstance(name, str) and ":" in name else name for name in metrics]
+    if not isinstance(run, Run | str | Path):
+        given = _labelled(run, world, data, factors)
+        return _score_subject(wrap(run), given, metrics, preset=preset, points=points, seed=seed)
+    run = open_run(run, world, data)
     parts = []
     _ = run.ensemble  # which decides how far the members are
     for alike in _groups(run, sorted(set(run.measured(members)))):
-        data = run.world_of(alike[0])
-        if not any(data.factor_sizes) and not data.factors.numel():
-            raise ValueError(f"world {data.name} has no factors to score against")
+        held = run.world_of(alike[0])
+        if not any(held.factor_sizes) and not held.factors.numel():
+            raise ValueError(f"world {held.name} has no factors to score against")
         codes = run.codes(alike, points=points, seed=seed)
         table = evaluate_active(
             codes.mean,
@@ -766,9 +776,9 @@ def score(
             seed=seed,
         )
         table["member"] = [alike[member] for member in table["member"]]
-        twin = f", twin of {data.twin_of}" if data.twin_of else ""
+        twin = f", twin of {held.twin_of}" if held.twin_of else ""
         stamp = run.stamp(alike[0])
-        parts.append(table.assign(points=len(codes.factors), world=f"{data.name}{twin}", seed=seed, **stamp))
+        parts.append(table.assign(points=len(codes.factors), world=f"{held.name}{twin}", seed=seed, **stamp))
     table = pd.concat(parts).sort_values("member", kind="stable", ignore_index=True)
     table.attrs = {"seed": seed, "preset": preset, "about": provenance(run.device)}
     if run.path is None or os.access(run.path, os.W_OK):
@@ -776,6 +786,40 @@ def score(
     else:
         warnings.warn(f"{run.path} may not be written to: the scores are not stored there", stacklevel=2)
     return table
+
+
+def _labelled(model: Any, world: World | str | None, data: object, factors: Any) -> World:
+    """The data whose codes are scored, with their factors."""
+    if world is not None:
+        return load(world) if isinstance(world, str) else world
+    x = model.x if data is None and isinstance(model, Subject) else data
+    if x is None or factors is None:
+        raise ValueError(
+            "world must name data with known factors, or data and factors be given: a model that is no run has none"
+        )
+    return open_data(x, factors=factors).world
+
+
+def _score_subject(
+    subject: Subject, world: World, metrics: Any, *, preset: str, points: int, seed: int
+) -> pd.DataFrame:
+    """Scores of one model's codes of a world."""
+    index = torch.arange(len(world))
+    if len(world) > points:
+        index = torch.randperm(len(world), generator=torch.Generator().manual_seed(seed))[:points]
+    parts = [subject.encode(world.images(part)) for part in index.split(1024)]
+    mean, covariance = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
+    variance = covariance.diagonal(dim1=1, dim2=2)
+    table = evaluate_active(
+        mean[None],
+        world.factors[index],
+        metrics,
+        variance=variance[None] if bool(variance.any()) else None,
+        discrete=tuple(size > 0 for size in world.factor_sizes),
+        preset=preset,
+        seed=seed,
+    )
+    return table.assign(points=len(index), world=world.name, model=subject.name)
 
 
 def evaluate_active(

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unseam.choices import load_object
-from unseam.files import read_array
 from unseam.inspection import Inspection, inspect
-from unseam.inspection.measure import encode_data
-from unseam.models import Bernoulli
 
-__all__ = ["Subject", "import_subject", "resolve_decoder"]
+__all__ = ["Subject"]
+
+MANY = 128
+"""Most latents that are all measured unless asked for."""
+PROBES, POINTS = 32, 4
+"""Of more latents so many are sampled, at so many points: standard errors are calibrated from some 30 on."""
+PRIOR = 1000
+"""Draws from the prior where there are neither points nor data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,86 +90,50 @@ class Subject:
         self,
         *,
         active: Any = None,
-        latents: str | int = "all",
+        latents: str | int | None = None,
+        points: int | None = None,
         generator: torch.Generator | None = None,
         chunk_size: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Inspection:
-        """The local geometry at ``z``, or at the posterior means of ``x`` (see :func:`unseam.inspection.inspect`)."""
-        return inspect(
+        """The local geometry at ``z``, at the posterior means of ``x``, or else at draws from the prior.
+
+        Args:
+            active: as in :func:`unseam.inspection.inspect`.
+            latents: the same; by default all where there are up to 128, else a sample of 32.
+            points: how many of the points to measure at, spread over them; by default all of them, 1000 draws from the
+                prior, and 4 points where latents are sampled by default.
+            generator: source of the draws, of baselines and of probes; one seeded with 0 by default.
+            chunk_size: as in :func:`unseam.inspection.inspect`.
+            progress: called with how many columns of how many were sampled.
+        """
+        generator = torch.Generator().manual_seed(0) if generator is None else generator
+        if latents is None:
+            latents = PROBES if self.latent > MANY else "all"
+            points = POINTS if points is None and self.latent > MANY else points
+        z, x, where = self.z, None if self.encoder is None else self.x, ""
+        if z is None and x is None:
+            z = self.prior(points or PRIOR, generator)
+            where = f"{len(z)} draws from N(0, I)"
+        z, x = (_spread(rows, points) for rows in (z, x))
+        found = inspect(
             self.decoder,
-            self.z,
-            encoder=None if self.x is None else self.encoder,
-            x=self.x,
+            z,
+            encoder=None if x is None else self.encoder,
+            x=x,
             likelihood=self.likelihood,
             beta=1.0 if self.beta is None else self.beta,
             active=active,
             latents=latents,
             generator=generator,
             chunk_size=chunk_size,
+            progress=progress,
         )
+        return replace(found, where=where) if where else found
 
 
-def import_subject(
-    name: str,
-    data: Path | None = None,
-    *,
-    latent: int | None = None,
-    encoder: str | None = None,
-    points: int = 1000,
-    beta: float | None = None,
-    likelihood: str | None = None,
-) -> Subject:
-    """A model of the user's own by its name, with rows of a file to measure it at.
-
-    Args:
-        name: ``package.module:function``: a decoder, or a function or class that makes one when called without
-            arguments.
-        data: file of points (batch, latent); of data (batch, *data) where an encoder is given. Every row must be
-            finite, also those that are not used.
-        latent: number of latents, where there is no file.
-        encoder: ``package.module:function``, x -> (mean, variance).
-        points: number of rows to use, spread over the file.
-        beta: weight of the KL term in training.
-        likelihood: ``bernoulli`` where the decoder returns logits; by default every output counts alike.
-    """
-    if likelihood not in (None, "gaussian", "bernoulli"):
-        raise ValueError(f"likelihood must be gaussian or bernoulli, got {likelihood!r}")
-    if (data is None) == (latent is None):
-        raise ValueError(
-            "--latent must say how many latents the decoder has, or --data name a file of points (or, with --encoder, "
-            f"of data), and not both; got {'neither' if data is None else 'both'}"
-        )
-    if encoder is not None and data is None:
-        raise ValueError("--encoder needs --data, the file of data that it encodes")
-    decoder = resolve_decoder(load_object(name), name)
-    weighs = Bernoulli() if likelihood == "bernoulli" else None
-    if data is None:
-        assert latent is not None
-        return Subject(name, decoder, latent, weighs, beta=beta)
-    rows = read_array(data, points)
-    kinds = {value.dtype for value in decoder.parameters()} if isinstance(decoder, torch.nn.Module) else set()
-    rows = rows.to(kinds.pop()) if len(kinds) == 1 else rows
-    if encoder is None:
-        return Subject(name, decoder, rows[0].numel(), weighs, beta=beta, z=rows)
-    encode = resolve_decoder(load_object(encoder), encoder)
-    with torch.no_grad():
-        mean, _ = encode_data(encode, rows[:1])
-    assert mean is not None
-    return Subject(name, decoder, mean.shape[1], weighs, encode, beta, x=rows)
-
-
-def resolve_decoder(found: Any, name: str) -> Any:
-    """A decoder itself, or what a function or class without arguments returns.
-
-    >>> resolve_decoder(lambda: torch.sin, "mine:make") is torch.sin
-    True
-    """
-    if isinstance(found, torch.nn.Module):
-        return found
-    if isinstance(found, type) or (
-        getattr(found, "__code__", None) is not None and not found.__code__.co_argcount
-    ):
-        found = found()
-    if not callable(found):
-        raise ValueError(f"{name} must be a decoder or make one, got {type(found).__name__}")
-    return found
+def _spread(rows: Tensor | None, points: int | None) -> Tensor | None:
+    """So many of the rows, spread over them."""
+    if rows is None or points is None or len(rows) <= points:
+        return rows
+    return rows[torch.linspace(0, len(rows) - 1, points, dtype=torch.float64).round().long()]

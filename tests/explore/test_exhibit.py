@@ -111,7 +111,7 @@ def test_logits_become_probabilities():
         (
             "decoder",
             {"latent": 2},
-            "decoder must be a callable, an ensemble or the folder of a run, got 'decoder'",
+            "model must be a model or the path of an .onnx file, got 'decoder'",
         ),
         (lambda z: z.sum(), {"latent": 2}, r"decoder must map \(256, 2\) to \(256, \*data\), got \(\)"),
         (
@@ -148,7 +148,7 @@ def test_a_run_s_world_must_fit(run):
 
 
 def test_a_picture_needs_an_encoder_and_an_item_a_world(linear):
-    with pytest.raises(ValueError, match="decoder has no encoder, so a picture has no point"):
+    with pytest.raises(ValueError, match="Linear has no encoder, so a picture has no point"):
         linear.subjects[0].encode(torch.zeros(1, 4))
     with pytest.raises(ValueError, match="there is no world whose items could be shown"):
         linear.item(0)

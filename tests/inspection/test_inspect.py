@@ -413,14 +413,15 @@ def test_same_generator_same_answer():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "z must be given, or encoder and x"),
+        ({}, "latent must say how many latents the decoder has"),
         ({"encoder": lambda x: (x, x)}, "x must be given with encoder"),
         ({"z": torch.zeros(3, 2), "x": torch.zeros(3, 2)}, "encoder must be given with x"),
         ({"z": torch.zeros(3, 2), "active": [-1]}, "active must be 2 booleans or positions"),
         (
-            {"encoder": lambda x: x, "x": torch.zeros(3, 2)},
-            r"encoder must return \(mean, variance\), got Tensor",
+            {"encoder": lambda x: None, "x": torch.zeros(3, 2)},
+            r"encoder must return \(mean, variance\), .* got NoneType",
         ),
+        ({"encoder": lambda x: (x, x - 1), "x": torch.zeros(3, 2)}, "pass log_variance=True"),
         ({"encoder": lambda x: (x, x[:1]), "x": torch.zeros(3, 2)}, "encoder must return a mean"),
         ({"encoder": lambda x: (x, x), "x": torch.zeros(0, 2)}, r"x must have shape \(batch, \*data\)"),
         ({"z": torch.zeros(3, 2), "latents": "some"}, 'latents must be "all" or a whole number'),
@@ -442,10 +443,11 @@ def test_bad_input(arguments, message):
         unseam.inspect(lambda z: 2 * z, **arguments)
 
 
-def test_dropout_in_training_mode_is_refused():
-    decoder = nn.Sequential(nn.Linear(2, 4), nn.Dropout(0.5), nn.Linear(4, 4))
-    with pytest.raises(ValueError, match="(?i)dropout"):
-        unseam.inspect(decoder, torch.zeros(3, 2))
+def test_a_module_in_training_mode_is_measured_in_evaluation_mode_and_stays_in_its_own():
+    decoder = nn.Sequential(nn.Linear(2, 4), nn.Dropout(0.5), nn.BatchNorm1d(4), nn.Linear(4, 4))
+    measured = unseam.inspect(decoder, torch.zeros(3, 2)).cosine
+    assert decoder.training and decoder[1].training
+    assert measured == unseam.inspect(decoder.eval(), torch.zeros(3, 2)).cosine
 
 
 @pytest.mark.parametrize(

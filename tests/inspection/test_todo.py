@@ -178,7 +178,7 @@ def test_axes_of_equal_length_need_no_training():
 )
 def test_a_decoder_alone_is_asked_for_its_encoder_and_not_for_another_beta(columns):
     """A GAN's has no β, and PCA's no further latents."""
-    text = asked(unseam.inspect(lambda z: z @ columns, draw(3, len(columns))))
+    text = asked(unseam.inspect(lambda z: z @ columns, draw(3, len(columns)), latents="all"))
     assert "β" not in text and "more latents" not in text and "longer" not in text
     assert text.startswith("give the encoder and the data of its training, if it is a VAE's")
 

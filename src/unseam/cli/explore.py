@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from unseam.cli.options import Json, MovedData, OwnWorld, Trust
+from unseam.cli.options import (
+    Json,
+    MovedData,
+    OwnEncoder,
+    OwnLatent,
+    OwnLikelihood,
+    OwnWorld,
+    Trust,
+    names_run,
+    open_target,
+)
 from unseam.cli.printing import print_json
 
 __all__ = ["explore_run"]
 
 
 def explore_run(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    run: Annotated[
+        str,
+        typer.Argument(help="Folder of a run, package.module:object of your own model, or .onnx file."),
+    ],
     member: Annotated[int, typer.Option(min=0, help="Member shown first.")] = 0,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port; by default 8050, or any that is free.")
@@ -30,6 +43,9 @@ def explore_run(
     root: Annotated[str | None, typer.Option(help="File or folder of the run's data, if moved.")] = None,
     world: OwnWorld = None,
     data: MovedData = None,
+    encoder: OwnEncoder = None,
+    likelihood: OwnLikelihood = None,
+    latent: OwnLatent = None,
     trust: Trust = False,
     points: Annotated[
         int | None, typer.Option(min=2, help="Items of the world that are shown; 600, of a page 300.")
@@ -47,7 +63,12 @@ def explore_run(
     from unseam.explore import export, serve
     from unseam.run import Run
 
-    opened = Run.open(run, root=root, world=world, data=data, trust=trust)
+    opened: Any
+    if names_run(run):
+        opened = Run.open(run, root=root, world=world, data=data, trust=trust)
+    else:
+        own = {"data": data, "encoder": encoder, "likelihood": likelihood, "latent": latent}
+        opened = open_target(run, own, member=None, root=root, world=None, trust=trust, points=points or 600)
     if page is not None:
         written = export(opened, page, members=members or None, first=member or None, points=points or 300)
         size = written.stat().st_size

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unseam.cli import options
-from unseam.cli.printing import Row, print_json, print_table, print_words
+from unseam.cli.printing import Row, count_columns, print_json, print_table, print_words
 
 if TYPE_CHECKING:
     from unseam.inspection import Inspection
@@ -20,15 +20,20 @@ __all__ = ["geometry_rows", "inspect_decoder"]
 
 def inspect_decoder(
     target: Annotated[
-        str, typer.Argument(help="Folder of a run, or package.module:function of your own decoder.")
+        str, typer.Argument(help="Folder of a run, package.module:object of your own model, or .onnx file.")
     ],
     data: options.OwnData = None,
     encoder: options.OwnEncoder = None,
     beta: options.OwnBeta = None,
     likelihood: options.OwnLikelihood = None,
+    latent: options.OwnLatent = None,
+    log_variance: options.LogVariance = False,
+    probabilities: options.Probabilities = False,
     latents: Annotated[
         int | None,
-        typer.Option(min=2, help="Your decoder: sample this many latents, if there are thousands."),
+        typer.Option(
+            min=2, help="Your model: sample this many latents; by default 32 where it has more than 128."
+        ),
     ] = None,
     member: options.Members = None,
     root: options.Root = None,
@@ -59,8 +64,7 @@ def inspect_decoder(
 
         check_path(report)
     own = {"data": data, "encoder": encoder, "latents": latents, "beta": beta, "likelihood": likelihood}
-    if data is None and not options.names_run(target):
-        raise ValueError("--data must name the file of points (or, with --encoder, of data)")
+    own |= {"latent": latent, "log_variance": log_variance, "probabilities": probabilities}
     opened = options.open_target(
         target, own, member=member, root=root, world=world, trust=trust, points=points
     )
@@ -78,7 +82,7 @@ def inspect_decoder(
                 remarks.append(f"no figures, since {target} may not be written to; give --figures FOLDER")
     else:
         drawing = torch.Generator().manual_seed(seed)
-        found = {target: opened.inspect(latents=latents or "all", generator=drawing)}
+        found = {target: opened.inspect(latents=latents, generator=drawing, progress=count_columns())}
     drawn = [] if figures is None else _draw(found, figures)
     page = None
     if report is not None:

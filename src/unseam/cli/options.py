@@ -21,13 +21,16 @@ __all__ = [
     "Factors",
     "Fit",
     "Layer",
+    "LogVariance",
     "Members",
     "MovedData",
     "OwnBeta",
     "OwnData",
     "OwnEncoder",
+    "OwnLatent",
     "OwnLikelihood",
     "OwnWorld",
+    "Probabilities",
     "Root",
     "Size",
     "Standardise",
@@ -70,17 +73,27 @@ MovedData = Annotated[
 OwnData = Annotated[
     Path | None,
     typer.Option(
-        help="Your decoder: points (batch, latent), or data where --encoder is given. Run: its data, if moved."
+        help="Your model: its data, or points (batch, latent) where it has no encoder. Run: its data, if moved."
     ),
 ]
 OwnEncoder = Annotated[
-    str | None, typer.Option(help="Your decoder: package.module:function, x -> (mean, variance).")
+    str | None,
+    typer.Option(help="Your model: its method, or package.module:function, x -> (mean, variance)."),
 ]
 OwnBeta = Annotated[
-    float | None, typer.Option(help="Your decoder: weight of the KL term in training; 1 by default.")
+    float | None, typer.Option(help="Your model: weight of the KL term in training; 1 by default.")
 ]
 OwnLikelihood = Annotated[
-    str | None, typer.Option(help="Your decoder: bernoulli where it returns logits, else gaussian.")
+    str | None, typer.Option(help="Your model: what its outputs mean, as --likelihood of train.")
+]
+OwnLatent = Annotated[
+    int | None, typer.Option(min=1, help="Your model: its number of latents, where it does not say it.")
+]
+LogVariance = Annotated[
+    bool, typer.Option("--log-variance", help="Your model: its encoder returns (mean, log-variance).")
+]
+Probabilities = Annotated[
+    bool, typer.Option("--probabilities", help="Your model: it returns probabilities, not logits.")
 ]
 Members = Annotated[list[int] | None, typer.Option(help="Run: only this member; repeat for more.")]
 Root = Annotated[str | None, typer.Option(help="Run: file or folder of its data, if moved.")]
@@ -124,8 +137,8 @@ def data_options(
 
 
 def names_run(target: str) -> bool:
-    """Whether a target is the folder of a run, not ``package.module:function``."""
-    return Path(target).is_dir() or ":" not in target
+    """Whether a target is the folder of a run, not ``package.module:object`` or an .onnx file."""
+    return Path(target).is_dir() or (":" not in target and not target.endswith(".onnx"))
 
 
 def open_target(
@@ -138,27 +151,31 @@ def open_target(
     trust: bool,
     points: int,
 ) -> Run | Subject:
-    """The run or the decoder that a target names; flags that say nothing about it are refused.
+    """The run or the model that a target names; flags that say nothing about it are refused.
 
     Args:
-        target: folder of a run, or ``package.module:function``.
-        own: flags of a decoder of the user's own, by name.
+        target: folder of a run, ``package.module:object``, or an .onnx file.
+        own: flags of a model of the user's own, by name.
         member, root, world, trust: flags of a run.
-        points: rows of the decoder's data to read.
+        points: rows of the model's data to read.
     """
+    from unseam.adapters import import_subject
     from unseam.run import Run
-    from unseam.subject import import_subject
 
     if names_run(target):
         others = {flag: value for flag, value in own.items() if flag != "data"}
-        _refuse(others, "are for a decoder of your own; a run has its own")
+        _refuse(others, "are for a model of your own; a run has its own")
         return Run.open(target, root=root, world=world, data=own.get("data"), trust=trust)
-    _refuse({"member": member, "root": root, "world": world}, "are for a run; a decoder of your own has none")
-    given = {flag: value for flag, value in own.items() if flag != "latents"}
+    _refuse({"member": member, "root": root, "world": world}, "are for a run; a model of your own has none")
+    if own.get("encoder") is not None and own.get("data") is None:
+        raise ValueError("--encoder needs --data, the file of data that it encodes")
+    given = {flag: value or None for flag, value in own.items() if flag != "latents"}
     return import_subject(target, points=points, **given)
 
 
 def _refuse(given: Mapping[str, object], reason: str) -> None:
-    if bad := [f"--{flag}" for flag, value in given.items() if value not in (None, [])]:
-        *rest, last = (f"--{flag}" for flag in given)
+    if bad := [
+        f"--{flag.replace('_', '-')}" for flag, value in given.items() if value not in (None, [], False)
+    ]:
+        *rest, last = (f"--{flag.replace('_', '-')}" for flag in given)
         raise ValueError(f"{', '.join(rest)} and {last} {reason}; got {', '.join(bad)}")

@@ -8,11 +8,11 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-__all__ = ["Row", "print_json", "print_rows", "print_table", "print_words", "working"]
+__all__ = ["Row", "count_columns", "print_json", "print_rows", "print_table", "print_words", "working"]
 
 Row = dict[str, Any]
 
@@ -70,6 +70,22 @@ def working(what: str, *, seconds: float = 10.0) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+def count_columns(seconds: float = 5.0) -> Callable[[int, int], None]:
+    """A function that says on standard error how many columns of how many were sampled, every so many seconds.
+
+    >>> count_columns()(1, 64)
+    """
+    last = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            print(f"{done} of {total} columns of the Jacobian", file=sys.stderr, flush=True)
+
+    return report
 
 
 def print_rows(rows: Sequence[Row], *, title: str, as_json: bool) -> None:

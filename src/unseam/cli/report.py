@@ -16,18 +16,18 @@ __all__ = ["report_models"]
 def report_models(
     target: Annotated[
         list[str],
-        typer.Argument(help="Folders of runs, or package.module:function of your own decoder."),
+        typer.Argument(help="Folders of runs, package.module:object of your own models, or .onnx files."),
     ],
     out: Annotated[
         Path | None, typer.Option(help="File to write; by default report.html in the run, or here.")
     ] = None,
-    latent: Annotated[
-        int | None, typer.Option(min=1, help="Your decoder: its number of latents, where it has no --data.")
-    ] = None,
+    latent: options.OwnLatent = None,
     data: options.OwnData = None,
     encoder: options.OwnEncoder = None,
     beta: options.OwnBeta = None,
     likelihood: options.OwnLikelihood = None,
+    log_variance: options.LogVariance = False,
+    probabilities: options.Probabilities = False,
     member: options.Members = None,
     root: options.Root = None,
     world: options.OwnWorld = None,
@@ -43,6 +43,7 @@ def report_models(
     from unseam.run import Run
 
     own = {"latent": latent, "data": data, "encoder": encoder, "beta": beta, "likelihood": likelihood}
+    own |= {"log_variance": log_variance, "probabilities": probabilities}
     runs = [one for one in target if options.names_run(one)]
     default = Path(target[0]) / "report.html" if len(runs) == 1 else Path("report.html")
     path = out if out is not None else default

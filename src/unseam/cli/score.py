@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unseam.cli.options import Json, MovedData, OwnWorld, Trust
+from unseam.cli.options import Json, MovedData, OwnEncoder, OwnLatent, OwnWorld, Trust, names_run
 from unseam.cli.printing import Row, print_json, print_table, print_words
 
 if TYPE_CHECKING:
@@ -23,10 +23,13 @@ _SIDE_BY_SIDE = 4
 
 def score_codes(
     run: Annotated[
-        Path, typer.Argument(help="Folder of a run, or file of codes (.npy, .npz, .safetensors).")
+        str,
+        typer.Argument(
+            help="Folder of a run, package.module:object of your own model, or codes (.npy, .npz, .safetensors)."
+        ),
     ],
     factors: Annotated[
-        Path | None, typer.Argument(help="File of factors, one row per code: an array, or a table.")
+        Path | None, typer.Argument(help="File of factors, one row per code or item: an array, or a table.")
     ] = None,
     metrics: Annotated[
         list[str] | None,
@@ -41,6 +44,8 @@ def score_codes(
     root: Annotated[str | None, typer.Option(help="File or folder of its data, if moved.")] = None,
     world: OwnWorld = None,
     data: MovedData = None,
+    encoder: OwnEncoder = None,
+    latent: OwnLatent = None,
     trust: Trust = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     as_json: Json = False,
@@ -49,10 +54,19 @@ def score_codes(
     from unseam.run import Run, score, score_files
 
     asked = [name for part in metrics or () for name in part.split(",")] or None
-    if factors is not None or run.is_file():
+    if not names_run(run):
+        from unseam.adapters import import_subject
+
+        subject = import_subject(run, encoder=encoder, latent=latent)
+        table = score(
+            subject, asked, preset=preset, points=points, seed=seed, world=world, data=data, factors=factors
+        )
+        _print_scores(table, run, preset, [], as_json)
+        return
+    if factors is not None or Path(run).is_file():
         if factors is None:
             raise ValueError(f"FACTORS must follow {run}: the file of factors, one row per code")
-        table = score_files(run, factors, asked, preset=preset, points=points, seed=seed)
+        table = score_files(Path(run), factors, asked, preset=preset, points=points, seed=seed)
         _print_scores(table, run, preset, [], as_json)
         return
     opened = Run.open(run, root=root, world=world, data=data, trust=trust, device=device)
@@ -60,7 +74,7 @@ def score_codes(
     _print_scores(table, run, preset, opened.remarks(member), as_json)
 
 
-def _print_scores(table: pd.DataFrame, run: Path, preset: str, remarks: list[str], as_json: bool) -> None:
+def _print_scores(table: pd.DataFrame, run: str, preset: str, remarks: list[str], as_json: bool) -> None:
     if as_json:
         print_json({"run": str(run), "scores": score_records(table), "remarks": remarks, **table.attrs})
         return

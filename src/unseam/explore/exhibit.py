@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from unseam.adapters import wrap
 from unseam.charts import Look, look_of
-from unseam.data import World, grid_factors, grid_index, load
+from unseam.data import ArrayWorld, World, grid_factors, grid_index, load
 from unseam.geometry import active_latents, haar_dto, pullback
-from unseam.models import AbstractLikelihood
 from unseam.run import Cache, Run, model_title, open_run
 from unseam.subject import Subject
 from unseam.training import Ensemble
@@ -213,14 +213,15 @@ def _ordered(value: Tensor, active: Tensor) -> tuple[int, ...]:
 
 
 def open_exhibit(
-    decoder: Run | Subject | Path | str | Ensemble | Callable[[Tensor], Tensor],
+    decoder: Any,
     *,
-    encoder: Callable[[Tensor], Any] | None = None,
+    encoder: Any = None,
     world: World | str | None = None,
-    latent: int | None = None,
-    likelihood: AbstractLikelihood | None = None,
+    latent: int | Sequence[int] | None = None,
+    likelihood: Any = None,
     beta: float | None = None,
-    name: str = "decoder",
+    name: str | None = None,
+    x: Any = None,
     root: str | None = None,
     points: int = 600,
 ) -> Exhibit:
@@ -241,6 +242,7 @@ def open_exhibit(
         likelihood=likelihood,
         beta=beta,
         name=name,
+        x=x,
         points=points,
     )
 
@@ -276,47 +278,48 @@ def exhibit_run(
 
 
 def exhibit_decoder(
-    decoder: Callable[[Tensor], Tensor] | Subject,
+    decoder: Any,
     *,
-    latent: int | None = None,
-    encoder: Callable[[Tensor], Any] | None = None,
+    latent: int | Sequence[int] | None = None,
+    encoder: Any = None,
     world: World | None = None,
-    likelihood: AbstractLikelihood | None = None,
+    likelihood: Any = None,
     beta: float | None = None,
-    name: str = "decoder",
+    name: str | None = None,
+    x: Any = None,
     points: int = 600,
 ) -> Exhibit:
     """One decoder of anyone's, with an encoder and a world where there are any.
 
     Args:
-        decoder: map from (batch, latent) to (batch, *data) that treats each point on its own; or a subject, in place of
-            it and of ``latent``, ``encoder``, ``likelihood``, ``beta`` and ``name``.
+        decoder: map from (batch, latent) to (batch, *data) that treats each point on its own; a subject; or any model
+            that :func:`unseam.wrap` takes.
         latent: number of latents; where there are an encoder and a world, theirs.
         encoder: x -> (mean, variance or covariance).
         world: whose items the encoder reads.
         likelihood: what the decoder's outputs mean; by default they are the data.
         beta: weight of the KL term in training.
         name: what the decoder is called on the page.
+        x: data (batch, *data) that the encoder reads, in place of a world.
         points: number of items of the world that are shown.
 
     >>> exhibit = exhibit_decoder(lambda z: z.repeat(1, 3), latent=2)
     >>> exhibit.look.shape, exhibit.encodes(0)
     ((6,), False)
     """
-    if isinstance(decoder, Subject):
-        subject = decoder
-    else:
-        if not callable(decoder):
-            raise ValueError(
-                f"decoder must be a callable, an ensemble or the folder of a run, got {decoder!r}"
-            )
-        if latent is None:
-            latent = _latent(encoder, world)
-        if latent < 1:
-            raise ValueError(f"latent must be at least 1, got {latent}")
-        subject = Subject(name, decoder, latent, likelihood, encoder, beta)
-    if isinstance(subject.decoder, torch.nn.Module):
-        subject.decoder.eval()
+    if latent is None and world is not None and encoder is not None:
+        latent = int(encoder(world.images(torch.tensor([0], device=world.device)))[0].shape[-1])
+    given = {
+        "encoder": encoder,
+        "likelihood": likelihood,
+        "latent": latent,
+        "beta": beta,
+        "x": x,
+        "name": name,
+    }
+    subject = wrap(decoder, **given)
+    if world is None and subject.x is not None:
+        world = _world_of(subject.x)
     z = subject.prior(256, torch.Generator().manual_seed(0))
     try:
         outputs = subject.picture(z)
@@ -337,10 +340,10 @@ def exhibit_decoder(
     return Exhibit([subject], look, world=world, index=index, title=subject.name)
 
 
-def _latent(encoder: Callable[[Tensor], Any] | None, world: World | None) -> int:
-    if encoder is None or world is None:
-        raise ValueError("latent must say how many latents the decoder has, where no encoder and world can")
-    return int(encoder(world.images(torch.tensor([0], device=world.device)))[0].shape[-1])
+def _world_of(x: Tensor) -> World:
+    """Data without known factors as a world."""
+    none = torch.zeros(len(x), 0, dtype=torch.long)
+    return ArrayWorld(x.detach().cpu(), none, name="data", factor_names=(), factor_sizes=())
 
 
 def _member(run: Run, member: int) -> Subject:

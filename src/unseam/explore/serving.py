@@ -5,19 +5,12 @@ from __future__ import annotations
 import errno
 import importlib.util
 import socket
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
-
-from torch import Tensor
 
 from unseam.data import World
 from unseam.explore.exhibit import open_exhibit
 from unseam.explore.guard import is_loopback
-from unseam.models import AbstractLikelihood
-from unseam.run import Run
-from unseam.subject import Subject
-from unseam.training import Ensemble
 
 __all__ = ["listen", "serve"]
 
@@ -26,14 +19,15 @@ _PORT = 8050
 
 
 def serve(
-    decoder: Run | Subject | Path | str | Ensemble | Callable[[Tensor], Tensor],
+    decoder: Any,
     *,
-    encoder: Callable[[Tensor], Any] | None = None,
+    encoder: Any = None,
     world: World | str | None = None,
-    latent: int | None = None,
-    likelihood: AbstractLikelihood | None = None,
+    latent: int | Sequence[int] | None = None,
+    likelihood: Any = None,
     beta: float | None = None,
-    name: str = "decoder",
+    name: str | None = None,
+    x: Any = None,
     member: int = 0,
     root: str | None = None,
     points: int = 600,
@@ -50,7 +44,8 @@ def serve(
     and a warning is printed, since it travels unencrypted.
 
     Args:
-        decoder: a run or its folder, an ensemble, a subject, or a map (batch, latent) -> (batch, *data).
+        decoder: a run or its folder, an ensemble, a subject, or any model that :func:`unseam.wrap` takes, such as a map
+            (batch, latent) -> (batch, *data).
         encoder: of a decoder of your own: x -> (mean, variance or covariance).
         world: whose items are shown; of a run the data that it was trained on, where those are the user's own (as in
             :meth:`unseam.Run.open`).
@@ -58,6 +53,7 @@ def serve(
         likelihood: of a decoder of your own: what its outputs mean; by default they are the data.
         beta: of a decoder of your own: weight of the KL term in training.
         name: of a decoder of your own, on the page.
+        x: of a model of your own: data (batch, *data) that its encoder reads, in place of a world.
         member: of a run: which member to begin with.
         root: of a run: file or folder of its data, where it has moved.
         points: number of items of the world that are shown.
@@ -78,6 +74,7 @@ def serve(
         likelihood=likelihood,
         beta=beta,
         name=name,
+        x=x,
         root=root,
         points=points,
     )

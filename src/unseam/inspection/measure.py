@@ -40,6 +40,7 @@ class _Given(NamedTuple):
     beta: float
     generator: torch.Generator
     chunk_size: int | None
+    progress: Callable[[int, int], None] | None
 
     @property
     def noisy(self) -> Tensor | None:
@@ -59,6 +60,7 @@ def inspect(
     latents: str | int = "all",
     generator: torch.Generator | None = None,
     chunk_size: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Inspection:
     """Measure the local geometry of any decoder; ``.summary()`` of the result says what it means.
 
@@ -78,6 +80,7 @@ def inspect(
         generator: source of the random baselines and probes; one seeded with 0 by default.
         chunk_size: points differentiated at once, or columns where latents are sampled; chosen automatically by
             default.
+        progress: called with how many columns of how many were sampled so far, where latents are sampled.
 
     >>> rotated = torch.tensor([[1.0, 1.0], [1.0, -1.0]]) @ torch.diag(torch.tensor([2.0, 0.5]))
     >>> round(inspect(lambda z: z @ rotated, torch.zeros(4, 2)).cosine, 3)
@@ -92,7 +95,7 @@ def inspect(
         points = _points(z, mean)
         if mean is not None and mean.shape != (points.flatten(1) if points.ndim > 1 else points).shape:
             raise ValueError(f"z and encoder(x) must agree in shape, got {points.shape} and {mean.shape}")
-        given = _Given(decoder, points, mean, variance, likelihood, beta, generator, chunk_size)
+        given = _Given(decoder, points, mean, variance, likelihood, beta, generator, chunk_size, progress)
         return _inspect_sampled(given, active, int(latents)) if sampled else _inspect_all(given, active)
 
 
@@ -156,7 +159,13 @@ def _inspect_sampled(given: _Given, active: Any, latents: int) -> Inspection:
     found = None
     if mask is None or int(mask.sum()) > 1:
         found = geometry.probe(
-            given.decoder, z, latents=latents, active=mask, generator=given.generator, **_options(given)
+            given.decoder,
+            z,
+            latents=latents,
+            active=mask,
+            generator=given.generator,
+            progress=given.progress,
+            **_options(given),
         )
     return Inspection(
         points=len(z),

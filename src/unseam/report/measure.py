@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unseam.adapters import wrap
 from unseam.advice import Advice, advise
 from unseam.geometry import hadamard_gap, jacobian, pullback, restrict
 from unseam.independence import Coupling, NotSmoothError, coupling
@@ -39,13 +40,14 @@ ROWS = 12  # latents that are walked along, and directions that are drawn, at mo
 ITEMS = 8
 POINTS = 1000
 COUPLED = 200  # points at which second derivatives are measured
+PAIRED = 64  # active latents up to which they are: their cost grows as the square
 WIDEST = 2048  # values of an item up to which the data's covariance is taken
 GRAM = 2048  # items of wider data, drawn at random
 STEP = 0.1  # of differences, in standard deviations of a latent, where derivatives see nothing of kinks
 
 
 def study(
-    decoder: Decoder | Subject,
+    decoder: Any,
     z: Tensor | NDArray[Any] | None = None,
     *,
     latent: int | None = None,
@@ -53,20 +55,19 @@ def study(
     encoder: Callable[[Tensor], Any] | None = None,
     x: Tensor | NDArray[Any] | None = None,
     likelihood: Any = None,
-    beta: float = 1.0,
+    beta: float | None = None,
     factors: Any = None,
     factor_names: Sequence[str] | None = None,
     discrete: Sequence[bool] | None = None,
-    name: str = "decoder",
-    latents: str | int = "all",
+    name: str | None = None,
+    latents: str | int | None = None,
     seed: int = 0,
     found: Inspection | None = None,
 ) -> Study:
     """Measure of any decoder what a report shows; what cannot be measured is named with its reason.
 
     Args:
-        decoder: any callable (batch, latent) -> (batch, *data) that returns the likelihood's parameter; or a subject,
-            in place of it and of ``z``, ``latent``, ``encoder``, ``x``, ``likelihood``, ``beta`` and ``name``.
+        decoder: any model that :func:`unseam.wrap` takes, or a subject.
         z: points (batch, latent); by default the means of ``encoder(x)``, or draws from the prior where ``latent``
             says how many latents there are.
         latent: number of latents, where neither points nor an encoder are given.
@@ -75,12 +76,12 @@ def study(
         x: data (batch, *data), for ``encoder``.
         likelihood: of :mod:`unseam.models`, or any with ``fisher_weight`` and ``mean``; without it every output
             counts alike and is drawn as it is.
-        beta: weight of the KL term that the model was trained with.
+        beta: weight of the KL term that the model was trained with; 1 by default.
         factors: what made each item of ``x`` (batch, factor), where that is known.
         factor_names: their names.
         discrete: which of them are discrete; by default those of integer type.
-        name: what to call the model.
-        latents: as in :func:`unseam.inspect`.
+        name: what to call the model; by default its own name.
+        latents: as in :meth:`unseam.subject.Subject.inspect`.
         seed: of points, baselines and metrics.
         found: the inspection, where it is made already.
 
@@ -89,8 +90,10 @@ def study(
     ((0, 1), 'KL of each latent, the polarised regime and Eq. 7')
     """
     generator = torch.Generator().manual_seed(seed)
-    if not isinstance(decoder, Subject):
-        decoder = _subject(name, decoder, latent, likelihood, encoder, beta, z, x)
+    if encoder is not None and x is None:
+        raise ValueError("x must be given with encoder: the data that it encodes")
+    given = {"z": z, "latent": latent, "encoder": encoder, "x": x, "likelihood": likelihood, "beta": beta}
+    decoder = wrap(decoder, name=name, **given)
     if decoder.z is None and decoder.x is None:
         decoder = dataclasses.replace(decoder, z=decoder.prior(points, generator))
     found = found or decoder.inspect(latents=latents, generator=generator)
@@ -127,30 +130,6 @@ def study(
     )
 
 
-def _subject(
-    name: str,
-    decoder: Decoder,
-    latent: int | None,
-    likelihood: Any,
-    encoder: Any,
-    beta: float,
-    z: Any,
-    x: Any,
-) -> Subject:
-    if encoder is not None and x is None:
-        raise ValueError("x must be given with encoder: the data that it encodes")
-    if z is None and x is None and latent is None:
-        raise ValueError(
-            "latent must say how many latents the decoder has, or z or encoder and x must be given: they say where "
-            "to measure it"
-        )
-    if latent is not None and latent < 1:
-        raise ValueError(f"latent must be at least 1, got {latent}")
-    points, data = (None if value is None else torch.as_tensor(value) for value in (z, x))
-    # the number of latents is used to draw points alone
-    return Subject(name, decoder, latent or 0, likelihood, encoder, beta, points, data)
-
-
 def _diagonal(found: Inspection) -> Tensor | None:
     """The posterior's variances (batch, latent), of a covariance its diagonal."""
     mean, variance = found.mean, found.variance
@@ -181,7 +160,10 @@ def _local(found: Inspection, drawn: Decoder, points: Tensor, spread: Tensor) ->
         "walks": _walks(found, drawn, points[middle], spread),
         "directions": _directions(found, drawn, points, middle, active),
     }
-    if len(active) > 1:
+    if len(active) > PAIRED:
+        why = f"Its second derivatives are taken for up to {PAIRED} active latents, and {len(active)} are."
+        parts["missing"] = (Missing("Whether what it generates factorises", why),)
+    elif len(active) > 1:
         try:
             parts["factorisation"] = _factorisation(drawn, points, spread, active)
         except ValueError as error:

@@ -1,0 +1,79 @@
+"""Autoencoders of diffusers, from their configuration or from weights on disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unseam.adapters.parts import Decode, Encode, kind_of, view
+from unseam.subject import Subject
+
+__all__ = ["diffusers"]
+
+POINTS = 16
+"""Points at which a model without data is measured."""
+
+
+def diffusers(model: Any, *, x: Any = None, size: int | None = None) -> Subject:
+    """An autoencoder of diffusers, such as ``AutoencoderKL``, whose latents (channel, height, width) stand in one row.
+
+    Latents are the autoencoder's own, before diffusion scales them. Without data it is measured where diffusion samples
+    are, at draws of unit variance divided by the ``scaling_factor`` and shifted by the ``shift_factor``. Attention and
+    group normalisation are replaced, in a copy that shares the weights, by equal ones that forward mode can
+    differentiate.
+
+    Args:
+        model: the autoencoder; of a pipeline, ``pipeline.vae``.
+        x: images (batch, channel, height, width), in [-1, 1].
+        size: side of the images, where no ``x`` is given; by default the configuration's ``sample_size``.
+    """
+    config = getattr(model, "config", None)
+    if not isinstance(model, nn.Module) or getattr(config, "latent_channels", None) is None:
+        raise ValueError(
+            f"model must be an autoencoder with continuous latents, such as AutoencoderKL, got {type(model).__name__}; "
+            "of a pipeline pass pipeline.vae, of another model a decoder: unseam.wrap(decoder, latent=...)"
+        )
+    twin: Any = _plain_attention(view(model))
+    kind = kind_of(twin)
+    shape = _latent_shape(twin, config, x, size, kind)
+
+    def encode(x: Tensor) -> Any:
+        found = twin.encode(x)
+        return getattr(found, "latent_dist", getattr(found, "latent", found))
+
+    subject = Subject(
+        type(model).__name__,
+        Decode(twin.decode, shape, holder=twin),
+        torch.Size(shape).numel(),
+        encoder=Encode(encode, kind),
+    )
+    if x is not None:
+        return subject
+    draws = subject.prior(POINTS, torch.Generator().manual_seed(0))
+    scale, shift = (getattr(config, name, None) for name in ("scaling_factor", "shift_factor"))
+    z = draws / (scale or 1.0) + (shift or 0.0)
+    return Subject(subject.name, subject.decoder, subject.latent, None, subject.encoder, z=z)
+
+
+def _plain_attention(twin: nn.Module) -> nn.Module:
+    """The same attention by matrix products: the fused kernels have no forward-mode rule."""
+    from diffusers.models.attention_processor import Attention, AttnProcessor
+
+    for part in twin.modules():
+        if isinstance(part, Attention):
+            part.__dict__["processor"] = AttnProcessor()
+    return twin
+
+
+@torch.no_grad()
+def _latent_shape(twin: Any, config: Any, x: Any, size: int | None, kind: Any) -> tuple[int, ...]:
+    if x is not None:
+        image = torch.as_tensor(x)[:1].to(*kind)
+    else:
+        side = size or config.sample_size
+        image = torch.zeros(1, config.in_channels, side, side, device=kind[0], dtype=kind[1])
+    found = twin.encode(image)
+    found = getattr(found, "latent_dist", getattr(found, "latent", found))
+    return tuple(getattr(found, "mean", found).shape[1:])

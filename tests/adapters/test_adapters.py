@@ -1,0 +1,262 @@
+"""Models of other libraries as subjects: small stand-ins where these are heavy."""
+
+import types
+
+import numpy as np
+import pytest
+import torch
+from sklearn.decomposition import NMF, PCA, FactorAnalysis, FastICA
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+from torch.distributions import Bernoulli, Independent, Normal
+
+import unseam
+from unseam.adapters.scvi import ZeroInflatedCounts
+from unseam.geometry import jacobian, pullback
+from unseam.models.negative_binomial import negative_binomial_terms
+
+
+@pytest.fixture(scope="module")
+def rows():
+    draw = np.random.default_rng(0)
+    return draw.normal(size=(300, 6)) @ draw.normal(size=(6, 6)) + 1.0
+
+
+# scikit-learn: theory knows the answers
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_pca_is_orthogonal_and_a_rotation_of_it_is_not(rows, whiten):
+    subject = unseam.wrap(PCA(3, whiten=whiten).fit(rows), x=rows)
+    found = subject.inspect()
+    assert found.cosine < 1e-12 and found.posterior == "point"
+    np.testing.assert_allclose(found.mean, PCA(3, whiten=whiten).fit_transform(rows), atol=1e-10)
+    angle = torch.tensor(0.6).double()
+    rotation = torch.eye(3).double()
+    rotation[:2, :2] = torch.tensor([[angle.cos(), -angle.sin()], [angle.sin(), angle.cos()]])
+    scales = torch.tensor([3.0, 2.0, 1.0]) / found.column_norms
+    oblique = unseam.inspect(lambda z: subject.decoder((z @ rotation) * scales), found.mean)
+    assert oblique.cosine > 0.1
+
+
+def test_factor_analysis_meets_eq_7_exactly_rotated_or_not(rows):
+    plain, rotated = (FactorAnalysis(3, rotation=rotation).fit(rows) for rotation in (None, "varimax"))
+    found, other = (unseam.inspect(model, x=rows) for model in (plain, rotated))
+    assert found.cosine < 1e-9 and other.cosine > 1e-3
+    for one, model in ((found, plain), (other, rotated)):
+        assert one.posterior == "full" and one.precision_error.relative < 1e-10
+        np.testing.assert_allclose(one.mean, model.transform(rows), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [FastICA(3, random_state=0), NMF(3, max_iter=2000), make_pipeline(StandardScaler(), PCA(3))],
+    ids=str,
+)
+def test_linear_inverses_are_exact(rows, model):
+    model.fit(np.abs(rows))
+    subject = unseam.wrap(model, x=np.abs(rows))
+    assert isinstance(subject.decoder, nn.Linear) and subject.latent == 3
+    z = np.random.default_rng(1).normal(size=(4, 3))
+    np.testing.assert_allclose(subject.picture(z), model.inverse_transform(z), atol=1e-8)
+
+
+def test_an_estimator_of_ours_is_its_model(rows):
+    model = unseam.BetaVAE(2, beta=3.0, steps=5).fit(rows)
+    found = unseam.inspect(model, x=rows)
+    assert found.beta == 3.0 and found.cosine == model.inspect(rows).cosine
+
+
+# NumPy
+
+
+def test_a_numpy_function_has_the_derivatives_of_its_torch_twin():
+    matrix = np.random.default_rng(0).normal(size=(3, 5))
+    subject = unseam.wrap(lambda z: np.tanh(z @ matrix), latent=3)
+
+    def twin(z):
+        return torch.tanh(z @ torch.from_numpy(matrix))
+
+    z = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)).double()
+    torch.testing.assert_close(jacobian(subject.decoder, z), jacobian(twin, z), atol=1e-8, rtol=1e-7)
+    reverse = torch.func.vjp(subject.decoder, z)[1](torch.ones(6, 5).double())[0]
+    torch.testing.assert_close(reverse, jacobian(twin, z).sum(1), atol=1e-8, rtol=1e-7)
+    sampled = unseam.inspect(subject, latents=3, points=5)
+    assert sampled.cosine == pytest.approx(unseam.inspect(twin, z, latents=3).cosine, abs=0.3)
+
+
+# torch
+
+
+class Autoencoder(nn.Module):
+    """Encoder and decoder as users have them."""
+
+    latent_dim = 3
+
+    def __init__(self, wrapped=lambda out: out, features=8):
+        super().__init__()
+        self.first, self.last = nn.Linear(features, 6), nn.Linear(3, features)
+        self.wrapped = wrapped
+
+    def encode(self, x):
+        return self.first(x).chunk(2, 1)
+
+    def decode(self, z):
+        return self.wrapped(self.last(z))
+
+
+def points(model, **options):
+    return unseam.wrap(model, z=torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), **options)
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda out: (out, None),
+        lambda out: {"loss": 0.0, "reconstruction": out},
+        lambda out: types.SimpleNamespace(sample=out),
+        lambda out: Independent(Bernoulli(logits=out, validate_args=False), 1, validate_args=False),
+    ],
+    ids=["tuple", "dict", "output", "distribution"],
+)
+def test_outputs_of_every_kind_are_read(wrapped):
+    model = Autoencoder(wrapped)
+    subject = points(model)
+    torch.testing.assert_close(subject.decoder(subject.z), model.last(subject.z))
+    known = unseam.models.Bernoulli if subject.likelihood else type(None)
+    assert isinstance(subject.likelihood, known)
+    assert unseam.inspect(subject).points == 5
+
+
+def test_a_normal_distribution_and_a_pair_with_log_variances_are_one_likelihood():
+    distribution = points(Autoencoder(lambda out: Normal(out, torch.exp(out / 2), validate_args=False)))
+    pair = points(Autoencoder(lambda out: (out, out)), likelihood="gaussian_pixel")
+    pair.decoder.holder.load_state_dict(distribution.decoder.holder.state_dict())
+    found = [pullback(one.decoder, one.z, likelihood=one.likelihood) for one in (distribution, pair)]
+    torch.testing.assert_close(*found)
+    assert distribution.picture(distribution.z).shape == (5, 8)
+
+
+def test_log_variances_are_an_option_and_negative_variances_say_so():
+    model, x = Autoencoder(), torch.randn(9, 8, generator=torch.Generator().manual_seed(0))
+    _, variance = unseam.wrap(model, x=x, log_variance=True).encoder(x)
+    torch.testing.assert_close(variance, model.encode(x)[1].exp())
+    with pytest.raises(ValueError, match="pass log_variance=True"):
+        unseam.wrap(model, x=x).inspect()
+
+
+def test_a_sigmoid_under_a_bernoulli_likelihood_is_noticed_and_converted_by_option():
+    model = Autoencoder(torch.sigmoid)
+    with pytest.raises(ValueError, match="lie in .0, 1., as those of a sigmoid do; pass probabilities=True"):
+        points(model, likelihood="bernoulli")
+    subject = points(model, likelihood="bernoulli", probabilities=True)
+    torch.testing.assert_close(subject.decoder(subject.z), model.last(subject.z), atol=1e-5, rtol=1e-5)
+    assert points(Autoencoder(), likelihood="bernoulli").latent == 3
+
+
+def test_a_generator_takes_its_latents_as_pixels_and_stays_in_its_mode():
+    model = nn.Sequential(nn.ConvTranspose2d(5, 3, 4), nn.BatchNorm2d(3), nn.Dropout(), nn.GroupNorm(1, 3))
+    model = model.to(memory_format=torch.channels_last)
+    found = unseam.inspect(model, points=7)
+    assert (found.latent, found.points, found.outputs) == (5, 7, 48)
+    assert all(part.training for part in model.modules())
+
+
+def test_more_latents_than_can_all_be_measured_are_sampled_with_progress():
+    model, seen = nn.Sequential(nn.Linear(300, 20), nn.Tanh()), []
+    found = unseam.inspect(model, progress=lambda done, total: seen.append((done, total)))
+    assert (found.points, found.probes.latents, seen[-1]) == (4, 32, (128, 128))
+    assert "300" in found.summary()
+
+
+def test_one_subject_is_inspected_scored_reported_and_explored(tmp_path):
+    x = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
+    subject = unseam.wrap(Autoencoder(), x=x, log_variance=True, likelihood="gaussian")
+    assert unseam.inspect(subject).precision_error is not None
+    table = unseam.score(subject, ["mig"], factors=(x[:, :2] > 0).long())
+    assert table["points"].tolist() == [60] and table["model"].tolist() == ["Autoencoder"]
+    with pytest.raises(ValueError, match="world must name data with known factors, or data and factors"):
+        unseam.score(subject)
+    assert "Autoencoder" in unseam.report.write(subject, tmp_path / "page.html").read_text()
+    exhibit = unseam.explore.exhibit_decoder(subject)
+    assert exhibit.codes(0).mean.shape == (60, 3)
+
+
+# recognised by the package of a class, which is not imported
+
+
+def test_models_are_recognised_by_the_package_of_their_class_or_its_bases():
+    output = {"embedding": torch.zeros(4, 2), "log_covariance": torch.zeros(4, 2)}
+    vae = type("VAE", (nn.Module,), {"__module__": "pythae.models.vae"})
+    model = type("Mine", (vae,), {"__module__": "mine"})()
+    model.decoder, model.encoder = nn.Sequential(nn.Linear(2, 3), nn.Sigmoid()), lambda x: output
+    model.model_config = types.SimpleNamespace(latent_dim=2, reconstruction_loss="bce")
+    subject = unseam.wrap(model)
+    assert isinstance(subject.likelihood, unseam.models.Bernoulli) and subject.latent == 2
+    z = torch.ones(1, 2)
+    torch.testing.assert_close(subject.decoder(z), model.decoder[0](z), atol=1e-5, rtol=1e-5)
+    assert subject.encoder(torch.zeros(4, 3))[1].tolist() == [[1.0, 1.0]] * 4
+
+
+def of(package, name="Model", base=object):
+    return type(name, (base,), {"__module__": f"{package}.models"})()
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (of("pythae", "VQVAE", nn.Module), {}, "unseam.wrap.model.decoder, latent="),
+        (of("pythae", "Trainer"), {}, "must be one of pythae.models with a decoder"),
+        (of("diffusers", "StableDiffusionPipeline"), {}, "of a pipeline pass pipeline.vae"),
+        (
+            of("scvi", "TOTALVI"),
+            {},
+            "must be an SCVI, LinearSCVI or DRVI model, got TOTALVI; for another one pass",
+        ),
+        (of("lightning", "Classifier"), {"latent": 2}, "pass decoder=, a function of z"),
+        (LinearRegression().fit(np.eye(3), np.ones(3)), {}, "must have transform and inverse_transform"),
+        (object(), {"latent": 2}, "model must be a module, a function of z"),
+        ("runs/demo", {}, "open a run by unseam.Run.open"),
+        (PCA(1).fit(np.eye(3)), {"probabilities": True}, "probabilities must be left out: PCA has its own"),
+        (PCA(1).fit(np.eye(3)), {"latent": 2}, "latent must be 1, as PCA has it, got 2"),
+        (lambda z: z, {}, "latent must say how many latents the decoder has"),
+        (Autoencoder(), {"decoder": "paint"}, "model must have a method 'paint'"),
+    ],
+)
+def test_a_model_of_another_kind_is_told_what_to_pass(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        unseam.wrap(model, **options)
+
+
+# counts
+
+
+def test_zero_inflated_counts_have_the_fisher_information_of_both_networks():
+    """Against the sum over counts of the squared score in (log μ, dropout logit), which is not diagonal."""
+    r, jac = (
+        torch.tensor([0.3]).double(),
+        torch.randn(2, 3, generator=torch.Generator().manual_seed(0)).double(),
+    )
+    theta, logit = torch.tensor([[0.7]]).double(), torch.tensor([[-0.4]]).double()
+    counts = ZeroInflatedCounts(r)
+
+    def log_prob(pair, x):
+        held = negative_binomial_terms(x, pair[0], r[0]) + nn.functional.logsigmoid(-pair[1])
+        return torch.where(x == 0, torch.logaddexp(held, nn.functional.logsigmoid(pair[1])), held)
+
+    pair, x = torch.cat([theta[0], logit[0]]), torch.arange(400).double()
+    score = torch.func.jacrev(log_prob)(pair, x)
+    probability = log_prob(pair, x).exp()
+    information = (probability[:, None] * score).mT @ score
+    expected = jac.mT @ information @ jac
+
+    def decoder(z):
+        both = z @ jac.mT + pair
+        return counts.parameter(both[:, :1], both[:, 1:])
+
+    found = pullback(decoder, torch.zeros(1, 3).double(), likelihood=counts)[0]
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+    mean = counts.mean(counts.parameter(theta, logit))
+    torch.testing.assert_close(mean, (probability * x).sum().view(1, 1), atol=1e-9, rtol=1e-9)
