@@ -378,7 +378,8 @@ def _encode(subject: Subject, x: Tensor) -> tuple[Tensor, Tensor]:
         raise ValueError(
             f"{subject.name} has no encoder, so its latents cannot be compared at the same items"
         )
-    mean, variance = encode_data(subject.encoder, x.to(*subject.kind))
+    given = x.to(*subject.kind) if isinstance(subject.decoder, torch.nn.Module) else x
+    mean, variance = encode_data(subject.encoder, given)
     assert mean is not None and variance is not None
     if bool((variance != 0).any()):
         return mean, geometry.active_latents(mean, variance).active.cpu()
@@ -409,7 +410,7 @@ def _column_products(subjects: Sequence[Subject], codes: Sequence[Tensor], activ
 
 def _columns(subject: Subject, z: Tensor, active: Tensor) -> Tensor:
     """Columns W^½J (latent, batch · data) of active latents, those of each item at a norm of 1 together."""
-    weighted = geometry.jacobian(subject.decoder, z)[..., active.to(z.device)]
+    weighted = geometry.jacobian(subject.decoder, z)[..., active[: z.shape[1]].to(z.device)]
     if subject.likelihood is not None:
         weight = subject.likelihood.fisher_weight(torch.as_tensor(subject.decoder(z)))
         weighted = weighted * weight.flatten(1).clamp(min=0).sqrt()[..., None]

@@ -51,8 +51,8 @@ class Recurrence(NamedTuple):
         chance: mean absolute likeness (member, latent) after random rotations of the others; NaN where no other model
             has two active latents.
         found: whether a latent is in the other model (member, member, latent); never with itself.
-        p_value: of a latent's likeness with all others (member, latent), corrected by Holm for all latents of all
-            models; NaN where there is no chance.
+        p_value: of a latent's likeness with all others (member, latent), corrected by Holm for the latents of its
+            model, and not below that of all models together; NaN where there is no chance.
         returns: latents (member, latent) that are found, and more alike than by chance at the level 0.05.
         groups: latents that return only together.
     """
@@ -104,7 +104,8 @@ def recurrence(
     a random rotation of its active latents (rolinek2019 §4): its columns become J R and its codes Rᵀz, with R uniform,
     and both are matched anew. A latent is found in another model where its likeness is at least halfway from the mean
     of the null to 1. Ranks of its likeness with each other model among rotations, which are independent given the
-    latent, are combined by Fisher's method and corrected by Holm's over all latents of all models.
+    latent, are combined by Fisher's method and corrected by Holm's over the latents of one model. No latent returns
+    unless all models together reject the hypothesis: each is rotated against those before it.
 
     Latents that do not return are grouped where others mix them. A group is found in another model where the cosine
     of the largest principal angle between their spans is halfway from the null to 1; where rotations do not change
@@ -146,7 +147,8 @@ def recurrence(
             within = _judge_within(dense, match[member], counts, member, latents, generator)
             p_value[member, latents] = p_value[member, latents].fmax(within)
             mixed.append((member, latents))
-    p_value = _holm(torch.where(there, p_value, torch.nan))
+    p_value = torch.stack([_holm(row) for row in torch.where(there, p_value, torch.nan)])
+    p_value = torch.where(p_value.isnan(), p_value, p_value.fmax(_judge_all(likeness, rotated, counts)))
     returns = found.any(1) & ~(p_value > LEVEL) & there
     groups = []
     for member, latents in mixed:
@@ -255,15 +257,13 @@ def _judge(observed: Tensor, null: Tensor, free: Tensor, others: Tensor) -> _Jud
         free: models (member,) whose rotations change it.
         others: models (member,) that it is compared with.
     """
-    used, draws = free & others, null.shape[-1]
+    used = free & others
     if not bool(used.any()):
         nothing = torch.full(observed.shape[:-1], torch.nan, dtype=observed.dtype)
         return _Judged((observed >= SAME) & others, nothing, nothing)
     chance = null[..., used, :].mean((-2, -1))
     limit = torch.where(free, ((1 + chance) / 2)[..., None], SAME)
-    # equal up to rounding counts as reached by chance
-    ranks = (1 + (null >= observed[..., None] - 1e-9).sum(-1)) / (draws + 1)
-    evidence = -ranks.log()[..., used].sum(-1).double()
+    evidence = -_rank(observed, null).log()[..., used].sum(-1)
     p_value = torch.special.gammaincc(torch.tensor(float(used.sum()), dtype=torch.float64), evidence)
     return _Judged((observed >= limit - 1e-9) & others, chance, p_value)
 
@@ -276,14 +276,34 @@ def _judge_latents(likeness: Tensor, rotated: list[_Rotated], counts: Tensor, me
     return judged._replace(found=judged.found.mT)
 
 
+def _judge_all(likeness: Tensor, rotated: list[_Rotated], counts: Tensor) -> Tensor:
+    """P-value that no model's axes are those of any other: each model rotated against all before it.
+
+    Given these, its rank among its own rotations is uniform, so that ranks of all models are independent.
+    """
+    free = [other for other in range(1, len(counts)) if counts[other] > 1]
+    evidence = torch.zeros((), dtype=torch.float64)
+    for other in free:
+        null = rotated[other].likeness[:other].mean((0, 1))
+        evidence -= _rank(likeness[:other, other].abs().mean(), null).log()
+    return torch.special.gammaincc(evidence.new_tensor(len(free)), evidence) if free else evidence
+
+
+def _rank(observed: Tensor, null: Tensor) -> Tensor:
+    """Share of draws (..., draw) at least as large as what was observed (...), that itself among them."""
+    # equal up to rounding counts as reached
+    return (1 + (null >= observed[..., None] - 1e-9).sum(-1)).double() / (null.shape[-1] + 1)
+
+
 def _holm(p_values: Tensor) -> Tensor:
-    """Holm's correction over all that are not NaN."""
-    flat = p_values.flatten().clone()
-    known = (~flat.isnan()).nonzero().flatten()
-    ranked = known[flat[known].argsort()]
-    factors = torch.arange(len(ranked), 0, -1, dtype=flat.dtype)
-    flat[ranked] = (flat[ranked] * factors).cummax(0).values.clamp(max=1) if len(ranked) else flat[ranked]
-    return flat.view_as(p_values)
+    """Holm's correction of p-values (test,) that are not NaN."""
+    known = (~p_values.isnan()).nonzero().flatten()
+    if not len(known):
+        return p_values
+    ranked = known[p_values[known].argsort()]
+    factors = torch.arange(len(ranked), 0, -1, dtype=p_values.dtype)
+    steps = (p_values[ranked] * factors).cummax(0).values.clamp(max=1)
+    return p_values.scatter(0, ranked, steps)
 
 
 def _mixed(similarity: Tensor, match: Tensor, found: Tensor, counts: Tensor, member: int) -> list[list[int]]:
