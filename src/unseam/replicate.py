@@ -27,11 +27,15 @@ from unseam.training import Ensemble
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Replication", "Share", "replicate_seeds", "replication"]
+__all__ = ["Replication", "Share", "describe_seeds", "replicate_seeds", "replication"]
 
 # Values of Jacobian columns of all models that are held at once: 64 MB in single precision.
 _AT_ONCE = 2**24
 _NORMAL = 1.959964  # 97.5 % of the normal distribution lie below
+
+
+class _UndefinedError(ValueError):
+    """Fewer than two models have active latents."""
 
 
 class Share(NamedTuple):
@@ -280,7 +284,7 @@ def replicate_seeds(
         seed: of items and rotations.
 
     Returns:
-        One result per group of two or more; nothing where all differ in more than their seed.
+        One result per group of two or more that have active latents; nothing where all differ in more than their seed.
 
     >>> import unseam
     >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)
@@ -293,12 +297,44 @@ def replicate_seeds(
     for run, member in pairs:
         key = None if together else dataclasses.replace(run.trials[member], seed=0)
         groups.setdefault(key, []).append((run, member))
-    found = []
+    found, undefined = [], None
     for group in groups.values():
         if len(group) > 1:
             subjects = [_titled(run, member, several=len(runs) > 1) for run, member in group]
-            found.append(_replicate(subjects, group, None, items, torch.Generator().manual_seed(seed)))
+            try:
+                found.append(_replicate(subjects, group, None, items, torch.Generator().manual_seed(seed)))
+            except _UndefinedError as error:
+                undefined = error
+    if undefined is not None and not found:
+        raise undefined
     return found
+
+
+def describe_seeds(
+    run: Run, members: Sequence[int] | None = None, *, items: int, seed: int
+) -> dict[int, str]:
+    """In one sentence for each member that has others of its settings: where its latents return over seeds.
+
+    Args:
+        run: whose members.
+        members: which; all that did not diverge by default.
+        items: number of held-out items to compare at.
+        seed: of items and rotations.
+
+    >>> import unseam
+    >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)
+    >>> list(describe_seeds(Run.of(unseam.train([trial, trial])), items=50, seed=0))
+    [0, 1]
+    """
+    try:
+        groups = replicate_seeds([run], items=items, members=members, seed=seed)
+    except _UndefinedError:
+        return {}
+    return {
+        member: f"Over {len(found.members)} seeds: {found.describe(place)}"
+        for found in groups
+        for place, member in enumerate(found.members)
+    }
 
 
 def _replicate(
@@ -315,7 +351,7 @@ def _replicate(
     # a latent is a row here, so that models of different size are padded with rows of zeros
     codes = _pad([mean.double().cpu().mT for mean, _ in encoded])
     if (used := int(active.any(1).sum())) < 2:
-        raise ValueError(
+        raise _UndefinedError(
             f"models must have active latents to be compared, got {used} of {len(subjects)} that have any"
         )
     columns = _column_products(subjects, [mean for mean, _ in encoded], active)

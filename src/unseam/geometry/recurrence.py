@@ -102,7 +102,7 @@ def recurrence(
     with c the columns of the decoders' Jacobians over all items and data dimensions, and z the codes. Latents are
     matched one to one with the largest sum of :math:`|s|`. The null hypothesis is that the axes of the other model are
     a random rotation of its active latents (rolinek2019 §4): its columns become J R and its codes Rᵀz, with R uniform,
-    and both are matched anew. A latent is found in another model where its likeness is at least halfway from the mean
+    and both are matched again. A latent is found in another model where its likeness is at least halfway from the mean
     of the null to 1. Ranks of its likeness with each other model among rotations, which are independent given the
     latent, are combined by Fisher's method and corrected by Holm's over the latents of one model. No latent returns
     unless all models together reject the hypothesis: each is rotated against those before it.
