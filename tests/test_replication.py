@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from unseam.cli import main
 from unseam.metrics import mcc, udr
 from unseam.papers.allen2024._decoders import polar
 from unseam.papers.allen2024.theorem2 import sphere
-from unseam.replicate import replicate_seeds
+from unseam.replicate import describe_seeds, replicate_seeds
+from unseam.report import run_studies, sections
 from unseam.theory import linear_vae, rotated
 
 F64 = {"dtype": torch.float64}
@@ -238,10 +240,10 @@ def test_one_model_or_none_that_is_active_is_refused(folder):
 
 @pytest.fixture
 def command(monkeypatch, capsys):
-    """Call ``unseam replicate`` with some words; returns its status and what it printed."""
+    """Call ``unseam`` with some words; returns its status and what it printed."""
 
     def run(*words):
-        monkeypatch.setattr(sys, "argv", ["unseam", "replicate", *map(str, words)])
+        monkeypatch.setattr(sys, "argv", ["unseam", *map(str, words)])
         try:
             main()
             status = 0
@@ -254,12 +256,12 @@ def command(monkeypatch, capsys):
 
 
 def test_the_command_prints_a_table_and_json(folder, tmp_path, command):
-    status, printed, _ = command(folder, "--items", 100, "--figure", tmp_path / "one.svg")
+    status, printed, _ = command("replicate", folder, "--items", 100, "--figure", tmp_path / "one.svg")
     assert status == 0
     assert printed.count("latents that return in other models") == 2
     assert "Replication" in printed
     assert {path.name for path in tmp_path.glob("*.svg")} == {"one-0.svg", "one-1.svg"}
-    found = json.loads(command(folder, "--items", 100, "--json")[1])["replication"]
+    found = json.loads(command("replicate", folder, "--items", 100, "--json")[1])["replication"]
     assert [len(one["models"]) for one in found] == [3, 3]
     assert found[0]["latents"][0].keys() >= {"found", "others", "likeness", "p", "returns"}
 
@@ -271,7 +273,7 @@ def test_the_command_says_what_is_missing(folder, command):
         ([folder, "mine:models"], "TARGET must be all runs or all models of your own"),
         ([folder, "--figure", "one.png"], "--figure must name an .svg file"),
     ):
-        status, _, complaint = command(*words)
+        status, _, complaint = command("replicate", *words)
         assert status in (1, 2)
         assert message in complaint
 
@@ -280,9 +282,41 @@ def test_the_command_takes_models_of_the_users_own(tmp_path, monkeypatch, comman
     models, x = linear_models((5.0, 3.0, 1.0), 2, 3, full=False, generator=seeded())
     monkeypatch.setitem(sys.modules, "own_models", SimpleNamespace(models=models, make=lambda: models[0]))
     np.save(tmp_path / "x.npy", x.numpy())
-    status, printed, _ = command("own_models:models", "own_models:make", "--data", tmp_path / "x.npy")
+    status, printed, _ = command(
+        "replicate", "own_models:models", "own_models:make", "--data", tmp_path / "x.npy"
+    )
     assert status == 0
     assert "Latents of model 0: z0 and z1 found in 4 of 4 models." in printed
+
+
+def test_inspect_and_the_report_say_over_seeds_where_latents_return(folder, command):
+    assert "replication" not in command("inspect", folder, "--points", 50, "--member", 0, "--json")[1]
+    found = json.loads(command("inspect", folder, "--points", 50, "--json")[1])["inspected"]
+    assert ["replication" in one for one in found] == [True] * 6 + [False]
+    run = unseam.Run.open(folder)
+    said = describe_seeds(run, items=50, seed=0)
+    assert [one.get("replication") for one in found[:6]] == [said[member] for member in range(6)]
+    assert said[0].startswith("Over 3 seeds: ")
+    printed = command("inspect", folder, "--points", 50, "--figures", folder.parent)[1]
+    assert all(line in printed for line in said.values())
+    studies = run_studies(run, members=[0, 1, 2, 6], points=50)
+    assert [one.returns[:13] for one in studies] == ["Over 3 seeds:", ""]
+    (part,) = [one for one in sections(studies) if one.title == "Which latents are active?"]
+    assert studies[0].returns in part.said[0][1]
+
+
+def test_runs_without_active_latents_are_inspected_all_the_same(monkeypatch):
+    run = unseam.Run.of(unseam.train([LINEAR, dataclasses.replace(LINEAR, seed=1)], device="cpu"))
+    monkeypatch.setattr(
+        unseam.geometry, "active_latents", lambda mean, variance: Activity(mean[0] != mean[0])
+    )
+    assert describe_seeds(run, items=50, seed=0) == {}
+    with pytest.raises(ValueError, match="models must have active latents to be compared, got 0 of 2"):
+        replicate_seeds([run], items=50)
+
+
+class Activity(NamedTuple):
+    active: torch.Tensor
 
 
 @pytest.mark.slow
