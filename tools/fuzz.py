@@ -81,6 +81,10 @@ class Source:
         columns = self.normal(*batch, size + 3, size)
         return columns.mT @ columns
 
+    def products(self) -> Tensor:
+        """Inner products of the columns of two models."""
+        return self.gram(size=2 * LATENT).view(2, LATENT, 2, LATENT)
+
     def orthogonal(self, *batch: int) -> Tensor:
         """Orthogonal matrices."""
         return torch.linalg.qr(self.normal(*batch, LATENT, LATENT)).Q
@@ -197,6 +201,11 @@ OWN: dict[str, dict[str, Value]] = {
     "unseam.geometry.likelihood_hessian": {"z": lambda s: s.normal(4, LATENT)},
     "unseam.independence.component_case": {"z": lambda s: s.normal(24, LATENT)},
     "unseam.independence.match_generators": {"z": lambda s: None, "codes": lambda s: None},
+    "unseam.geometry.recurrence": {
+        "columns": lambda s: s.products(),
+        "codes": lambda s: s.products(),
+        "active": lambda s: torch.ones(2, LATENT, dtype=torch.bool),
+    },
     "unseam.metrics.udr": {"codes": lambda s: s.normal(3, POINTS, LATENT)},
     "unseam.metrics.validation_grid": {"points": lambda s: 576, "metrics": lambda s: ["mig"]},
     "unseam.theory.data_thresholds": {"likelihood": lambda s: "gaussian"},

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from unseam.adapters import wrap
     from unseam.estimator import BetaVAE
     from unseam.inspection import Inspection
+    from unseam.replicate import Replication, replication
     from unseam.run import Run, inspect, score
     from unseam.sharing import export, from_pretrained, push_to_hub, save_pretrained
     from unseam.subject import Subject
@@ -35,6 +36,7 @@ __all__ = [
     "BetaVAE",
     "Ensemble",
     "Inspection",
+    "Replication",
     "Run",
     "Subject",
     "Trial",
@@ -55,6 +57,7 @@ __all__ = [
     "models",
     "objectives",
     "push_to_hub",
+    "replication",
     "report",
     "save",
     "save_pretrained",
@@ -76,6 +79,8 @@ _HOMES = {
     "BetaVAE": "unseam.estimator",
     "Ensemble": "unseam.training",
     "Inspection": "unseam.inspection",
+    "Replication": "unseam.replicate",
+    "replication": "unseam.replicate",
     "Run": "unseam.run",
     "Subject": "unseam.subject",
     "inspect": "unseam.run",

@@ -12,6 +12,7 @@ from unseam.cli.demo import show_demo
 from unseam.cli.explore import explore_run
 from unseam.cli.flags import trial_command
 from unseam.cli.inspect import inspect_decoder
+from unseam.cli.replicate import replicate_models
 from unseam.cli.report import report_models
 from unseam.cli.reproduce import reproduce_artefacts
 from unseam.cli.score import score_codes
@@ -40,6 +41,7 @@ app.command("inspect")(inspect_decoder)
 app.command("score")(score_codes)
 app.command("explore")(explore_run)
 app.command("advise")(advise_data)
+app.command("replicate")(replicate_models)
 app.command("report")(report_models)
 app.command("reproduce")(reproduce_artefacts)
 data_app.command("list")(list_worlds)

@@ -56,7 +56,7 @@ def inspect_decoder(
     """Measure what a decoder does to its latents: active latents, orthogonality, agreement with the posterior."""
     import torch
 
-    from unseam.inspection import compare_members
+    from unseam.replicate import describe_seeds
     from unseam.run import Run
 
     if report is not None:
@@ -69,12 +69,16 @@ def inspect_decoder(
         target, own, member=member, root=root, world=world, trust=trust, points=points
     )
     remarks: list[str] = []
+    seeds: dict[str, str] = {}
     if isinstance(opened, Run):
         if at == "prior" and report is not None:
             raise ValueError("--report needs the run's data, which --at prior leaves out; give one of them")
         inspected = opened.inspect(member or None, points=points, seed=seed, at=at)  # type: ignore[arg-type]
         remarks = opened.remarks(member or None)
         found = {opened.subject(one).name: held for one, held in inspected.items()}
+        if at == "data" and len(found) > 1:
+            lines = describe_seeds(opened, member or None, items=min(points, 500), seed=seed)
+            seeds = {opened.subject(one).name: line for one, line in lines.items()}
         if figures is None and not as_json:
             if os.access(target, os.W_OK):
                 figures = Path(target) / "inspection"
@@ -95,13 +99,10 @@ def inspect_decoder(
         page = str(write(made, report))
     if as_json:
         shown = [{"name": name} | held.to_dict() for name, held in found.items()]
+        shown = [one | {"replication": seeds[one["name"]]} if one["name"] in seeds else one for one in shown]
         print_json({"inspected": shown, "remarks": remarks, "figures": drawn, "report": page})
         return
-    for name, held in found.items():
-        print_words(f"{name}\nMeasured at {held.where or 'the points given'}.\n{held.summary()}\n")
-    _print_geometry(found)
-    if len(found) > 1:
-        print_words(compare_members(found))
+    _print_found(found, seeds)
     for line in remarks:
         print_words(f"note: {line}")
     if drawn:
@@ -110,16 +111,22 @@ def inspect_decoder(
         print(f"Open {page}")
 
 
-def _print_geometry(found: Mapping[str, Inspection]) -> None:
-    """Print the numbers of inspected decoders, and what their terms mean."""
+def _print_found(found: Mapping[str, Inspection], seeds: Mapping[str, str]) -> None:
+    """Print what was found of each decoder, where its latents return over seeds, and the numbers as a table."""
+    from unseam.inspection import compare_members
     from unseam.inspection.words import TERMS
 
+    for name, held in found.items():
+        lines = [name, f"Measured at {held.where or 'the points given'}.", held.summary(), seeds.get(name)]
+        print_words("\n".join(filter(None, lines)) + "\n")
     rows = geometry_rows(found)
     print_table(rows, title="geometry")
     heads = " ".join(head for row in rows for head, value in row.items() if value is not None)
     for term, meaning in TERMS.items():
         if term in heads:
             print_words(f"{term}: {meaning}.")
+    if len(found) > 1:
+        print_words(compare_members(found))
 
 
 def geometry_rows(found: Mapping[str, Inspection]) -> list[Row]:

@@ -35,6 +35,7 @@ from unseam.geometry.orthogonality import column_cosine, cosine_matrix, hadamard
 from unseam.geometry.permutation import signed_permutation
 from unseam.geometry.precision import PrecisionError, VarianceNormLaw, precision_error, variance_norm_law
 from unseam.geometry.probes import Probes, probe
+from unseam.geometry.recurrence import LatentGroup, Recurrence, recurrence
 from unseam.geometry.stochastic import (
     Gap,
     Split,
@@ -63,6 +64,7 @@ __all__ = [
     "Hessian",
     "jacobian",
     "jacobian_basis",
+    "LatentGroup",
     "likelihood_hessian",
     "local_basis",
     "local_fit",
@@ -85,6 +87,8 @@ __all__ = [
     "random_decoder_dto",
     "RandomDto",
     "reconstruction_split",
+    "Recurrence",
+    "recurrence",
     "restrict",
     "restricted_basis",
     "right_basis",

@@ -301,7 +301,7 @@ def _describe_use(study: Study) -> str:
         [] if found.probes is None or found.active is not None else describe_probes(found, found.probes)[:1]
     )
     lines = [describe_activity(found, study.order), *probes, carried, describe_regime(found)]
-    return " ".join(filter(None, [*lines, describe_agreement(found)]))
+    return " ".join(filter(None, [*lines, describe_agreement(found), study.returns]))
 
 
 def _orthogonality(studies: Sequence[Study]) -> Section | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from unseam.data import World
 from unseam.inspection import Inspection
+from unseam.replicate import describe_seeds
 from unseam.report.matching import SCORES, match
 from unseam.report.measure import study
 from unseam.report.study import Match, Missing, Study
@@ -147,6 +148,7 @@ def _study(
         match=matched,
         about=_about(run, members, world),
         missing=tuple(missing),
+        returns=describe_seeds(run, members, items=min(points, 500), seed=seed).get(members[shown], ""),
     )
 
 

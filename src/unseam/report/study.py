@@ -107,6 +107,7 @@ class Study:
         about: settings, versions: whatever says where it comes from.
         missing: parts that could not be computed.
         remarks: who is unfinished, who diverged and is left out.
+        returns: where the latents of the seed that is shown return in the others, in one sentence.
 
     >>> import torch, unseam
     >>> found = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2))
@@ -127,6 +128,7 @@ class Study:
     about: Mapping[str, Any] = field(default_factory=dict, repr=False)
     missing: tuple[Missing, ...] = ()
     remarks: tuple[str, ...] = ()
+    returns: str = ""
 
     @property
     def found(self) -> Inspection:
