@@ -102,14 +102,14 @@ def inspect_decoder(
     for term, meaning in TERMS.items():
         if term in heads:
             print_words(f"{term}: {meaning}.")
-    if len(found) > 1:
-        print_words(compare_members(found))
     for line in remarks:
         print_words(f"note: {line}")
     if drawn:
         print(f"{len(drawn)} figures in {figures}")
     if page:
         print(f"Open {page}")
+    if len(found) > 1:
+        print_words(compare_members(found))
 
 
 def geometry_rows(found: Mapping[str, Inspection]) -> list[Row]:
@@ -143,8 +143,9 @@ def geometry_rows(found: Mapping[str, Inspection]) -> list[Row]:
             for head, value in numbers.items()
         }
         # details of a member, in brackets, stand above the table
-        short = name.partition(" (")[0] if name.startswith("member ") else name
-        rows.append({"decoder": short, "active latents": active} | rounded)
+        kind, number = "member", name.partition(" (")[0].removeprefix("member ")
+        first = {kind: number} if name.startswith(kind) else {"decoder": name}
+        rows.append(first | {"active latents": active} | rounded)
     return rows
 
 

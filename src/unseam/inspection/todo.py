@@ -213,7 +213,11 @@ def _mixed(found: Inspection, *, active: bool) -> list[int]:
 
 def _say_mixed(which: list[int], *, active: bool) -> str:
     verb = "is" if len(which) == 1 else "are"
-    how = "active without a small variance (σ² ≪ 1)" if active else "collapsed on average but not at every point"
+    how = (
+        "active without a small variance (σ² ≪ 1)"
+        if active
+        else "collapsed on average but not at every point"
+    )
     return f"{list_latents(which)} {verb} {how}"
 
 

@@ -118,7 +118,11 @@ def describe_dto(found: Inspection) -> str:
     if share is None or chance is None:
         return ""
     if found.dto_active is None:
-        why = "some singular values are zero" if found.crowded else f"singular values coincide at {share:.0%} of the points"
+        why = (
+            "some singular values are zero"
+            if found.crowded
+            else f"singular values coincide at {share:.0%} of the points"
+        )
         return f"DtO is not defined: {why}."
     where = f", at the {percent(1 - share)} of the points whose singular values are distinct" if share else ""
     return (
