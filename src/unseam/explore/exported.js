@@ -562,7 +562,8 @@ function start() {
     state = readState(location.hash);
     // a page is opened at an item and its reconstruction, which show more than the origin
     const { codes } = member();
-    if (!location.hash && codes.length) Object.assign(state, { item: 0, z: Array.from(codes[0]) });
+    const item = Math.floor(codes.length / 2);
+    if (!location.hash && codes.length) Object.assign(state, { item, z: Array.from(codes[item]) });
     box.value = state.member;
     refreshAll();
   };
