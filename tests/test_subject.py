@@ -88,7 +88,7 @@ def test_command_on_a_run(run, monkeypatch, capsys, tmp_path):
     assert (
         "To do:" in said.out and "Eq. 7 error: of allen2024: how far the posterior's precisions" in said.out
     )
-    assert "Of 2 models: axes " in said.out.splitlines()[-2]
+    assert "Of 2 models: axes " in said.out.splitlines()[-1]
     assert "Haar" not in said.out and "degen." not in said.out
     assert len(list((tmp_path / "f").glob("*.svg"))) == 12
     said = command(monkeypatch, capsys, "inspect", run, "--points", 20, "--member", 1, "--json")

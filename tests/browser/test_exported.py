@@ -86,6 +86,33 @@ def test_geometry_is_the_explorer_s(opened, run, member):
         assert page.locator(".numbers").inner_text().count("undefined: fewer than two active latents") == 3
 
 
+def test_where_singular_values_coincide_dto_is_undefined(opened):
+    decoder = torch.nn.Linear(2, 12)
+    decoder.weight.data = torch.eye(12)[:, :2]
+    numbers = opened(decoder, latent=2, name="equal").locator(".numbers")
+    assert numbers.inner_text().count("undefined: two singular values nearly coincide") == 1
+    assert numbers.locator("dd").nth(1).inner_text().startswith("0.00")
+
+
+def test_it_opens_at_an_item_and_prints_light_and_whole(opened, run):
+    page = opened(run, members=[0], scheme="dark")
+    assert page.locator(".view .item canvas").is_visible()
+    assert any(
+        float(value) for value in page.locator(SLIDERS).evaluate_all("all => all.map(one => one.value)")
+    )
+    dark = "document.body.classList.contains('body--dark')"
+    assert page.evaluate(dark)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert not page.evaluate(dark)
+    page.emulate_media(media="print")
+    style = "(all, key) => [...new Set(all.map(one => getComputedStyle(one)[key]))]"
+    assert page.eval_on_selector_all(".card", style, "breakInside") == ["avoid"]
+    assert page.eval_on_selector_all(".legend i", style, "printColorAdjust") == ["exact"]
+    assert page.eval_on_selector_all(".actions, .zoom", style, "display") == ["none"]
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(dark)
+
+
 def test_a_key_shows_its_picture_within_50_ms(opened):
     decoder = study_decoder(10, (3, 64, 64))
     initialise(decoder, generator=torch.Generator().manual_seed(0))
@@ -113,6 +140,7 @@ def test_all_parts_work_together(opened, run, width, scheme):
     page = opened(run, width=width, scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator(".plane-drawing circle[fill]").count() > 200
+    page.get_by_role("button", name="To the origin").click()
     name = page.locator(SLIDERS).first.get_attribute("aria-label")
     page.get_by_label(name, exact=True).focus()
     for _ in range(6):

@@ -9,7 +9,7 @@ import torch
 import unseam
 from unseam.data import ArrayWorld
 from unseam.explore import Subject, exhibit_decoder, exhibit_run
-from unseam.geometry import active_latents
+from unseam.geometry import active_latents, pullback
 from unseam.models import Bernoulli
 
 
@@ -157,3 +157,15 @@ def test_a_picture_needs_an_encoder_and_an_item_a_world(linear):
 def test_items_beyond_the_world_are_refused(exhibit):
     with pytest.raises(ValueError, match=r"item must lie in \[0, 72\), got 72"):
         exhibit.item(72)
+
+
+@pytest.mark.parametrize("latent", [4, 64])
+def test_few_derivatives_say_which_of_many_latents_are_active(monkeypatch, latent):
+    """However many there are: 64 of a convolutional decoder took most of a minute."""
+    seen = []
+    monkeypatch.setattr(
+        "unseam.explore.exhibit.pullback",
+        lambda decoder, z, **options: (seen.append(z), pullback(decoder, z))[1],
+    )
+    assert len(exhibit_decoder(lambda z: 2 * z, latent=latent).codes(0).active) == latent
+    assert seen[0].numel() <= 512

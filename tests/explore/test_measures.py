@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+import unseam
 from unseam.charts import Look
 from unseam.explore import Exhibit, Rotation, Subject, beta_curve, exhibit_decoder, measure, rotation_curve
+from unseam.explore.local import local_view
 from unseam.explore.measures import Measured, mig_curve, pair_table
 from unseam.metrics import mig
 
@@ -22,7 +24,7 @@ def test_reconstruction_stays_and_orthogonality_goes(exhibit):
 
 def test_numbers_are_the_library_s(exhibit):
     codes, found = exhibit.codes(0), measure(exhibit, 0)
-    expected = mig(codes.mean, exhibit.factors, preset="fast").score
+    expected = mig(codes.mean[:, sorted(codes.active)], exhibit.factors, preset="fast").score
     assert found.mig == pytest.approx(float(expected))
     pictures = exhibit.subjects[0].picture(codes.mean)
     assert found.reconstruction == pytest.approx(float((pictures - exhibit.items).square().mean()), rel=1e-5)
@@ -68,6 +70,32 @@ def test_collapse_is_not_orthogonality(weights):
     exhibit = exhibit_decoder(lambda z: z * torch.tensor(weights) + 1.0, latent=2)
     found = measure(exhibit, 0)
     assert (found.dto, found.cosine) == (None, None)
+
+
+def test_collapsed_latents_do_not_enter_mig():
+    """A latent that copies a factor without using the KL counts for nothing; without an active one MIG is undefined."""
+    world = unseam.data.load("linear", size=200)
+    decoder, copy = (
+        lambda z: z.repeat(1, 2)[:, : world.shape[0]],
+        lambda x: torch.cat([x[:, :1], 1e-3 * x[:, :1]], 1),
+    )
+    encode = lambda x: (copy(x), torch.tensor([1e-3, 1.0]).expand(len(x), 2))  # noqa: E731
+    found = exhibit_decoder(decoder, encoder=encode, world=world)
+    alone = mig(found.codes(0).mean[:, :1], found.factors, discrete=[False, False], preset="fast").score
+    assert found.codes(0).active == (0,)
+    assert measure(found, 0).mig == pytest.approx(float(alone))
+    collapsed = lambda x: (1e-3 * copy(x), torch.ones(len(x), 2))  # noqa: E731
+    assert measure(exhibit_decoder(decoder, encoder=collapsed, world=world), 0).mig is None
+
+
+def test_where_singular_values_coincide_there_is_no_dto():
+    """Also after a rotation, which leaves the cosines of equally long orthogonal columns at 0."""
+    exhibit = exhibit_decoder(lambda z: 2 * z, latent=2)
+    for rotation in (None, Rotation(0, 1, 30.0)):
+        found = measure(exhibit, 0, rotation)
+        assert found.dto is None and found.cosine == pytest.approx(0.0, abs=1e-12)
+        here = local_view(exhibit, 0, torch.zeros(2), rotation)
+        assert here.dto is None and here.degenerate and here.cosine == pytest.approx(0.0, abs=1e-12)
 
 
 def test_mig_over_the_angle_is_that_of_the_rotated_codes(exhibit):

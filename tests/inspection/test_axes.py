@@ -145,3 +145,21 @@ def test_one_line_over_all_members():
     assert text == (
         "Of 10 models: axes nearly orthogonal in 8, not orthogonal in 1 and not defined in 1; 0 to 2 latents active."
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_more_axes_than_directions_cannot_be_orthogonal(dtype):
+    """In either precision: what rounding leaves of a zero singular value decides nothing."""
+    weights = torch.randn(5, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
+    found = unseam.inspect(lambda z: z @ weights.T, torch.zeros(3, 8, dtype=dtype))
+    assert found.crowded and found.orthogonality == Orthogonality.NOT and found.dto_active is None
+    text = found.summary()
+    assert "cannot all be, since the output changes in fewer directions" in text and "unbounded" in text
+    assert "use fewer latents" in text and "equal strength" not in text
+
+
+def test_axes_no_better_than_chance_are_said_to_be_so():
+    weights = torch.randn(60, 30, generator=torch.Generator().manual_seed(0))
+    found = unseam.inspect(lambda z: z @ weights.T, torch.zeros(3, 30))
+    assert found.orthogonality == Orthogonality.PARTLY
+    assert "are partly orthogonal, as they are after a random rotation" in found.summary()

@@ -143,7 +143,7 @@ def test_nothing_is_to_do_where_all_is_as_the_theory_has_it():
         ({"precision": 1.25}, "Posterior and decoder agree roughly", "agree only roughly (what then remains"),
         (
             {"spread": 0.15},
-            "; z1 is neither clearly active nor clearly collapsed",
+            "; z1 is active without a small variance (σ² ≪ 1)",
             "since z1 is active without a small variance",
         ),
         (
@@ -153,7 +153,7 @@ def test_nothing_is_to_do_where_all_is_as_the_theory_has_it():
         ),
         (
             {"dead": 0.4},
-            "; z2 is neither clearly active nor clearly collapsed",
+            "; z2 is collapsed on average but not at every point",
             "z2 is collapsed on average but not at every",
         ),
         ({"angle": 0.15}, "are partly orthogonal: mean |cos|", "since the axes are partly orthogonal"),

@@ -196,7 +196,7 @@ def columns(
     2
     """
     wide = max(22.0, min(48.0, 276 / len(marks)))
-    canvas = Canvas(max(200.0, 58 + wide * len(marks)), 230)
+    canvas = Canvas(max(200.0, 58 + wide * len(marks), 58 + 6.6 * len(across)), 230)
     values = [dot.value for column in marks.values() for dot in column]
     values += [rule.value] if rule is not None else []
     top = max(values) * 1.3 or 1.0

@@ -56,6 +56,7 @@ def inspect_decoder(
     """Measure what a decoder does to its latents: active latents, orthogonality, agreement with the posterior."""
     import torch
 
+    from unseam.inspection import compare_members
     from unseam.replicate import describe_seeds
     from unseam.run import Run
 
@@ -109,11 +110,12 @@ def inspect_decoder(
         print(f"{len(drawn)} figures in {figures}")
     if page:
         print(f"Open {page}")
+    if len(found) > 1:
+        print_words(compare_members(found))
 
 
 def _print_found(found: Mapping[str, Inspection], seeds: Mapping[str, str]) -> None:
     """Print what was found of each decoder, where its latents return over seeds, and the numbers as a table."""
-    from unseam.inspection import compare_members
     from unseam.inspection.words import TERMS
 
     for name, held in found.items():
@@ -125,8 +127,6 @@ def _print_found(found: Mapping[str, Inspection], seeds: Mapping[str, str]) -> N
     for term, meaning in TERMS.items():
         if term in heads:
             print_words(f"{term}: {meaning}.")
-    if len(found) > 1:
-        print_words(compare_members(found))
 
 
 def geometry_rows(found: Mapping[str, Inspection]) -> list[Row]:
@@ -160,8 +160,9 @@ def geometry_rows(found: Mapping[str, Inspection]) -> list[Row]:
             for head, value in numbers.items()
         }
         # details of a member, in brackets, stand above the table
-        short = name.partition(" (")[0] if name.startswith("member ") else name
-        rows.append({"decoder": short, "active latents": active} | rounded)
+        kind, number = "member", name.partition(" (")[0].removeprefix("member ")
+        first = {kind: number} if name.startswith(kind) else {"decoder": name}
+        rows.append(first | {"active latents": active} | rounded)
     return rows
 
 

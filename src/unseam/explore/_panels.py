@@ -378,15 +378,16 @@ def _numbers(found: Local, active: int) -> str:
         ("mean |cos|", found.cosine, "0: orthogonal"),
         ("Hadamard gap", found.gap, "nats"),
     ]
-    few = "active latents" if active < 2 else "columns that change anything"
+    few = f"fewer than two {'active latents' if active < 2 else 'columns that change anything'}"
+    why = few if found.cosine is None else "two singular values nearly coincide"
     cells = "".join(
         f"<div><dt>{name}</dt><dd>{charts.decimals(value)} <small>{note}</small></dd></div>"
         if value is not None
-        else f"<div><dt>{name}</dt><dd>— <small class='undefined'>undefined: fewer than two {few}</small></dd></div>"
+        else f"<div><dt>{name}</dt><dd>— <small class='undefined'>undefined: {why}</small></dd></div>"
         for name, value, note in rows
     )
     note = "<p>Two singular values nearly coincide: the directions here are nearly arbitrary.</p>"
-    return f"<dl>{cells}</dl>{note if found.degenerate and found.dto is not None else ''}"
+    return f"<dl>{cells}</dl>{note if found.degenerate else ''}"
 
 
 class MapPanel:

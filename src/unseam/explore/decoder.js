@@ -212,12 +212,14 @@ function measure(gram) {
   const { values, vectors } = eigen(gram);
   const singularValues = values.map((value) => Math.sqrt(Math.max(value, 0)));
   const found = { norms, cosines, singularValues, rightVectors: vectors, dto: null, cosine: null, gap: null };
-  found.degenerate = singularValues.some((s, k) => k && singularValues[k - 1] - s < 0.05 * singularValues[k - 1]);
+  // zeros are alike, whatever rounding makes of them
+  const exact = singularValues.map((s) => (s > 1e-7 * singularValues[0] ? s : 0));
+  found.degenerate = exact.some((s, k) => k && (exact[k - 1] - s < 0.05 * exact[k - 1] || !exact[k - 1]));
   if (kept.length < 2) return found;
   let total = 0;
   for (const i of kept) for (const j of kept) if (i !== j) total += cosines[i][j];
   found.cosine = total / (kept.length * (kept.length - 1));
-  found.dto = distance(vectors);
+  if (!found.degenerate) found.dto = distance(vectors);
   // by elimination of the unit columns' Gram matrix; a dependent column counts as size · ε
   let rest = kept.map((i) => kept.map((j) => (i === j ? 1 : gram[i][j] / (norms[i] * norms[j]))));
   found.gap = 0;

@@ -358,7 +358,8 @@ function gallery(box, pictures, names, values, scale) {
 
 function showGeometry(found) {
   const names = found.latents.map((k) => latentName(k)), model = member(), few = model.active.length < 2;
-  const undefinedNote = few ? "undefined: fewer than two active latents" : "undefined: fewer than two columns that change anything";
+  const lone = few ? "active latents" : "columns that change anything";
+  const why = few || found.cosine === null ? `fewer than two ${lone}` : "two singular values nearly coincide";
   const entries = [
     ["DtO here", few ? null : found.dto, `random ${fixed(model.random_dto)}`],
     ["mean |cos|", few ? null : found.cosine, "0: orthogonal"],
@@ -366,10 +367,10 @@ function showGeometry(found) {
   ];
   const list = element("dl", {});
   for (const [name, value, note] of entries) {
-    const said = value === null ? undefinedNote : note;
+    const said = value === null ? `undefined: ${why}` : note;
     list.append(element("div", {}, element("dt", {}, name), element("dd", {}, value === null ? "—" : fixed(value), element("small", {}, said))));
   }
-  const degenerate = found.degenerate && !few;
+  const degenerate = found.degenerate && found.cosine !== null && !few;
   $(".numbers").replaceChildren(list, ...(degenerate ? [element("p", {}, "Two singular values nearly coincide: the directions here are nearly arbitrary.")] : []));
   $(".numbers").classList.toggle("undefined", entries[0][1] === null);
   const marks = found.singularValues.map((_, k) => `v${k + 1}`);
@@ -401,7 +402,7 @@ function matrixChart(values, names) {
       const cell = draw("rect", { x: left + side * j, y: head + side * i, width: side - gap, height: side - gap, rx: gap, class: level });
       cell.append(draw("title", {}, `${names[i]}, ${names[j]}: ${i === j ? "–" : fixed(value, 3)}`));
       made.append(cell);
-      if (names.length <= 6) {
+      if (names.length <= 5) {
         const at = { x: left + side * (j + 0.5) - gap / 2, y: head + side * (i + 0.5) - gap / 2, class: level };
         made.append(draw("text", { ...at, "text-anchor": "middle", "dominant-baseline": "central" }, i === j ? "–" : fixed(value)));
       }
@@ -435,7 +436,10 @@ function rotationCurves() {
         const gram = rows.map((row) => row.map((_, j) => row.reduce((sum, v, i) => sum + v * flat[i * size + j], 0)));
         return measure(gram.map((half) => times(rows, half)));
       });
-      const mean = (name) => found.reduce((sum, one) => sum + one[name], 0) / found.length;
+      const mean = (name) => {
+        const known = found.map((one) => one[name]).filter((value) => value !== null);
+        return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : NaN;
+      };
       return { dto: mean("dto") / random, cosine: mean("cosine") };
     });
     const scores = mig[`${a},${b}`] || (mig[`${b},${a}`] && [...mig[`${b},${a}`]].reverse());
@@ -556,6 +560,10 @@ function start() {
   $("#random").onclick = () => takeItem(Math.floor(Math.random() * member().codes.length));
   const arrive = () => {
     state = readState(location.hash);
+    // a page is opened at an item and its reconstruction, which show more than the origin
+    const { codes } = member();
+    const item = Math.floor(codes.length / 2);
+    if (!location.hash && codes.length) Object.assign(state, { item, z: Array.from(codes[item]) });
     box.value = state.member;
     refreshAll();
   };

@@ -114,12 +114,17 @@ def _page(exhibit: Exhibit, members: Sequence[int], first: int, title: str | Non
     weights = "\n".join(
         f'<script type="text/plain" id="weights-{k}">{text}</script>' for k, (_, text) in enumerate(written)
     )
+    return _render(shown, contents, weights)
+
+
+def _render(title: str, contents: dict[str, Any], weights: str) -> str:
+    """The page around what it holds."""
     folder = files("unseam.explore")
     sources = {
         name: folder.joinpath(name).read_text("utf8") for name in ("decoder.js", "plane.js", "exported.js")
     }
     parts = {
-        "title": html.escape(shown),
+        "title": html.escape(title),
         "style": style(".body--dark") + folder.joinpath("style.css").read_text("utf8"),
         # no text can end the element that holds it
         "contents": json.dumps(contents, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),

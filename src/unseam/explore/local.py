@@ -12,15 +12,13 @@ from unseam.charts import Bar, Pixels, bars, decimals, matrix, signed_pixels, si
 from unseam.explore.exhibit import Exhibit
 from unseam.explore.rotation import Rotation, rotated_pullback, rotation_matrix
 from unseam.geometry import (
-    column_cosine,
     cosine_matrix,
-    degenerate_points,
-    distance_to_orthogonality,
-    hadamard_gap,
     jacobian,
     restrict,
     right_basis,
 )
+from unseam.inspection import compare_axes
+from unseam.inspection.axes import Axes
 
 __all__ = ["Local", "local_view"]
 
@@ -43,7 +41,8 @@ class Local(NamedTuple):
     right_vectors: tuple[tuple[float, ...], ...]
     """V, one row per latent and one column per singular vector."""
     dto: float | None
-    """Of fewer than two columns that change anything, this and the next three are undefined."""
+    """Undefined where two singular values nearly coincide; like the next three, of fewer than two columns that change
+    anything."""
     random_dto: float | None
     """DtO of random rotations of as many latents."""
     cosine: float | None
@@ -93,7 +92,8 @@ def local_view(exhibit: Exhibit, member: int, z: Tensor, rotation: Rotation | No
     # collapse is not orthogonality: a column that changes nothing has no direction
     present = cosines.diagonal() > 0
     cosines[~(present[:, None] & present)] = torch.nan
-    defined = len(exhibit.codes(member).active) > 1 and int((present & (norms > 0)).sum()) > 1
+    axes = compare_axes(pull, basis) if len(exhibit.codes(member).active) > 1 else Axes()
+    defined = axes.cosine is not None
     return Local(
         latents=tuple(latents),
         columns=tuple(signed_pixels(column, exhibit.look, scale) for column in columns.mT),
@@ -102,11 +102,11 @@ def local_view(exhibit: Exhibit, member: int, z: Tensor, rotation: Rotation | No
         cosines=tuple(_floats(row) for row in cosines),
         singular_values=_floats(basis.singular_values),
         right_vectors=tuple(_floats(row) for row in basis.right_vectors),
-        dto=float(distance_to_orthogonality(basis.right_vectors)) if defined else None,
+        dto=axes.dto,
         random_dto=exhibit.random_dto(len(latents)) if defined else None,
-        cosine=float(column_cosine(pull)) if defined else None,
-        gap=float(hadamard_gap(pull)) if defined else None,
-        degenerate=bool(degenerate_points(basis.singular_values)),
+        cosine=axes.cosine,
+        gap=axes.hadamard_gap,
+        degenerate=bool(axes.degenerate_fraction),
     )
 
 
@@ -115,7 +115,7 @@ def cosine_chart(found: Local, names: list[str]) -> str:
     values = np.array(found.cosines)
     np.fill_diagonal(values, np.nan)
     label = f"Mean |cos| between columns {decimals(found.cosine)}"
-    return matrix(values, names, names, label, numbers=len(names) <= 6, size=170)
+    return matrix(values, names, names, label, numbers=len(names) <= 5, size=170)
 
 
 def spectrum_chart(found: Local) -> str:

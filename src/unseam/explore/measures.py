@@ -10,7 +10,8 @@ from torch import Tensor
 from unseam.charts import decimals
 from unseam.explore.exhibit import Exhibit
 from unseam.explore.rotation import Rotation, rotated_pullback, rotation_matrix
-from unseam.geometry import column_cosine, distance_to_orthogonality, pullback, restrict, right_basis
+from unseam.geometry import pullback, restrict
+from unseam.inspection import compare_axes
 from unseam.metrics import mig
 
 __all__ = [
@@ -48,10 +49,11 @@ class Measured(NamedTuple):
     active: int
     """Number of active latents."""
     dto: float | None
-    """Mean DtO over active latents, as a fraction of that of random rotations; of fewer than two it is undefined."""
+    """DtO over active latents where singular values are distinct, as a fraction of that of random rotations."""
     cosine: float | None
     """Mean ``|cos|`` over active latents; of fewer than two it is undefined."""
     mig: float | None
+    """Over active latents; without any it is undefined."""
 
 
 def measure(exhibit: Exhibit, member: int, rotation: Rotation | None = None) -> Measured:
@@ -121,9 +123,9 @@ def _measure(exhibit: Exhibit, member: int, rotation: Rotation | None) -> Measur
     error = dto = cosine = None
     if len(codes.active) > 1:
         pull = restrict(rotated_pullback(pullbacks(exhibit, member), matrix), sorted(codes.active))
-        found = distance_to_orthogonality(right_basis(pull).right_vectors)
-        dto = float(found.mean()) / exhibit.random_dto(len(codes.active))
-        cosine = float(column_cosine(pull).mean())
+        found = compare_axes(pull)
+        dto = None if found.dto is None else found.dto / exhibit.random_dto(len(codes.active))
+        cosine = found.cosine
     if len(codes.mean):
         items, rotated = exhibit.items[:_POINTS], codes.mean @ matrix.mT
         # the rotated decoder at the rotated codes: the error is measured, not assumed to stay
@@ -133,12 +135,13 @@ def _measure(exhibit: Exhibit, member: int, rotation: Rotation | None) -> Measur
 
 
 def _mig(exhibit: Exhibit, member: int, matrix: Tensor) -> float | None:
-    """MIG of the codes along rotated axes, where there are codes and factors."""
-    codes = exhibit.codes(member).mean
-    if not len(codes) or not exhibit.factor_names or exhibit.world is None:
+    """MIG of the codes along the rotated axes of active latents, where there are any, and factors."""
+    codes, active = exhibit.codes(member).mean, sorted(exhibit.codes(member).active)
+    if not len(codes) or not active or not exhibit.factor_names or exhibit.world is None:
         return None
     discrete = [size > 0 for size in exhibit.world.factor_sizes]
-    return float(mig(codes @ matrix.mT, exhibit.factors, discrete=discrete, preset="fast").score)
+    rotated = (codes @ matrix.mT)[:, active]
+    return float(mig(rotated, exhibit.factors, discrete=discrete, preset="fast").score)
 
 
 def pullbacks(exhibit: Exhibit, member: int) -> Tensor:

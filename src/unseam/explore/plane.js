@@ -5,6 +5,14 @@ const WIDE = SIDE - LEFT - RIGHT, TALL = SIDE - TOP - BOTTOM;
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 const CLOSEST = 40;
 
+// paper is light
+for (const [when, dark] of [["beforeprint", false], ["afterprint", true]])
+  addEventListener(when, () => {
+    const { classList, dataset } = document.body;
+    if (!dark) dataset.dark = classList.contains("body--dark");
+    classList.toggle("body--dark", dark && dataset.dark === "true");
+  });
+
 function draw(tag, attributes, text) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);

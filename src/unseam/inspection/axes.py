@@ -17,6 +17,7 @@ __all__ = ["Axes", "Orthogonality", "RandomAxes", "compare_axes", "grade_axes", 
 NEARLY, PARTLY = 0.25, 0.75
 # Chance counts as at least this |cos|: below a quarter of it axes are nearly orthogonal, whatever rotations have.
 LEAST_CHANCE = 0.2
+RANK = 1e-7  # of the largest singular value: what rounding may leave of one that is zero
 ROTATIONS, FEWEST = 512, 16
 WORK = 2**23  # of elimination steps: a fraction of a second
 
@@ -80,7 +81,8 @@ def compare_axes(pullback: Tensor, basis: geometry.RightBasis | None = None) -> 
         part.reshape(len(metric), *part.shape[-n:])[paired]
         for part, n in ((basis.right_vectors, 2), (basis.singular_values, 1))
     )
-    degenerate = geometry.degenerate_points(values)
+    # zeros are alike, whatever rounding makes of them
+    degenerate = geometry.degenerate_points(values * (values > RANK * values.amax(-1, keepdim=True)))
     distances = geometry.distance_to_orthogonality(vectors[~degenerate])
     return Axes(
         _mean(geometry.column_cosine(metric[paired])),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unseam.geometry import Polarisation, Probes
-from unseam.inspection.axes import Orthogonality, RandomAxes, grade_axes
+from unseam.inspection.axes import RANK, Orthogonality, RandomAxes, grade_axes
 from unseam.inspection.baseline import RandomBaseline
 from unseam.inspection.verdict import verdict
 
@@ -116,7 +116,18 @@ class Inspection:
             or self.active is None
         ):
             return None
+        if self.crowded:
+            return Orthogonality.NOT
         return grade_axes(self.cosine, self.hadamard_gap, self.random_axes, int(self.active.sum()))
+
+    @property
+    def crowded(self) -> bool:
+        """Whether the output changes in fewer directions than there are active latents, at every point."""
+        values, active = self.singular_values, self.active
+        if values is None or active is None or int(active.sum()) < 2:
+            return False
+        ranks = (values > RANK * values[:, :1]).sum(1)
+        return bool((ranks < int(active.sum())).all())
 
     @property
     def dto_of_chance(self) -> float | None:

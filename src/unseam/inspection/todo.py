@@ -11,7 +11,7 @@ from unseam.inspection.words import join_words, list_latents, positions
 if TYPE_CHECKING:
     from unseam.inspection.result import Inspection
 
-__all__ = ["Todo", "todo"]
+__all__ = ["Todo", "describe_mixed", "todo"]
 
 # Relative errors up to which two quantities agree, or agree roughly.
 AGREES, ROUGHLY = 0.1, 0.3
@@ -110,12 +110,9 @@ def _issues(found: Inspection, factors: int | None) -> Iterable[_Issue]:
         return
     if _oblique(found):
         yield _Issue(f"the axes are {found.orthogonality}", beta=1, longer=True, whom="the axes")
-    if found.polarised is not None and found.active is not None:
-        partly = positions(found.polarised.mixed & ~found.active)
-        if partly:
-            verb = "is" if len(partly) == 1 else "are"
-            why = f"{list_latents(partly)} {verb} collapsed on average but not at every point"
-            yield _Issue(why, beta=1, longer=True, whom=list_latents(partly))
+    partly = _mixed(found, active=False)
+    if partly:
+        yield _Issue(_say_mixed(partly, active=False), beta=1, longer=True, whom=list_latents(partly))
     error = found.precision_error
     if error is not None and error.diagonal >= ROUGHLY:
         yield _Issue("posterior and decoder do not agree", longer=True)
@@ -182,13 +179,12 @@ def _trainings(issues: list[_Issue], way: int) -> Iterable[str]:
 def _readings(found: Inspection, way: int) -> Iterable[str]:
     """How to read what training will not change."""
     if found.polarised is not None and found.delta_kl is not None and found.active is not None:
-        wide = positions(found.polarised.mixed & found.active)
+        wide = _mixed(found, active=True)
         approximate = "read the theory of the polarised regime as an approximation, since"
         if wide:
             free = way == 0 and found.beta > 0 and found.latent > 1
             remedy = "; a smaller β would reduce it" if free else ""
-            verb = "is" if len(wide) == 1 else "are"
-            yield f"{approximate} {list_latents(wide)} {verb} active without a small variance (σ² ≪ 1{remedy})"
+            yield f"{approximate} {_say_mixed(wide, active=True)}{remedy}"
         elif found.active.any() and found.delta_kl >= POLARISED:
             yield f"{approximate} its KL is off by more than the {POLARISED:.0%} of rolinek2019 §5.2"
     yield from _mixtures(found)
@@ -196,8 +192,33 @@ def _readings(found: Inspection, way: int) -> Iterable[str]:
 
 def _mixtures(found: Inspection) -> Iterable[str]:
     """What orthogonality cannot distinguish."""
-    if found.degenerate_fraction is not None and found.degenerate_fraction >= MANY_DEGENERATE:
+    if found.crowded:
+        yield "use fewer latents: the output changes in fewer directions than there are active ones"
+    elif found.degenerate_fraction is not None and found.degenerate_fraction >= MANY_DEGENERATE:
         yield "expect factors of equal strength to stay mixed, since orthogonality cannot distinguish them"
+
+
+def describe_mixed(found: Inspection) -> list[str]:
+    """Active latents whose variance is not small, and collapsed ones that are active at some points."""
+    each = ((_mixed(found, active=active), active) for active in (True, False))
+    return [_say_mixed(which, active=active) for which, active in each if which]
+
+
+def _mixed(found: Inspection, *, active: bool) -> list[int]:
+    """Latents in neither polarised state (rolinek2019 Def. 1), of those that are active on average or of the others."""
+    if found.polarised is None or found.active is None:
+        return []
+    return positions(found.polarised.mixed & (found.active == active))
+
+
+def _say_mixed(which: list[int], *, active: bool) -> str:
+    verb = "is" if len(which) == 1 else "are"
+    how = (
+        "active without a small variance (σ² ≪ 1)"
+        if active
+        else "collapsed on average but not at every point"
+    )
+    return f"{list_latents(which)} {verb} {how}"
 
 
 def _oblique(found: Inspection) -> bool:

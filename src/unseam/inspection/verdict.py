@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from unseam.charts import decimals, percent
-from unseam.inspection.axes import LEAST_CHANCE, NEARLY, Orthogonality
-from unseam.inspection.todo import AGREES, POLARISED, ROUGHLY, Todo, todo
+from unseam.inspection.axes import LEAST_CHANCE, NEARLY, PARTLY, Orthogonality
+from unseam.inspection.todo import AGREES, POLARISED, ROUGHLY, Todo, describe_mixed, todo
 from unseam.inspection.words import join_words, list_latents, positions
 
 if TYPE_CHECKING:
@@ -97,12 +97,18 @@ def describe_orthogonality(found: Inspection) -> str:
     grade, chance = found.orthogonality, found.random_axes
     if grade is None or chance is None:
         return "With fewer than two active latents, orthogonality is not defined."
-    alike = chance.cosine < NEARLY * LEAST_CHANCE and grade == Orthogonality.NEARLY
-    same = ", as they would be after any rotation, since they are of nearly equal length" * alike
+    why = ""
+    if grade != Orthogonality.NOT and found.cosine >= PARTLY * chance.cosine:
+        why = ", as they are after a random rotation"
+    if grade == Orthogonality.NEARLY and chance.cosine < NEARLY * LEAST_CHANCE:
+        why = ", as they would be after any rotation, since they are of nearly equal length"
+    if found.crowded:
+        why = ", and cannot all be, since the output changes in fewer directions than there are axes"
+    gap = f"{decimals(found.hadamard_gap)} nats ({decimals(chance.hadamard_gap)})"
     return (
-        f"The axes, the columns of the decoder's Jacobian, are {grade}{same}: mean |cos| between two is "
+        f"The axes, the columns of the decoder's Jacobian, are {grade}{why}: mean |cos| between two is "
         f"{decimals(found.cosine)} ({decimals(chance.cosine)} if latents are rotated at random) and the Hadamard gap, "
-        f"the volume that they lose, {decimals(found.hadamard_gap)} nats ({decimals(chance.hadamard_gap)})."
+        f"the volume that they lose, {'unbounded' if found.crowded else gap}."
     )
 
 
@@ -112,7 +118,12 @@ def describe_dto(found: Inspection) -> str:
     if share is None or chance is None:
         return ""
     if found.dto_active is None:
-        return f"DtO is not defined: singular values coincide at {share:.0%} of the points."
+        why = (
+            "some singular values are zero"
+            if found.crowded
+            else f"singular values coincide at {share:.0%} of the points"
+        )
+        return f"DtO is not defined: {why}."
     where = f", at the {percent(1 - share)} of the points whose singular values are distinct" if share else ""
     return (
         f"DtO, the distance from the axes to the decoder's principal directions, is {found.dto_active:.2f} "
@@ -124,13 +135,11 @@ def describe_regime(found: Inspection) -> str:
     """How polarised the posterior is (rolinek2019 Def. 1)."""
     if found.delta_kl is None or found.polarised is None or found.active is None or not found.active.any():
         return ""
-    mixed = positions(found.polarised.mixed)
+    mixed = describe_mixed(found)
     word = "polarised" if found.delta_kl < POLARISED and not mixed else "not fully polarised"
-    verb = "is" if len(mixed) == 1 else "are"
-    extra = f"; {list_latents(mixed)} {verb} neither clearly active nor clearly collapsed" if mixed else ""
     return (
         f"The posterior is {word}: counting every latent as either active or collapsed changes its KL by "
-        f"{found.delta_kl:.1%}{extra}."
+        f"{'; '.join([f'{found.delta_kl:.1%}', *mixed])}."
     )
 
 

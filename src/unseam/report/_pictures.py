@@ -126,13 +126,13 @@ def _pairs(study: Study, every: int) -> str:
         return ""
     cells = []
     for place, (main, share, value) in enumerate(zip(found.main, found.share, found.values, strict=True)):
-        alt = f"Change of the output along singular direction {place + 1}."
+        alt = f"Change of the output along v{place + 1}, a principal direction."
         upper = signed_picture(found.singular[place], alt, every=every)
         lower = signed_picture(
             found.columns[place], f"Change of the output along {latent_name(main)}.", every=every
         )
         cells.append(
-            f'<div class="arrow">{upper}<b>direction {place + 1}</b><small>s = {value:.2f}</small>{lower}'
+            f'<div class="arrow">{upper}<b>v{place + 1}</b><small>s = {value:.2f}</small>{lower}'
             f"<b>{html.escape(study.latent_name(main))}</b><small>{percent(share)} of it</small></div>"
         )
     return f'<div class="arrows">{"".join(cells)}</div>'

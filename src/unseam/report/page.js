@@ -157,7 +157,7 @@
     const model = panel.closest(".group")?.querySelector(".model")?.textContent;
     const heading = panel.closest("section").querySelector("h2").textContent;
     const caption = panel.querySelector(".caption")?.textContent ?? "";
-    const title = model ? `${heading} ${model}` : heading;
+    const title = model ? `${heading} · ${model}` : heading;
     const name = `${title} ${caption}`.toLowerCase().replace(/[^\p{L}\d]+/gu, "-").slice(0, 60).replace(/-$/, "");
     const save = document.createElement("div");
     save.className = "save";

@@ -129,7 +129,7 @@ def _judge_posterior(study: Study) -> str:
         return "No: codes are points"
     active = f"; {_count_active(study)} latents active"
     errors = [one.precision_error.diagonal for one in study.inspections if one.precision_error is not None]
-    agrees = f"; {_mean(errors, '{:.0%}')} from what the decoder implies" if errors else ""
+    agrees = f"; precisions {_mean(errors, '{:.0%}')} from those that the decoder implies" if errors else ""
     return f"{'Yes' if kind == 'diagonal' else 'No: a full covariance'}{active}{agrees}"
 
 
