@@ -146,3 +146,19 @@ def test_draws_are_those_of_earlier_versions():
     assert uniforms(seeds, steps, (1, 2)).flatten().tolist() == pytest.approx(
         [0.96657, 0.110717, 0.237005, 0.198537], abs=1e-6
     )
+
+
+def test_networks_of_ones_own_are_those_that_are_trained(world, tmp_path, monkeypatch):
+    (tmp_path / "own_networks.py").write_text(
+        "from torch import nn\n"
+        "def encoder(shape, features):\n    return nn.Sequential(nn.Linear(shape[0], 7), nn.ELU(), nn.Linear(7, features))\n"
+        "def decoder(latent, shape):\n    return nn.Sequential(nn.Linear(latent, 9), nn.ELU(), nn.Linear(9, shape[0]))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    trial = Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=8)
+    own = {"encoder": "own_networks:encoder", "decoder": "own_networks:decoder"}
+    model = unseam.train(trial, world=world, out=tmp_path / "run", **own)[0]
+    again = unseam.load(tmp_path / "run", trust=True)[0]
+    for found in (model, again):
+        assert [layer.out_features for layer in found.encoder if hasattr(layer, "out_features")] == [7, 4]
+        assert [layer.out_features for layer in found.decoder if hasattr(layer, "out_features")] == [9, 3]
