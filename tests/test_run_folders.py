@@ -241,3 +241,14 @@ def test_a_member_that_diverged_is_named_with_its_step(run, capsys, monkeypatch)
         ValueError, match=r"member 1 cannot be measured, .*\(diverged at step 4, its loss no longer finite\)"
     ):
         opened.inspect([1], points=20)
+    with pytest.raises(
+        ValueError, match=r"member 1 cannot be measured, .* codes are not finite \(diverged at"
+    ):
+        opened.codes([1])
+    pytest.importorskip("nicegui", reason="the explorer's extra is not installed")
+    with pytest.raises(
+        ValueError, match=r"seed 1 \(diverged at step 4, .*\) cannot be explored, choose another"
+    ):
+        unseam.explore.serve(opened, member=1, open_browser=False)
+    with pytest.raises(ValueError, match=r"members \[0\], got 1 \(diverged at step 4, .*\); name all that"):
+        unseam.explore.export(opened, run / "page.html", first=1)

@@ -83,6 +83,34 @@ def test_run_is_inspected_on_held_out_items(run):
     assert found[1].variance.ndim == 3
 
 
+def test_a_run_is_inspected_with_its_likelihood_and_its_beta(tmp_path, monkeypatch, capsys):
+    """The command's numbers are those of a direct call, and others without the likelihood or with another β."""
+    small = {"resolution": 8, "shapes": ["ellipse"], "scales": 1, "orientations": 1, "positions": 6}
+    trial = Trial(
+        world="sprites", world_options=small, latent=3, encoder_widths=(8,), decoder_widths=(8,), steps=20, beta=4.0
+    )  # fmt: skip
+    model = unseam.train(trial, out=tmp_path / "r", device="cpu")[0]
+    said = command(monkeypatch, capsys, "inspect", tmp_path / "r", "--points", 20, "--json")
+    (found,) = json.loads(said.out)["inspected"]
+    x = unseam.Run.open(tmp_path / "r").images(0, 20, 0)
+
+    def direct(likelihood, beta):
+        one = unseam.inspect(
+            model.decoder,
+            encoder=model.encode,
+            x=x,
+            likelihood=likelihood,
+            beta=beta,
+            generator=torch.Generator(),
+        )
+        return [one.cosine, one.hadamard_gap, *one.precision_error]
+
+    shown = [found["cosine"], found["hadamard_gap"], *found["precision_error"].values()]
+    assert shown == pytest.approx(direct(model.likelihood, 4.0), rel=1e-4, nan_ok=True)
+    for other in (direct(None, 4.0), direct(model.likelihood, 1.0)):
+        assert shown[2:] != pytest.approx(other[2:], rel=1e-2)
+
+
 def test_command_on_a_run(run, monkeypatch, capsys, tmp_path):
     said = command(monkeypatch, capsys, "inspect", run, "--points", 20, "--figures", tmp_path / "f")
     assert (

@@ -380,6 +380,9 @@ def _run(tests: Sequence[str], limit: float, stop: bool) -> tuple[str, dict[str,
     if (child := os.fork()) == 0:
         os.setsid()
         os.close(reading)
+        signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # ignored where a shell put this in the background
         silent = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(silent, stream)

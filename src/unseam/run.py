@@ -501,8 +501,7 @@ class Run:
         try:
             found = subject.inspect(generator=generator)
         except ValueError as error:  # such as of a member whose training diverged
-            state = f" ({self.standing[member]})" if str(self.standing[member]) else ""
-            raise ValueError(f"member {member} cannot be measured, choose others: {error}{state}") from error
+            raise self._refusal(member, error) from error
         with self._encoding:
             self._codes_of(member).add(index, found.mean, found.variance)
         held = "held-out items" if self.trials[member].train_fraction < 1 else "items"
@@ -536,9 +535,16 @@ class Run:
             for part in missing.split(size) if len(missing) else ():
                 self._encode(chosen, tables, part, world.images(part))
             each = [table.at(index) for table in tables]
+        for member, (mean, _) in zip(chosen, each, strict=True):
+            if not bool(mean.isfinite().all()):
+                raise self._refusal(member, "its codes are not finite")
         mean, variance = (_stack(pieces) for pieces in zip(*each, strict=True))
         factors = world.factors[index.to(world.factors.device)].to(mean.device)
         return Codes(mean, variance, factors, tuple(size > 0 for size in world.factor_sizes))
+
+    def _refusal(self, member: int, why: object) -> ValueError:
+        state = f" ({self.standing[member]})" if str(self.standing[member]) else ""
+        return ValueError(f"member {member} cannot be measured, choose others: {why}{state}")
 
     def _codes_of(self, member: int) -> _Encoded:
         return self._encoded.setdefault(member, _Encoded(len(self.world_of(member))))

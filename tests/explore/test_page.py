@@ -151,3 +151,33 @@ def test_of_two_walks_the_last_that_was_touched_is_followed(world):
 
 def test_a_click_nowhere_leads_nowhere(world):
     assert world["after"] == world["z"]
+
+
+# A client of the framework's own protocol that says what no page of it does, and a browser with a theme of its own.
+WILD = """
+async def steps(user, client):
+    from nicegui import core
+    from unseam.explore._server import forgive
+    forgive(core.sio)
+    core.sio.environ = {}
+    wild = [None, 3, "x", [], {}, {"client_id": []}, {"client_id": client.id}, {"client_id": client.id, "id": "x"},
+            {"client_id": client.id, "id": kept[0]().theme.id, "listener_id": "no", "args": ["{"]},
+            {"client_id": client.id, "level": "error", "message": "shown"}]
+    for event in ("event", "javascript_response", "ack", "handshake", "log"):
+        await core.sio._trigger_event(event, "/", "stranger")
+        for message in wild:
+            await core.sio._trigger_event(event, "/", "stranger", message)
+    page = kept[0]()
+    page.theme.set_value({"no": "theme"})
+    said = []
+    for _ in range(3):
+        page._next_theme()
+        said.append([page.theme.value, page.theme_button.content])
+    return said
+
+asyncio.run(visit(exhibit_decoder(lambda z: z.repeat(1, 8).view(-1, 1, 4, 4), latent=2), steps))
+"""
+
+
+def test_wild_messages_and_themes_leave_no_traceback():
+    assert run(WILD) == [[True, "Theme: dark"], [False, "Theme: light"], [None, "Theme: system"]]

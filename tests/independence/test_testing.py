@@ -371,3 +371,20 @@ def test_statistics_on_a_cuda_device():
         distance_correlation(samples.cuda()), distance_correlation(samples), strict=True
     ):
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_smaller_of_both_p_values_is_ranked_among_those_of_every_order():
+    counts = torch.randint(1, 21, (2, 3, 20), generator=generator()).double()
+    first, second = counts / 20
+    pairs = torch.stack([torch.minimum(first, second), first + second], -1).tolist()
+    wanted = [
+        sum(order <= every[0] for order in every) / len(every) for every in pairs
+    ]  # by the sum where equal
+    assert testing._combined_p_value(first, second).tolist() == pytest.approx(wanted)
+
+
+def test_one_dependent_pair_among_many_components_lowers_the_p_value():
+    z = normal(120, 12)
+    z[:, -1] += 0.25 * z[:, 0]
+    found = independence_test(z, method=GaussianTc(), permutations=199, generator=generator())
+    assert found.pairwise_adjusted.min() <= found.p_value < found.joint_p_value

@@ -260,3 +260,15 @@ def test_fast_is_close_to_exact_on_the_validation_grid(world, encoder):
     for ours, theirs in ((fast.score, exact.score), (fast.completeness, exact.completeness)):
         assert abs(ours - theirs) < 0.02
     assert abs(fast.informativeness - exact.informativeness) < 0.02
+
+
+def test_both_scores_are_entropies_of_the_importances(codes, factors):
+    """Rows weighted by what a code is used for, columns by 1, those of a constant factor by 0."""
+    found = dci(codes, torch.cat([factors, torch.full((600, 1), 2)], 1))
+    importance = found.importance.numpy()[:, :3]
+    rows, columns = (1 - entropy(part, base=part.shape[0]) for part in (importance.T, importance))
+    assert found.score.item() == pytest.approx(np.average(rows, weights=importance.sum(1)))
+    assert found.completeness.item() == pytest.approx(columns.mean())
+    assert found.code_disentanglement.tolist() == pytest.approx(rows)
+    assert found.factor_completeness.tolist() == pytest.approx([*columns, 0.0])
+    assert abs(found.score - found.completeness) > 1e-3

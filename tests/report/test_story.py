@@ -6,6 +6,7 @@ import re
 import runpy
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from unseam.geometry import distance_to_orthogonality
 from unseam.inspection.todo import todo
 from unseam.report import SCORES, Missing, Study, match, run_studies, sections, study, write
 from unseam.report._pictures import strip
+from unseam.report.studies import _median
 from unseam.report.study import importance
 
 Page = runpy.run_path(str(Path(__file__).with_name("pages.py")))["Page"]
@@ -88,6 +90,8 @@ def test_scores_that_the_run_holds_are_used(run, studies):
 def test_the_seed_with_the_median_mig_is_shown(studies):
     scores = studies[0].match.mean("mig")
     assert scores[studies[0].shown] == min(scores)  # of two, the lower median
+    for cosines, wanted in (([0.3, 0.1, 0.2], 2), ([0.4, 0.1, 0.3, 0.2], 3), ([0.5, None, 0.1, 0.2, 0.9], 3)):
+        assert _median([SimpleNamespace(cosine=cosine) for cosine in cosines], None) == wanted
 
 
 def test_density_of_what_is_generated(studies):

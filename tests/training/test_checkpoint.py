@@ -615,3 +615,53 @@ def test_files_of_others_are_left_alone(tmp_path):
     assert (tmp_path / ".tmpAbC123").exists()
     unseam.train(dataclasses.replace(TRIAL, steps=2), out=tmp_path)
     assert (tmp_path / ".env.new").exists() and (tmp_path / ".tmpXyZ789").is_dir()
+
+
+def test_more_or_fewer_members_are_not_resumed(tmp_path):
+    trials = [dataclasses.replace(TRIAL, seed=seed, steps=1) for seed in range(3)]
+    unseam.train(trials[:2], out=tmp_path)
+    for given, first in ((trials, 2), (trials[:1], 1), (trials[::2], 1)):
+        with pytest.raises(ValueError, match=f"first difference at member {first}"):
+            unseam.train(given, out=tmp_path, resume=True)
+
+
+def test_members_that_stopped_stay_stopped_when_a_run_is_resumed(tmp_path, monkeypatch):
+    calm = dataclasses.replace(TRIAL, optimiser="sgd", learning_rate=1e-4)
+    trials = [calm, dataclasses.replace(calm, learning_rate=1e6)]
+    with pytest.warns(unseam.training.DivergenceWarning):
+        whole = unseam.train(trials)
+    assert list(whole.stopped) == [1] and whole.stopped[1] < 40
+    stop_after(monkeypatch, 50)
+    with pytest.raises(unseam.training.Interrupted):
+        unseam.train(trials, out=tmp_path, every=20)
+    monkeypatch.undo()
+    weights_before = unseam.load(tmp_path).stacks[0].flat[1].clone()
+    with pytest.warns(unseam.training.DivergenceWarning):
+        resumed = unseam.train(trials, out=tmp_path, every=20, resume=True)
+    assert resumed.stopped == whole.stopped and resumed.stopped_by == whole.stopped_by
+    assert torch.equal(resumed.stacks[0].flat[1], weights_before)
+    assert not resumed.stacks[0].alive[1] and resumed.stacks[0].alive[0]
+
+
+def test_saving_a_loaded_training_again_writes_nothing(tmp_path):
+    unseam.train(dataclasses.replace(TRIAL, steps=3), out=tmp_path)
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    unseam.save(unseam.load(tmp_path), tmp_path)
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"trials": 7}, "trials"),
+        ({"steps": "x"}, "steps"),
+        ({"stopped": [1]}, "stopped"),
+        ({"files": 3}, "files"),
+    ],
+)
+def test_a_record_of_other_kinds_is_refused(tmp_path, change, said):
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(record | change))
+    with pytest.raises(ValueError, match=f"run.json .*{said}"):
+        unseam.load(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -197,7 +198,7 @@ class Page:
             with box("div", "actions"):
                 button("Copy link", self._copy_link)
                 button("Python", self._show_code, spoken="Show this state as Python code")
-                self.theme = ui.dark_mode(None)
+                self.theme, self.themes = ui.dark_mode(None), itertools.cycle(_THEMES[1:] + _THEMES[:1])
                 self.theme_button = button(_THEMES[0][1], self._next_theme)
 
     def _copy_link(self) -> None:
@@ -223,7 +224,6 @@ class Page:
         self.tell("The code is in the clipboard, where the browser allows it.")
 
     def _next_theme(self) -> None:
-        kinds = [value for value, _ in _THEMES]
-        value, label = _THEMES[(kinds.index(self.theme.value) + 1) % len(_THEMES)]
+        value, label = next(self.themes)  # whatever a browser says that the theme is
         self.theme.set_value(value)
         say(self.theme_button, label)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import inspect
 import logging
 import math
 import secrets
@@ -20,10 +21,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import socketio
 import torch
 import uvicorn
 from fastapi import FastAPI
-from nicegui import ui
+from nicegui import core, ui
 
 from unseam.explore._page import build_page
 from unseam.explore.exhibit import Exhibit
@@ -57,6 +59,26 @@ class _Shown:
         await self.app({**scope, _KEY: self}, receive, send)
 
 
+def forgive(server: socketio.AsyncServer) -> None:
+    """Drop messages that are none of the page's own, without a traceback or their text in the terminal."""
+
+    def forgiving(handler: Callable[..., Any]) -> Callable[..., Any]:
+        async def handle(*given: Any) -> Any:
+            try:
+                found = handler(*given)
+                return await found if inspect.isawaitable(found) else found
+            except (AttributeError, LookupError, TypeError, ValueError):
+                return None
+
+        return handle
+
+    handlers = server.handlers["/"]
+    for name in ("event", "javascript_response", "ack", "handshake"):
+        handlers[name] = forgiving(handlers[name])
+    handlers["log"] = lambda *_: None
+    logging.getLogger("engineio.server").setLevel(logging.CRITICAL)
+
+
 @cache
 def framework() -> tuple[FastAPI, asyncio.AbstractEventLoop]:
     """The application and the loop that it runs in; the framework can be started only once per process."""
@@ -83,6 +105,7 @@ def framework() -> tuple[FastAPI, asyncio.AbstractEventLoop]:
     thread = threading.Thread(target=loop.run_forever, name="explorer", daemon=True)
     thread.start()
     life = app.router.lifespan_context(app)
+    forgive(core.sio)
 
     def wait(step: Coroutine[Any, Any, Any]) -> None:
         asyncio.run_coroutine_threadsafe(step, loop).result()

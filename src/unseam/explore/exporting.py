@@ -87,7 +87,11 @@ def export(
     elif any(not 0 <= member < len(exhibit.subjects) for member in chosen) or not chosen:
         raise ValueError(f"members must lie in [0, {len(exhibit.subjects)}), got {list(chosen)}")
     if first is not None and first not in chosen:
-        raise ValueError(f"first must be one of the members {chosen}, got {first}")
+        state = "" if run is None or not 0 <= first < len(run) else str(run.standing[first])
+        raise ValueError(
+            f"first must be one of the members {chosen}, got {first}{state and f' ({state})'}; name all that the page "
+            f"is to hold (members=, --members)"
+        )
     weights = sum(layers_of(exhibit.subjects[member]).weights.size for member in chosen)
     # two bytes each at least, and four characters of base64 for three bytes: known before anything is measured
     _check_size(weights * 8 // 3, len(chosen), points)

@@ -80,7 +80,11 @@ def serve(
     )
     if not 0 <= member < len(exhibit.subjects):
         raise ValueError(f"member must lie in [0, {len(exhibit.subjects)}), got {member}")
-    exhibit.codes(member)
+    try:
+        exhibit.codes(member)
+    except ValueError as error:  # such as of a member whose training diverged
+        name = exhibit.subjects[member].name
+        raise ValueError(f"{name} cannot be explored, choose another member: {error}") from error
     from unseam.explore._server import run_server
 
     with listen(host, port) as found:

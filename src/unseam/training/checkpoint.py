@@ -372,7 +372,8 @@ def restore(
     record = read_run(folder)
     held = record.trials
     if held != tuple(trials):
-        changed = next((i for i, (a, b) in enumerate(zip(held, trials, strict=False)) if a != b), len(held))
+        differ = [a != b for a, b in zip(held, trials, strict=False)]
+        changed = differ.index(True) if any(differ) else len(differ)
         raise ValueError(
             f"{folder} holds a run of other trials (first difference at member {changed}); resume it with the "
             f"trials it was started with, or choose another folder"
