@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.inputs import (
+    Array,
     as_floating,
     as_mask,
     as_tensor,
@@ -60,7 +61,7 @@ __all__ = [
     "scale_by_power",
 ]
 
-Table = Tensor | NDArray[Any] | pd.DataFrame
+Table = Array | pd.DataFrame
 Settings = TypeVar("Settings")
 Numbers = TypeVar("Numbers", bound=tuple[Any, ...])
 Found = TypeVar("Found")
@@ -111,11 +112,11 @@ class Checked(NamedTuple):
 
 
 def check_inputs(
-    codes: Tensor | NDArray[Any],
+    codes: Array,
     factors: Table,
     *,
     discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
+    variance: Array | None = None,
     preset: Any = "dlib",
     generator: torch.Generator | None = None,
 ) -> Checked:
@@ -144,7 +145,7 @@ def check_inputs(
     )
 
 
-def _spread(variance: Tensor | NDArray[Any], codes: Tensor) -> Tensor:
+def _spread(variance: Array, codes: Tensor) -> Tensor:
     """Posterior variances that fit codes."""
     spread = as_floating("variance", variance).detach()
     if spread.shape != codes.shape:
@@ -157,11 +158,11 @@ def _spread(variance: Tensor | NDArray[Any], codes: Tensor) -> Tensor:
 
 
 def check_codes(
-    codes: Tensor | NDArray[Any],
+    codes: Array,
     factors: Table | None = None,
     *,
     discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
+    variance: Array | None = None,
     preset: Any = "dlib",
     generator: torch.Generator | None = None,
 ) -> Checked:

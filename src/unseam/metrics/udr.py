@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.inputs import as_floating
+from unseam.inputs import Array, as_floating
 from unseam.metrics._inputs import (
     AbstractSettings,
     check_codes,
@@ -67,11 +66,7 @@ class Udr(NamedTuple):
 
 
 def udr(
-    codes: Tensor | NDArray[Any],
-    kl: Tensor | NDArray[Any],
-    *,
-    preset: str | UdrSettings = "dlib",
-    generator: torch.Generator | None = None,
+    codes: Array, kl: Array, *, preset: str | UdrSettings = "dlib", generator: torch.Generator | None = None
 ) -> Udr:
     r"""Unsupervised disentanglement ranking: the median agreement of a model with others of its kind.
 
@@ -117,7 +112,7 @@ def udr(
     return Udr(*with_interval(score), agreement[0].mT * others, found[0], informative, settings)
 
 
-def _informative(codes: Tensor, kl: Tensor | NDArray[Any], settings: UdrSettings) -> Tensor:
+def _informative(codes: Tensor, kl: Array, settings: UdrSettings) -> Tensor:
     """Which codes count (member, latent), once codes and divergences fit each other."""
     members, _, latent = codes.shape
     if members < 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ from torch import Tensor
 
 from unseam.geometry import jacobian
 from unseam.independence import IndependenceTest, independence_test
-
-Decoder = Callable[[Tensor], Tensor]
+from unseam.inputs import Decoder
 
 
 def linear(weights: Tensor) -> Decoder:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
-from unseam.papers.allen2024._decoders import Decoder, linear, polar, sheared
+from unseam.inputs import Decoder
+from unseam.papers.allen2024._decoders import linear, polar, sheared
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import plane_rotations

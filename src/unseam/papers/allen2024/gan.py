@@ -18,6 +18,7 @@ from unseam.data import ArrayWorld, load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import column_cosine, distance_to_orthogonality, hadamard_gap, jacobian
 from unseam.independence import coupling
+from unseam.inputs import Decoder
 from unseam.inspection import inspect
 from unseam.metrics import mcc
 from unseam.papers.allen2024._members import angles_to, square_trial
@@ -38,8 +39,6 @@ ALIGNED = 10.0
 """Degrees within which directions count as those of the factors; random ones are 22.5 away."""
 AT_ONCE = 100
 """Steps whose noise and minibatches are drawn together."""
-
-Decoder = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)

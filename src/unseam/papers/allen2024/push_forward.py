@@ -13,8 +13,8 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.independence import coupling, log_density
+from unseam.inputs import Decoder
 from unseam.papers.allen2024._decoders import (
-    Decoder,
     arc_coordinates,
     arc_independence,
     general,

@@ -15,7 +15,8 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.independence import coupling, log_density, mixed_derivative
-from unseam.papers.allen2024._decoders import Decoder, arc_coordinates, arc_independence, separable
+from unseam.inputs import Decoder
+from unseam.papers.allen2024._decoders import arc_coordinates, arc_independence, separable
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.draws import normal
