@@ -88,5 +88,5 @@ def arc_coordinates(decoder: Decoder, z: Tensor, *, basis: Tensor | None = None,
 
 def arc_independence(arcs: Tensor, settings: Any) -> IndependenceTest:
     """Permutation tests of arc lengths (decoder, point, latent) by distance correlation, one per decoder."""
-    random, count = torch.Generator().manual_seed(settings.seed), settings.permutations
+    random, count = settings.generator(), settings.permutations
     return independence_test(arcs, method="dcor", generator=random, permutations=count, points=None)

@@ -17,7 +17,7 @@ from unseam.models import VAE
 from unseam.papers.allen2024._members import SMALL, SpriteSettings, sample_images, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.draws import normal, orthonormal, uniform
+from unseam.papers.draws import Seeded, normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, categories, finish
 from unseam.papers.tables import of_tables, table_of
 from unseam.papers.trainings import combinations, train_or_resume
@@ -43,19 +43,18 @@ PRINTED = {
 
 
 @dataclass(frozen=True)
-class Settings(SpriteSettings):
+class Settings(SpriteSettings, Seeded):
     """Random negative definite Hessians, and VAEs with a diagonal and a full posterior."""
 
     matrices: int = 2000
     turns: int = 200
     steps: int = 4000
     points: int = 200
-    seed: int = 0
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Both sides of both inequalities for random eigenvectors, and trained decoders among rotations of H."""
-    random = torch.Generator().manual_seed(settings.seed)
+    random = settings.generator()
     matrices = _matrices(settings, random)
     members = [_members(settings, place, posterior, random) for posterior in POSTERIORS]
     return {"bounds": _bounds(matrices), "shortfalls": _shortfalls(matrices), "members": pd.concat(members)}

@@ -16,7 +16,7 @@ from unseam.geometry import jacobian
 from unseam.papers.allen2024._members import angles_to, decoder_matrices, exact_sample, square_trial
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
-from unseam.papers.draws import orthonormal
+from unseam.papers.draws import Seeded, orthonormal
 from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic, reference
 from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 
@@ -29,7 +29,7 @@ RANDOM, FURTHEST = 22.5, 45.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Linear VAEs on normal data with a pair of singular values of some ratio; networks on a stretched square.
 
     The data's covariance is exact in the sample, so that equal singular values are equal for the models too.
@@ -50,7 +50,6 @@ class Settings:
     width: int = 40
     variance: float = 2e-3
     points: int = 200
-    seed: int = 0
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
@@ -62,7 +61,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 def _linear(settings: Settings, ratio: float, place: Workplace) -> list[dict[str, Any]]:
     """Linear VAEs on x = U S z + ε with S = (first, pair · ratio, pair)."""
-    draw = torch.Generator().manual_seed(settings.seed)
+    draw = settings.generator()
     scales = torch.tensor([settings.first, settings.pair * ratio, settings.pair], dtype=torch.float64)
     axes = orthonormal(settings.data, len(scales), generator=draw)
     covariance = (axes * scales.square()) @ axes.mT + torch.eye(settings.data, dtype=torch.float64)

@@ -23,7 +23,7 @@ from unseam.papers.allen2024._members import (
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
-from unseam.papers.draws import orthonormal
+from unseam.papers.draws import Seeded, orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic, reference
 from unseam.papers.tables import table_of
 from unseam.papers.trainings import combinations, train_or_resume, vae_trial
@@ -37,7 +37,7 @@ CLOSE, FAR = 0.05, 0.25
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Data x = U S Vᵀ z + ε of Eq. 2, on which linear VAEs are trained and EM is run."""
 
     data: int = 12
@@ -49,12 +49,11 @@ class Settings:
     learning_rate: float = 5e-3
     em_seeds: int = 10
     em_steps: int = 2000
-    seed: int = 0
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Distance of every decoder from U(S − σ²I)^½, up to signed permutations and up to rotations."""
-    draw = torch.Generator().manual_seed(settings.seed)
+    draw = settings.generator()
     latent, scales = len(settings.scales), torch.tensor(settings.scales, dtype=torch.float64)
     truth = orthonormal(settings.data, latent, generator=draw) * scales
     # the rotation of the latents leaves the distribution of x unchanged

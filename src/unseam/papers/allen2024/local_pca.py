@@ -17,7 +17,7 @@ from unseam.geometry import jacobian
 from unseam.papers.allen2024._members import align_columns
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Order, Orders
-from unseam.papers.draws import normal, orthonormal
+from unseam.papers.draws import Seeded, normal, orthonormal
 from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic
 from unseam.papers.tables import table_of
 from unseam.papers.trainings import combinations, train_or_resume, vae_trial
@@ -38,7 +38,7 @@ JUDGED = 2.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """A bent strip, the models trained on it, and the neighbourhoods in which its covariance is taken."""
 
     data: int = 6
@@ -54,7 +54,6 @@ class Settings:
     seeds: int = 5
     points: int = 200
     scales: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
-    seed: int = 0
 
 
 class Axes(NamedTuple):
@@ -71,7 +70,7 @@ class Axes(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Angles between singular vectors, or columns, of decoders at posterior means and local axes of the data."""
-    draw = torch.Generator().manual_seed(settings.seed)
+    draw = settings.generator()
     world, plane = _strip(settings, draw)
     table = torch.as_tensor(world.table).double()
     chosen = torch.randperm(len(table), generator=draw)[: settings.points]

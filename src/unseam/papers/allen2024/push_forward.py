@@ -24,7 +24,7 @@ from unseam.papers.allen2024._decoders import (
 )
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.draws import normal, orthonormal, uniform
+from unseam.papers.draws import Seeded, normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, finish
 from unseam.papers.tables import of_tables, table_of
 
@@ -37,7 +37,7 @@ FEW = 0.1
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Random decoders of each kind, and the points at which each is measured."""
 
     decoders: int = 20
@@ -47,12 +47,11 @@ class Settings:
     tested: int = 1000
     permutations: int = 199
     shown: int = 150
-    seed: int = 0
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Hadamard gap, coupling, and dependence of arc lengths of every decoder, in double precision."""
-    random = torch.Generator().manual_seed(settings.seed)
+    random = settings.generator()
     rows: list[dict[str, Any]] = []
     arcs: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
     for number in range(settings.decoders):

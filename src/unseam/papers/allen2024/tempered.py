@@ -15,7 +15,7 @@ from torch.func import grad, hessian, vmap
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.draws import normal, uniform
+from unseam.papers.draws import Seeded, normal, uniform
 from unseam.papers.plots import Figure, Tables, dots, finish, lines, logarithmic
 from unseam.papers.tables import table_of
 
@@ -38,7 +38,7 @@ LIKELIHOODS: dict[str, Likelihood] = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Linear models with Gaussian q, and non-linear decoders with any q on a grid."""
 
     betas: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -48,7 +48,6 @@ class Settings:
     items: int = 8
     nodes: tuple[int, ...] = (201, 41)
     iterations: int = 200
-    seed: int = 0
 
 
 class Problems(NamedTuple):
@@ -65,7 +64,7 @@ class Problems(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """The maximum of the β-ELBO, found by its derivatives, beside the tempered posterior."""
-    draw = torch.Generator().manual_seed(settings.seed)
+    draw = settings.generator()
     linear = pd.DataFrame([_linear(settings, beta, draw, place.device) for beta in settings.betas])
     rows, shown = [], []
     for latent, nodes in enumerate(settings.nodes, 1):

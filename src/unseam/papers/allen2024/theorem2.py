@@ -19,7 +19,7 @@ from unseam.inputs import Decoder
 from unseam.papers.allen2024._decoders import arc_coordinates, arc_independence, separable
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
-from unseam.papers.draws import normal
+from unseam.papers.draws import Seeded, normal
 from unseam.papers.plots import Figure, Tables, finish
 from unseam.papers.tables import of_tables, table_of
 
@@ -35,13 +35,12 @@ STRETCH = 2.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Draws of the prior for the two measures, and for the test of independence."""
 
     points: int = 20_000
     tested: int = 1000
     permutations: int = 199
-    seed: int = 0
 
 
 class Case(NamedTuple):
@@ -55,7 +54,7 @@ class Case(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Assumptions, both measures by Monte Carlo and by quadrature, and a test of arc lengths, for each map."""
-    draw = torch.Generator().manual_seed(settings.seed)
+    draw = settings.generator()
     z = normal(settings.points, 2, generator=draw).to(place.device)
     cases = _cases()
     maps = pd.DataFrame([{"map": name, **_measures(case, z)} for name, case in cases.items()])

@@ -20,6 +20,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.metrics import mig
 from unseam.papers.artefact import TWINS, Artefact, PerDataset, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.draws import Seeded
 from unseam.papers.plots import (
     Figure,
     Tables,
@@ -74,7 +75,7 @@ class Pair(PerDataset):
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Which items are compared, and the β-VAEs that are trained on both."""
 
     pairs: tuple[Pair, ...]
@@ -90,7 +91,6 @@ class Settings:
     steps: int = 10_000
     seeds: int = 5
     points: int = 200
-    seed: int = 0
 
 
 class Both(NamedTuple):
@@ -110,7 +110,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         if one != other:
             names = f"{twin.name} and {published.name}"
             raise ValueError(f"{names} must have one grid of factors and one shape, got {one} and {other}")
-        random = torch.Generator().manual_seed(settings.seed)
+        random = settings.generator()
         index = torch.randperm(len(twin), generator=random)[: settings.items]
         own: dict[str, pd.DataFrame] = {}
         own["agreement"], both = _agreement(twin, published, index, pair.side)

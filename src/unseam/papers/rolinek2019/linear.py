@@ -19,7 +19,7 @@ from unseam.data import place as place_world
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Scale, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
-from unseam.papers.draws import cayley, largest_cosine, orthogonal, plane_rotations, uniform
+from unseam.papers.draws import Seeded, cayley, largest_cosine, orthogonal, plane_rotations, uniform
 from unseam.papers.measures import affine_parts
 from unseam.papers.plots import Figure, Tables, arrow, blank, columns, finish, reference
 from unseam.papers.rolinek2019._descent import Descent, descend
@@ -270,7 +270,7 @@ DISTINCT, EQUAL = "distinct", "equal"
 
 
 @dataclass(frozen=True)
-class MatrixSettings:
+class MatrixSettings(Seeded):
     """Random matrices with distinct and with equal singular values, rotated; and the trained models of Figure 1."""
 
     models: Training
@@ -279,12 +279,11 @@ class MatrixSettings:
     rotations: int = 20
     """Of each matrix: compared with one another, and starts of descents."""
     iterations: int = 200
-    seed: int = 0
 
 
 def measure(settings: MatrixSettings, place: Workplace) -> Tables:
     """Volume and product of norms of rotated matrices, the least product over rotations, and trained decoders."""
-    random = torch.Generator().manual_seed(settings.seed)
+    random = settings.generator()
     sizes = [(latent, kind) for latent in settings.latents for kind in (DISTINCT, EQUAL)]
     rows = [_rotated(latent, kind, settings, random, place) for latent, kind in sizes]
     return {"matrices": pd.DataFrame(rows), **trained(settings.models, place)}

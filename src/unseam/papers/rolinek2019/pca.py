@@ -19,7 +19,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import hadamard_gap
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
-from unseam.papers.draws import normal, orthogonal, plane_rotations, uniform
+from unseam.papers.draws import Seeded, normal, orthogonal, plane_rotations, uniform
 from unseam.papers.plots import Figure, Tables, columns, finish, lines, reference
 from unseam.papers.rolinek2019.linear import ALIGNED, CONVERGED, axis_angle, decoders, linear_models
 from unseam.papers.rolinek2019.setups import Column, Setup, smoke
@@ -50,7 +50,7 @@ fourth moments of a uniform distribution have it; ½ if no alignment were prefer
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Linear β-VAEs and autoencoders at each ratio of the factors' scales, and the samples that PCA is given."""
 
     setup: Setup
@@ -63,7 +63,6 @@ class Settings:
     starts: int = 20
     """Of expectation–maximisation with a diagonal posterior."""
     em_steps: int = 1000
-    seed: int = 0
 
     def at(self, ratio: float) -> Setup:
         """The setup at one ratio."""
@@ -78,7 +77,7 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Variances of projections, PCA of many samples by several implementations, closed forms, trained models."""
-    random = torch.Generator().manual_seed(settings.seed)
+    random = settings.generator()
     worlds = {ratio: settings.at(ratio).load() for ratio in settings.ratios}
     parts = {
         (ratio, column): linear_models(settings.at(ratio), column, place)

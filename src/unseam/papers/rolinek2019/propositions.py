@@ -16,7 +16,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import distance_to_orthogonality, hadamard_gap
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.draws import largest_cosine, normal, orthogonal, plane_rotations, uniform
+from unseam.papers.draws import Seeded, largest_cosine, normal, orthogonal, plane_rotations, uniform
 from unseam.papers.plots import Figure, Tables, band, finish, lines
 from unseam.papers.rolinek2019._descent import Descent, descend
 from unseam.papers.tables import table_of
@@ -32,7 +32,7 @@ MISSES = (1.0, 0.1, 0.01)
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """How many random cases each proposition is checked on."""
 
     latents: tuple[int, ...] = (2, 3, 4, 5, 6)
@@ -50,12 +50,11 @@ class Settings:
     """Decoders that are not linear (Prop. 4)."""
     noise: float = 0.25
     """Variance of the likelihood."""
-    seed: int = 0
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Every proposition on random cases of its own: ``cases`` summarises them, the other tables are drawn."""
-    random, device = torch.Generator().manual_seed(settings.seed), place.device
+    random, device = settings.generator(), place.device
     axes = [axis_checks(latent, settings.matrices, random) for latent in settings.latents]
     linear = [
         linear_rotations(latent, settings.models, settings.noise, generator=random, device=device)

@@ -15,7 +15,7 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
-from unseam.papers.draws import cayley, largest_cosine, normal, orthogonal
+from unseam.papers.draws import Seeded, cayley, largest_cosine, normal, orthogonal
 from unseam.papers.plots import Figure, Tables, finish, lines, reference
 from unseam.papers.rolinek2019._descent import descend
 from unseam.papers.tables import table_of
@@ -28,7 +28,7 @@ EXCESS, COSINE, STATIONARY = 1e-8, 1e-4, 1e-6
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Random Jacobians of several sizes, and how many starts each problem gets."""
 
     latents: tuple[int, ...] = (2, 3, 4, 5, 6)
@@ -42,7 +42,6 @@ class Settings:
     """Standard deviation of log σ² at the start."""
     push: float = 1e-3
     """How far beside a saddle point runs from there begin."""
-    seed: int = 0
 
 
 class Form(NamedTuple):
@@ -66,7 +65,7 @@ SADDLE_LATENTS = (2, 4)
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Descend from random starts, and from points where the gradient vanishes without a minimum."""
-    random = torch.Generator().manual_seed(settings.seed)
+    random = settings.generator()
     found = [
         _random_starts(form, latent, settings, random, place) for form in FORMS for latent in settings.latents
     ]

@@ -17,7 +17,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import stochastic_minimum
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Identities, Identity
-from unseam.papers.draws import largest_cosine, normal, plane_rotations, uniform
+from unseam.papers.draws import Seeded, largest_cosine, normal, plane_rotations, uniform
 from unseam.papers.plots import Figure, Tables, finish, lines
 from unseam.papers.rolinek2019._descent import Descent, descend
 from unseam.papers.tables import table_of
@@ -39,7 +39,7 @@ SAME = 1e-9
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Budgets C, random starts of each minimisation, and angles of the figure."""
 
     budgets: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0)
@@ -48,12 +48,11 @@ class Settings:
     """Standard deviation of log σ at the start."""
     angles: int = 61
     iterations: int = 200
-    seed: int = 0
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Minimise over σ for both matrices, both readings and every C; at every angle; and over the angle too."""
-    random = torch.Generator().manual_seed(settings.seed)
+    random = settings.generator()
     cases = [
         {"matrix": name, "reading": reading, "budget": budget, "angle": angle, "spent": share * budget}
         for name, angle in ANGLES.items()

@@ -16,7 +16,7 @@ from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.draws import normal, uniform
+from unseam.papers.draws import Seeded, normal, uniform
 from unseam.papers.measures import affine_parts
 from unseam.papers.plots import Figure, Tables, categories, dots, finish, reference
 from unseam.papers.sikka2019.deep import TITLES, label_beta
@@ -324,7 +324,7 @@ FIGURE1 = Artefact(
 
 
 @dataclass(frozen=True)
-class PropositionSettings:
+class PropositionSettings(Seeded):
     """Random mixing matrices, and the β and parameter sets at which each proposition is checked."""
 
     matrices: int = 200
@@ -334,12 +334,11 @@ class PropositionSettings:
     candidates: int = 200
     lowest: float = 0.05
     highest: float = 1000.0
-    seed: int = 0
 
 
 def measure_violations(settings: PropositionSettings, place: Workplace) -> Tables:
     """Largest violation of each proposition on the paper's mixing matrix and on random ones."""
-    draw = torch.Generator().manual_seed(settings.seed)
+    draw = settings.generator()
     ends = math.log10(settings.lowest), math.log10(settings.highest)
     beta = torch.logspace(*ends, settings.betas, dtype=torch.float64)
     rows, mixing = [], example_mixing()
