@@ -6,7 +6,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -573,17 +573,23 @@ class _Signs(Claim):
         return sum(able), len(tests)
 
 
-class Order(NamedTuple):
-    """Runs that should lie below others."""
+@dataclass(frozen=True)
+class Case:
+    """A quantity, and why nothing can be concluded of it where that is so (see :class:`Bound`)."""
 
     quantity: str
-    """Of the shift, lower less higher."""
+    note: str = field(default="", kw_only=True)
+    doubt: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True)
+class Order(Case):
+    """Runs that should lie below others; the quantity is that of the shift, lower less higher."""
+
     low: ArrayLike
     high: ArrayLike
     paired: bool = False
     """Whether runs at the same place belong together, such as models of one seed."""
-    note: str = ""
-    doubt: str = ""
     published: str = "< 0"
 
 
@@ -637,18 +643,16 @@ def _smallest(low: Floats, high: Floats, *, paired: bool) -> float:
     return math.comb(alike, m - below) / math.comb(len(pooled), m)
 
 
-class Correlation(NamedTuple):
+@dataclass(frozen=True)
+class Correlation(Case):
     """Two measures of the same runs."""
 
-    quantity: str
     first: ArrayLike
     second: ArrayLike
     groups: ArrayLike | None = None
     """Equal for values that belong together, such as those of one run, or of one cell of a design whose settings drive
     both measures: drawn together, and exchanged as a whole."""
     positive: bool = False
-    note: str = ""
-    doubt: str = ""
     strata: ArrayLike | None = None
     """Equal for values that are compared with one another alone, such as ranks among restarts: exchanged within."""
 
@@ -752,15 +756,13 @@ def rank_correlation(values: Floats) -> Floats:
 # Curves
 
 
-class Curve(NamedTuple):
+@dataclass(frozen=True)
+class Curve(Case):
     """Values (abscissa, run) of a curve that should fall, or rise, all along."""
 
-    quantity: str
     published: str
     values: ArrayLike
     rising: bool = False
-    note: str = ""
-    doubt: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.geometry import diagonal_share, likelihood_hessian
 from unseam.models import VAE
 from unseam.papers.allen2024._members import SMALL, SpriteSettings, sample_images, sprite_trial
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import Seeded, normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, categories, finish
@@ -46,10 +46,10 @@ PRINTED = {
 class Settings(SpriteSettings, Seeded):
     """Random negative definite Hessians, and VAEs with a diagonal and a full posterior."""
 
-    matrices: int = 2000
-    turns: int = 200
-    steps: int = 4000
-    points: int = 200
+    matrices: int = scaled(100, 2000, 20_000)
+    turns: int = scaled(20, 200, 100)
+    steps: int = scaled(300, 4000, 10_000)
+    points: int = scaled(40, 200)
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
@@ -213,13 +213,7 @@ DIAGONAL_HESSIAN = Artefact(
             _trained_cases,
         ),
     ),
-    presets={
-        "smoke": Settings(
-            **SMALL | {"scales": 3, "width": 16}, matrices=100, turns=20, seeds=1, steps=300, points=40
-        ),
-        "laptop": Settings(),
-        "full": Settings(matrices=20_000, turns=100, seeds=20, steps=10_000),
-    },
+    presets=presets_of(Settings, smoke=SMALL | {"scales": 3, "width": 16} | {"seeds": 1}, full={"seeds": 20}),
     measure=measure,
     plot=plot,
 )

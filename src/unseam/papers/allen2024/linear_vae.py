@@ -21,7 +21,7 @@ from unseam.papers.allen2024._members import (
     relative_distance,
     rotate_columns,
 )
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds
 from unseam.papers.draws import Seeded, orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic, reference
@@ -40,15 +40,15 @@ CLOSE, FAR = 0.05, 0.25
 class Settings(Seeded):
     """Data x = U S Vᵀ z + ε of Eq. 2, on which linear VAEs are trained and EM is run."""
 
-    data: int = 12
-    scales: tuple[float, ...] = (6.0, 3.0, 1.5)
-    items: int = 10_000
-    seeds: int = 8
-    steps: int = 8000
-    batch_size: int = 200
-    learning_rate: float = 5e-3
-    em_seeds: int = 10
-    em_steps: int = 2000
+    data: int = scaled(4, 12)
+    scales: tuple[float, ...] = scaled((3.0, 1.5), (6.0, 3.0, 1.5))
+    items: int = scaled(1000, 10_000, 20_000)
+    seeds: int = scaled(3, 8, 100)
+    steps: int = scaled(200, 16_000)
+    batch_size: int = scaled(100, 200, 500)
+    learning_rate: float = scaled(3e-2, 5e-3)
+    em_seeds: int = scaled(3, 10)
+    em_steps: int = scaled(200, 2000)
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
@@ -168,21 +168,7 @@ LINEAR_VAE = Artefact(
             partial(_cases, kinds=range(4), up_to="rotation", most=CLOSE),
         ),
     ),
-    presets={
-        "smoke": Settings(
-            data=4,
-            scales=(3.0, 1.5),
-            items=1000,
-            seeds=3,
-            steps=200,
-            batch_size=100,
-            learning_rate=3e-2,
-            em_seeds=3,
-            em_steps=200,
-        ),
-        "laptop": Settings(steps=16_000),
-        "full": Settings(items=20_000, seeds=100, steps=16_000, batch_size=500),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

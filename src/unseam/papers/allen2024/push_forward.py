@@ -22,7 +22,7 @@ from unseam.papers.allen2024._decoders import (
     polar,
     separable,
 )
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import Seeded, normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, finish
@@ -40,12 +40,12 @@ FEW = 0.1
 class Settings(Seeded):
     """Random decoders of each kind, and the points at which each is measured."""
 
-    decoders: int = 20
+    decoders: int = scaled(2, 20, 50)
     latent: int = 2
     data: int = 6
-    points: int = 1000
-    tested: int = 1000
-    permutations: int = 199
+    points: int = scaled(100, 1000)
+    tested: int = scaled(200, 2000, 4000)
+    permutations: int = scaled(99, 199)
     shown: int = 150
 
 
@@ -162,11 +162,7 @@ PUSH_FORWARD = Artefact(
         ),
         Bounds("§3.2.3: general decoders have dependent components", _share_cases(KINDS[4], dependent=True)),
     ),
-    presets={
-        "smoke": Settings(decoders=2, points=100, tested=200, permutations=99),
-        "laptop": Settings(tested=2000),
-        "full": Settings(decoders=50, tested=4000),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="Components are measured as arc lengths along the sub-manifolds through each point, of which the factors of "

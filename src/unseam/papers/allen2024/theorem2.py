@@ -17,7 +17,7 @@ from unseam.geometry import jacobian
 from unseam.independence import coupling, log_density, mixed_derivative
 from unseam.inputs import Decoder
 from unseam.papers.allen2024._decoders import arc_coordinates, arc_independence, separable
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.draws import Seeded, normal
 from unseam.papers.plots import Figure, Tables, finish
@@ -38,9 +38,9 @@ STRETCH = 2.0
 class Settings(Seeded):
     """Draws of the prior for the two measures, and for the test of independence."""
 
-    points: int = 20_000
-    tested: int = 1000
-    permutations: int = 199
+    points: int = scaled(2000, 20_000, 200_000)
+    tested: int = scaled(200, 1000, 4000)
+    permutations: int = scaled(99, 199)
 
 
 class Case(NamedTuple):
@@ -243,11 +243,7 @@ THEOREM2 = Artefact(
         Identities("The maps meet the assumptions of Theorem 2", _premise_cases, ours=True),
         Identities("The measures of independence agree with quadrature", _agreement_cases, ours=True),
     ),
-    presets={
-        "smoke": Settings(points=2000, tested=200, permutations=99),
-        "laptop": Settings(),
-        "full": Settings(points=200_000, tested=4000),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="The exponential and the staircase are coupled, but their densities are products of other factors, so that "

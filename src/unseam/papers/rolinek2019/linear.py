@@ -17,7 +17,7 @@ from torch import Tensor
 from unseam.data import World
 from unseam.data import place as place_world
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Scale, Workplace
+from unseam.papers.artefact import Artefact, Scale, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
 from unseam.papers.draws import Seeded, cayley, largest_cosine, orthogonal, plane_rotations, uniform
 from unseam.papers.measures import affine_parts
@@ -273,12 +273,12 @@ DISTINCT, EQUAL = "distinct", "equal"
 class MatrixSettings(Seeded):
     """Random matrices with distinct and with equal singular values, rotated; and the trained models of Figure 1."""
 
-    models: Training
-    latents: tuple[int, ...] = (2, 3, 4, 5, 6)
-    matrices: int = 50
-    rotations: int = 20
+    models: Training = scaled(LINEAR_PRESETS["smoke"], LINEAR_PRESETS["laptop"], LINEAR_PRESETS["full"])
+    latents: tuple[int, ...] = scaled((2, 3), (2, 3, 4, 5, 6))
+    matrices: int = scaled(5, 50, 100)
+    rotations: int = scaled(4, 20)
     """Of each matrix: compared with one another, and starts of descents."""
-    iterations: int = 200
+    iterations: int = scaled(60, 200)
 
 
 def measure(settings: MatrixSettings, place: Workplace) -> Tables:
@@ -447,13 +447,7 @@ FIGURE2 = Artefact(
             "Control: with equal singular values no rotation changes the product", _equal_cases, ours=True
         ),
     ),
-    presets={
-        "smoke": MatrixSettings(
-            LINEAR_PRESETS["smoke"], latents=(2, 3), matrices=5, rotations=4, iterations=60
-        ),
-        "laptop": MatrixSettings(LINEAR_PRESETS["laptop"]),
-        "full": MatrixSettings(LINEAR_PRESETS["full"], matrices=100, rotations=20),
-    },
+    presets=presets_of(MatrixSettings),
     measure=measure,
     plot=plot_columns,
 )

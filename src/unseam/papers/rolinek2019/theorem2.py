@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.draws import Seeded, cayley, largest_cosine, normal, orthogonal
 from unseam.papers.plots import Figure, Tables, finish, lines, reference
@@ -31,11 +31,11 @@ EXCESS, COSINE, STATIONARY = 1e-8, 1e-4, 1e-6
 class Settings(Seeded):
     """Random Jacobians of several sizes, and how many starts each problem gets."""
 
-    latents: tuple[int, ...] = (2, 3, 4, 5, 6)
-    points: int = 5
-    problems: int = 4
-    starts: int = 16
-    iterations: int = 600
+    latents: tuple[int, ...] = scaled((2, 3), (2, 3, 4, 5, 6))
+    points: int = scaled(2, 5, 6)
+    problems: int = scaled(2, 4, 10)
+    starts: int = scaled(4, 16, 50)
+    iterations: int = scaled(100, 600, 1200)
     kl: float = 2.0
     """L_≈KL per latent and point, in nats."""
     spread: float = 1.5
@@ -309,11 +309,7 @@ THEOREM2 = Artefact(
             ours=True,
         ),
     ),
-    presets={
-        "smoke": Settings(latents=(2, 3), points=2, problems=2, starts=4, iterations=100),
-        "laptop": Settings(),
-        "full": Settings(points=6, problems=10, starts=50, iterations=1200),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

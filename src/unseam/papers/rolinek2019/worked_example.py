@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import stochastic_minimum
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Identities, Identity
 from unseam.papers.draws import Seeded, largest_cosine, normal, plane_rotations, uniform
 from unseam.papers.plots import Figure, Tables, finish, lines
@@ -42,12 +42,12 @@ SAME = 1e-9
 class Settings(Seeded):
     """Budgets C, random starts of each minimisation, and angles of the figure."""
 
-    budgets: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0)
-    starts: int = 100
+    budgets: tuple[float, ...] = scaled((0.0, 1.0, 2.0), (0.0, 0.5, 1.0, 2.0, 3.0, 4.0))
+    starts: int = scaled(5, 100, 1000)
     spread: float = 2.0
     """Standard deviation of log σ at the start."""
-    angles: int = 61
-    iterations: int = 200
+    angles: int = scaled(9, 61, 181)
+    iterations: int = scaled(80, 200)
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
@@ -262,11 +262,7 @@ WORKED_EXAMPLE = Artefact(
         ),
         Identities("The minima are those of the closed form", _closed_cases, ours=True),
     ),
-    presets={
-        "smoke": Settings(budgets=(0.0, 1.0, 2.0), starts=5, angles=9, iterations=80),
-        "laptop": Settings(),
-        "full": Settings(starts=1000, angles=181),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

@@ -49,27 +49,24 @@ ALIGNMENTS = {"tie_aligned": "aligned", "tie": "raw"}
 
 @dataclass(frozen=True)
 class Networks:
-    """Which networks are trained, how many and for how long (App. C).
-
-    Attributes:
-        betas: weights of the KL term, rising.
-        seeds: random initialisations per β.
-        epochs: passes over the examples.
-        batch_size: items per update, unstated in the paper.
-        widths: of the encoder's hidden layers; the decoder's are the same backwards.
-        learning_rate: of Adam.
-        draws: samples of each posterior that the reconstruction objective is averaged over.
-        together: members trained as one ensemble, which bounds memory.
-    """
+    """Which networks are trained, how many and for how long (App. C)."""
 
     betas: tuple[float, ...]
+    """Weights of the KL term, rising."""
     seeds: int = 100
+    """Random initialisations per β."""
     epochs: int = 1000
+    """Passes over the examples."""
     batch_size: int = 500
+    """Items per update, unstated in the paper."""
     widths: tuple[int, ...] = (256, 200, 200)
+    """Of the encoder's hidden layers; the decoder's are the same backwards."""
     learning_rate: float = 1e-3
+    """Of Adam."""
     draws: int = 4
+    """Samples of each posterior that the reconstruction objective is averaged over."""
     together: int = 1000
+    """Members trained as one ensemble, which bounds memory."""
 
     def trials(self, world: ArrayWorld) -> list[Trial]:
         """One trial per β and seed; neighbouring ones share the seed."""
