@@ -13,8 +13,6 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
 from unseam.papers.allen2024._members import (
-    LARGE,
-    SMALL,
     SpriteSettings,
     expansion,
     items_and_noise,
@@ -161,8 +159,8 @@ DETERMINISTIC_ELBO = Artefact(
     ),
     presets=presets_of(
         Settings,
-        smoke=SMALL | {"seeds": 2},
-        full=LARGE | {"records": (*Settings.records, 5600, 10_000), "seeds": 10},
+        smoke={"seeds": 2},
+        full={"records": (*Settings.records, 5600, 10_000), "seeds": 10},
     ),
     measure=measure,
     plot=plot,

@@ -14,7 +14,7 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import diagonal_share, likelihood_hessian
 from unseam.models import VAE
-from unseam.papers.allen2024._members import SMALL, SpriteSettings, sample_images, sprite_trial
+from unseam.papers.allen2024._members import SpriteSettings, sample_images, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import Seeded, normal, orthonormal, uniform
@@ -213,7 +213,11 @@ DIAGONAL_HESSIAN = Artefact(
             _trained_cases,
         ),
     ),
-    presets=presets_of(Settings, smoke=SMALL | {"scales": 3, "width": 16} | {"seeds": 1}, full={"seeds": 20}),
+    presets=presets_of(
+        Settings,
+        smoke={"scales": 3, "width": 16, "seeds": 1},
+        full={"resolution": 16, "width": 64, "latent": 4, "seeds": 20},
+    ),
     measure=measure,
     plot=plot,
 )

@@ -16,7 +16,7 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import posterior_hessian, precision_error, pullback
 from unseam.models import VAE
-from unseam.papers.allen2024._members import LARGE, SMALL, SpriteSettings, items_and_noise, sprite_trial
+from unseam.papers.allen2024._members import SpriteSettings, items_and_noise, sprite_trial
 from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, finish, identity, lines, logarithmic
@@ -176,7 +176,7 @@ OPTIMAL_PRECISION = Artefact(
         Bounds("Eq. 7: the same off the diagonal, under a full posterior", _off_diagonal_cases),
         Orders("Eq. 8: a diagonal posterior drives DᵀA²D to be diagonal", _driven_cases),
     ),
-    presets=presets_of(Settings, smoke=SMALL, full=LARGE),
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

@@ -174,9 +174,9 @@ PIECEWISE_LINEAR = Artefact(
     ),
     presets=presets_of(
         Settings,
-        smoke={"positions": 8, "scales": 3, "resolution": 8, "width": 16, "seeds": 1},
+        smoke={"scales": 3, "width": 16, "seeds": 1},
         laptop={"seeds": 3},
-        full={"seeds": 10},
+        full={"resolution": 16, "width": 64, "seeds": 10},
     ),
     measure=measure,
     plot=plot,

@@ -16,7 +16,6 @@ from unseam.data import World, load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import gaussian_kl
 from unseam.papers.allen2024._members import (
-    LARGE,
     align_columns,
     decoder_matrices,
     exact_sample,
@@ -55,11 +54,11 @@ class Settings:
     items: int = scaled(500, 5000)
     beta: float = 3.0
     linear_steps: int = scaled(50, 8000, 12_000)
-    resolution: int = scaled(8, 12)
+    resolution: int = scaled(8, 12, 24)
     positions: int = scaled(6, 16)
     scale_values: int = scaled(3, 6)
-    width: int = scaled(12, 48)
-    latent: int = scaled(2, 4)
+    width: int = scaled(12, 48, 128)
+    latent: int = scaled(2, 4, 5)
     variance: float = 0.05
     draws: int = 4
     steps: int = scaled(30, 1500, 6000)
@@ -287,7 +286,7 @@ THEOREM3 = Artefact(
         Bounds("Theorem 3: from other seeds they reach the same objective", _objective_cases),
         Bounds("Control: a VAE at σ² is another model", _control_cases, ours=True),
     ),
-    presets=presets_of(Settings, full=LARGE),
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

@@ -38,10 +38,6 @@ GREYS = "0123456789abcdef"
 STILL = 0.01
 """A latent that changes no factor by more has none in the figure."""
 
-SECONDS = {"resolution": 8, "positions": 6, "width": 16}
-ACCELERATOR = {"resolution": 24, "variance": 0.1125, "width": 256}
-"""As large a variance as at 16 pixels, for squared distances that grow with the number of pixels."""
-
 
 @dataclass(frozen=True)
 class Settings(SpriteSettings):
@@ -254,10 +250,9 @@ TRAVERSALS = Artefact(
         ),
         Orders("Controls: random axes, a full posterior, β = 1 mix factors more", _control_cases, ours=True),
     ),
+    # as large a variance as at 16 pixels, for squared distances that grow with the number of pixels
     presets=presets_of(
-        Settings,
-        smoke=SECONDS,
-        full=ACCELERATOR,
+        Settings, smoke={"positions": 6, "width": 16}, full={"variance": 0.1125, "width": 256}
     ),
     measure=measure,
     plot=plot,
