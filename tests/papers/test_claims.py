@@ -104,7 +104,7 @@ def test_shares_of_too_few_cases_say_how_many_are_needed():
     assert "could agree" not in long.note
     assert stats.binomtest(35, 35).proportion_ci().low < 0.9 <= stats.binomtest(36, 36).proportion_ci().low
     assert claim.decidable({}) == (1, 3)
-    (never,) = Bounds("says", lambda tables: [few._replace(least=1.0)]).judge({})
+    (never,) = Bounds("says", lambda tables: [replace(few, least=1.0)]).judge({})
     assert never.note.endswith("no number of cases could agree")
 
 
@@ -351,8 +351,8 @@ def test_undefined_values_and_flat_curves_show_no_trend():
 def test_estimates_of_few_runs_tell_nothing():
     few = Bound("x", "small", estimate=(0.1, 0.05, 0.15), most=0.5, n=2)
     assert outcome(Bounds, few) == "cannot tell"
-    assert outcome(Bounds, few._replace(n=3)) == "agrees"
-    exact = Bounds("says", lambda tables: [few._replace(estimate=(0.1, 0.1, 0.1), n=1)]).judge({})[0]
+    assert outcome(Bounds, replace(few, n=3)) == "agrees"
+    exact = Bounds("says", lambda tables: [replace(few, estimate=(0.1, 0.1, 0.1), n=1)]).judge({})[0]
     assert (exact.outcome, exact.lower, exact.upper) == ("agrees", None, None), "a number without chance"
 
 

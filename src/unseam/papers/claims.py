@@ -123,20 +123,29 @@ class Claim(ABC):
         return tuple(finding._replace(ours=self.ours) for finding in found)
 
 
+@dataclass(frozen=True)
+class Case:
+    """What a claim is about; a kind of claim has a kind of case."""
+
+    quantity: str
+    note: str = field(default="", kw_only=True)
+    doubt: str = field(default="", kw_only=True)
+    """Why nothing can be concluded whatever the numbers are, such as trainings that have not converged."""
+
+
 # Statements without chance
 
 
-class Identity(NamedTuple):
+@dataclass(frozen=True)
+class Identity(Case):
     """A number that a statement fixes up to rounding."""
 
-    quantity: str
     published: str
     value: float
     """Largest deviation over ``n`` cases, or the number itself where the tolerance is around ``expected``."""
     tolerance: float
     expected: float = 0.0
     n: int | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,10 +178,10 @@ class Identities(Claim):
 # Numbers over runs
 
 
-class Bound(NamedTuple):
+@dataclass(frozen=True)
+class Bound(Case):
     """A number that should lie within bounds: over runs, as a share of cases, or with an interval of its own."""
 
-    quantity: str
     published: str
     runs: ArrayLike = ()
     """One number per run."""
@@ -184,10 +193,7 @@ class Bound(NamedTuple):
     """Instead of runs: a number and the ends of its 95 % interval, such as a bootstrap's."""
     n: int | None = None
     """Runs behind an estimate."""
-    note: str = ""
-    doubt: str = ""
-    """Why nothing can be concluded whatever the numbers are, such as trainings that have not converged."""
-    wrong: Mapping[str, ArrayLike] = {}
+    wrong: Mapping[str, ArrayLike] = field(default_factory=dict)
     """The same number of models that should not pass, over their runs, by name."""
 
 
@@ -226,11 +232,8 @@ class Bounds(Claim):
             runs = _finite(case.runs)
             n, counted, value, ends = len(runs), "", math.nan, (math.nan, math.nan)
             if case.share is not None:
-                n, value, counted = (
-                    case.share[1],
-                    case.share[0] / case.share[1],
-                    "{} of {}".format(*case.share),
-                )
+                successes, n = case.share
+                value, counted = successes / n, f"{successes} of {n}"
                 reach = binomtest(*case.share).proportion_ci()
                 ends = (float(reach.low), float(reach.high))
             elif case.estimate is not None:
@@ -571,15 +574,6 @@ class _Signs(Claim):
         smallest = holm([one.smallest for one in tests])
         able = (p < LEVEL and math.isfinite(one.lower) for p, one in zip(smallest, tests, strict=True))
         return sum(able), len(tests)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A quantity, and why nothing can be concluded of it where that is so (see :class:`Bound`)."""
-
-    quantity: str
-    note: str = field(default="", kw_only=True)
-    doubt: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ def _minimum_cases(tables: Tables) -> Iterator[Identity]:
         own = minima[minima["matrix"] == name]
         quantity, error = f"{words}, least loss times e^C", float(own["relative error"].max())
         note = f"every start and C within a relative {error:.1g} of the closed form"
-        yield Identity(quantity, f"{printed}", _multiple(own), 0.05, printed, len(own), note)
+        yield Identity(quantity, f"{printed}", _multiple(own), 0.05, printed, len(own), note=note)
     first = minima[minima["matrix"] == "M1"]
     yield Identity("Eq. 25: σx²/σy² there", "3/50", float(first["ratio to"].mean()), 1e-6, 0.06, len(first))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -215,7 +215,7 @@ def _largest_elbo(tables: Tables, prefix: str = "") -> list[Bound]:
     published = f"around 1 ({1 / NEAR_ONE:g} to {NEAR_ONE:g})"
     found = _bound(quantity, published, place, values, 1 / NEAR_ONE, NEAR_ONE)
     monotonic = values.index.to_numpy()[by_seed(tables, "reconstruction").mean(axis=1).to_numpy().argmax()]
-    return [found._replace(wrong={"that of the reconstruction objective": [monotonic]})]
+    return [replace(found, wrong={"that of the reconstruction objective": [monotonic]})]
 
 
 def _falling(terms: Mapping[str, str], tables: Tables, start: float = 0.0) -> Iterator[Curve]:
@@ -239,10 +239,10 @@ def _optimal_beta(over: Over, terms: Mapping[str, str], tables: Tables) -> Itera
         published = f"inside the range ({beta[1]:g} to {beta[-2]:g})"
         found = _bound(quantity, published, place, values, beta[1], beta[-2])
         monotonic = beta[by_seed(tables, "kl").mean(axis=1).to_numpy().argmin()]
-        found = found._replace(wrong={"that of the KL term": [monotonic]})
+        found = replace(found, wrong={"that of the KL term": [monotonic]})
         flat = any(bound.estimate[1] <= 0 for bound in _ends(over, values, ""))  # type: ignore[index]
         inside = beta[0] < place[0] < beta[-1]
-        yield found._replace(doubt="not higher at both ends of the range") if flat and inside else found
+        yield replace(found, doubt="not higher at both ends of the range") if flat and inside else found
 
 
 def _rise_to_ends(over: Over, tables: Tables) -> Iterator[Bound]:
