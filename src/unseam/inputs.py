@@ -6,7 +6,7 @@ import math
 import numbers
 import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 __all__ = [
+    "Array",
+    "Decoder",
     "as_floating",
     "as_mask",
     "as_tensor",
@@ -27,6 +29,11 @@ __all__ = [
     "check_number",
     "check_shape",
 ]
+
+Array = Tensor | NDArray[Any]
+"""Numbers that a user passes."""
+Decoder = Callable[[Tensor], Tensor]
+"""A decoder as a function of latents (batch, latent)."""
 
 
 def as_tensor(name: str, value: object, shape: str = "") -> Tensor:

@@ -9,7 +9,7 @@ from scipy.stats import entropy
 from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
 
 from unseam.metrics._inputs import ratio
-from unseam.metrics.dci import DCI_PRESETS, DciSettings, _purity, dci
+from unseam.metrics.dci import DciSettings, _purity, dci
 from unseam.metrics.validation import encoders, worlds
 
 F64 = {"dtype": torch.float64}
@@ -254,7 +254,7 @@ def test_fast_is_close_to_exact_on_the_validation_grid(world, encoder):
     factors = draw(1200, torch.Generator().manual_seed(0))
     codes = encode(factors, torch.Generator().manual_seed(1))
     exact, fast = (
-        dci(codes, factors, preset=dataclasses.replace(DCI_PRESETS[name], rounds=30))
+        dci(codes, factors, preset=dataclasses.replace(DciSettings.resolve(name), rounds=30))
         for name in ("dlib", "fast")
     )
     for ours, theirs in ((fast.score, exact.score), (fast.completeness, exact.completeness)):

@@ -1,6 +1,7 @@
 """Kinds of claims: outcomes that can fail, statistics against independent implementations, power."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,7 +104,7 @@ def test_shares_of_too_few_cases_say_how_many_are_needed():
     assert "could agree" not in long.note
     assert stats.binomtest(35, 35).proportion_ci().low < 0.9 <= stats.binomtest(36, 36).proportion_ci().low
     assert claim.decidable({}) == (1, 3)
-    (never,) = Bounds("says", lambda tables: [few._replace(least=1.0)]).judge({})
+    (never,) = Bounds("says", lambda tables: [replace(few, least=1.0)]).judge({})
     assert never.note.endswith("no number of cases could agree")
 
 
@@ -350,8 +351,8 @@ def test_undefined_values_and_flat_curves_show_no_trend():
 def test_estimates_of_few_runs_tell_nothing():
     few = Bound("x", "small", estimate=(0.1, 0.05, 0.15), most=0.5, n=2)
     assert outcome(Bounds, few) == "cannot tell"
-    assert outcome(Bounds, few._replace(n=3)) == "agrees"
-    exact = Bounds("says", lambda tables: [few._replace(estimate=(0.1, 0.1, 0.1), n=1)]).judge({})[0]
+    assert outcome(Bounds, replace(few, n=3)) == "agrees"
+    exact = Bounds("says", lambda tables: [replace(few, estimate=(0.1, 0.1, 0.1), n=1)]).judge({})[0]
     assert (exact.outcome, exact.lower, exact.upper) == ("agrees", None, None), "a number without chance"
 
 
@@ -383,7 +384,7 @@ def test_few_values_cannot_correlate_significantly():
     first = np.repeat([0.0, 1.0, 2.0], 10) + 0.01 * DRAW.normal(size=30)
     case = Correlation("x", first, first, groups=np.repeat([0, 1, 2], 10), positive=True)
     assert outcome(Correlations, case) == "cannot tell"
-    assert outcome(Correlations, case._replace(groups=None)) == "agrees"
+    assert outcome(Correlations, replace(case, groups=None)) == "agrees"
 
 
 def test_trends_that_all_runs_share_are_no_correlation_of_runs():
@@ -391,7 +392,7 @@ def test_trends_that_all_runs_share_are_no_correlation_of_runs():
     time = np.tile(np.arange(3.0), 8)
     first, second = (10 * time + DRAW.normal(size=24) for _ in range(2))
     case = Correlation("x", first, second, positive=True)
-    assert outcome(Correlations, case._replace(groups=np.repeat(np.arange(8), 3))) == "cannot tell"
+    assert outcome(Correlations, replace(case, groups=np.repeat(np.arange(8), 3))) == "cannot tell"
     assert outcome(Correlations, case) == "agrees"
 
 
@@ -399,7 +400,7 @@ def test_levels_of_strata_are_no_correlation_within_them():
     level = np.repeat(np.arange(4.0), 6)
     first, second = (10 * level + DRAW.normal(size=24) for _ in range(2))
     case = Correlation("x", first, second, positive=True)
-    assert outcome(Correlations, case._replace(strata=level)) == "cannot tell"
+    assert outcome(Correlations, replace(case, strata=level)) == "cannot tell"
     assert outcome(Correlations, Correlation("x", first, first, positive=True, strata=level)) == "agrees"
 
 

@@ -82,9 +82,7 @@ def dsprites(*, root: str | Path | None = None, layout: Layout = DSPRITES) -> Ar
         layout: grid and image shape, the published ones by default.
     """
     path = locate("dsprites", (PUBLISHED["dsprites"].files[0].filename,), root)
-    blocks = _dsprites_blocks(path, layout)
-    blocks = _identified("dsprites", path, blocks) if layout == DSPRITES else blocks
-    return _world("dsprites", path, layout, blocks, {})
+    return _world("dsprites", path, layout, _dsprites_blocks(path, layout), DSPRITES)
 
 
 def shapes3d(*, root: str | Path | None = None, layout: Layout = SHAPES3D) -> ArrayWorld:
@@ -98,9 +96,7 @@ def shapes3d(*, root: str | Path | None = None, layout: Layout = SHAPES3D) -> Ar
         layout: grid and image shape, the published ones by default.
     """
     path = locate("shapes3d", (PUBLISHED["shapes3d"].files[0].filename,), root)
-    blocks = _shapes3d_blocks(path, layout)
-    blocks = _identified("shapes3d", path, blocks) if layout == SHAPES3D else blocks
-    return _world("shapes3d", path, layout, blocks, {})
+    return _world("shapes3d", path, layout, _shapes3d_blocks(path, layout), SHAPES3D)
 
 
 def mpi3d(
@@ -123,8 +119,8 @@ def mpi3d(
     hint = f"fetch it with `unseam data fetch mpi3d --variant {variant}` or pass root= with the file or its folder"
     path = locate("mpi3d", (PUBLISHED[f"mpi3d:{variant}"].files[0].filename,), root, hint=hint)
     blocks = npz_blocks(path, "images", (len(layout), *layout.shape[1:], layout.shape[0]))
-    blocks = _identified(f"mpi3d:{variant}", path, blocks) if layout in (MPI3D, MPI3D_COMPLEX) else blocks
-    return _world("mpi3d", path, layout, (_channels_first(block) for block in blocks), {"variant": variant})
+    images = (_channels_first(block) for block in blocks)
+    return _world("mpi3d", path, layout, images, MPI3D, MPI3D_COMPLEX, variant=variant)
 
 
 def faces3d(*, root: str | Path | None = None, layout: Layout = FACES3D) -> ArrayWorld:
@@ -139,7 +135,7 @@ def faces3d(*, root: str | Path | None = None, layout: Layout = FACES3D) -> Arra
     """
     names = ("basel_face_renders.pth", "basel_face_renders.npy")
     path = locate("faces3d", names, root, hint=PUBLISHED["faces3d"].note)
-    return _world("faces3d", path, layout, _faces3d_blocks(path, layout), {})
+    return _world("faces3d", path, layout, _faces3d_blocks(path, layout))
 
 
 def mnist(*, root: str | Path | None = None, part: str = "train") -> ArrayWorld:
@@ -178,8 +174,11 @@ def _digits(name: str, root: str | Path | None, part: str) -> ArrayWorld:
 
 
 def _world(
-    name: str, path: Path, layout: Layout, blocks: Iterator[np.ndarray], options: dict[str, object]
+    name: str, path: Path, layout: Layout, blocks: Iterator[np.ndarray], *published: Layout, **options: str
 ) -> ArrayWorld:
+    """The world of a file, which is compared with its published checksum where it has a published layout."""
+    if layout in published:
+        blocks = _identified(":".join((name, *options.values())), path, blocks)
     return ArrayWorld(
         as_memory_map(path, (len(layout), *layout.shape), blocks),
         layout.factors,

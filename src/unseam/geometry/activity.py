@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry.gaussians import Gaussians, gaussian_kl, gaussians, kl, marginal
-from unseam.inputs import as_floating, as_mask, check_choice, check_number
+from unseam.inputs import Array, as_floating, as_mask, check_choice, check_number
 
 __all__ = [
     "Activity",
@@ -80,11 +79,7 @@ class DeltaKl(NamedTuple):
 
 @torch.no_grad()
 def active_latents(
-    mean: Tensor | NDArray[Any],
-    variance: Tensor | NDArray[Any],
-    *,
-    criterion: Criterion = "kl",
-    threshold: float | None = None,
+    mean: Array, variance: Array, *, criterion: Criterion = "kl", threshold: float | None = None
 ) -> Activity:
     r"""Latents that carry information about the data, by one of the usual criteria.
 
@@ -123,12 +118,7 @@ def active_latents(
 
 @torch.no_grad()
 def polarisation(
-    mean: Tensor | NDArray[Any],
-    variance: Tensor | NDArray[Any],
-    *,
-    small: float = 0.1,
-    share: float = 0.95,
-    pullback: Tensor | NDArray[Any] | None = None,
+    mean: Array, variance: Array, *, small: float = 0.1, share: float = 0.95, pullback: Array | None = None
 ) -> Polarisation:
     r"""Partition of the latents into active, passive and mixed ones (rolinek2019 Def. 1).
 
@@ -172,11 +162,7 @@ def polarisation(
 
 
 @torch.no_grad()
-def delta_kl(
-    mean: Tensor | NDArray[Any],
-    variance: Tensor | NDArray[Any],
-    active: Tensor | NDArray[Any] | None = None,
-) -> DeltaKl:
+def delta_kl(mean: Array, variance: Array, active: Array | None = None) -> DeltaKl:
     r"""Relative error of the KL term of the polarised regime (rolinek2019 Eq. 30).
 
     .. math:: \Delta_{KL} = \frac{|L_{KL} - L_{\approx KL}|}{L_{KL}}, \qquad
@@ -211,7 +197,7 @@ def delta_kl(
     return DeltaKl(_relative(exact.sum(), approximate.sum()), _relative(exact, approximate), chosen)
 
 
-def active_mask(active: Tensor | NDArray[Any], mean: Tensor) -> Tensor:
+def active_mask(active: Array, mean: Tensor) -> Tensor:
     """A mask over latents as a bool tensor (latent,), refused where it does not fit ``mean`` (batch, latent)."""
     mask = as_mask("active", active).to(mean.device)
     if mask.shape != mean.shape[1:] or mask.dtype != torch.bool:
@@ -234,7 +220,7 @@ def _relative(exact: Tensor, approximate: Tensor) -> Tensor:
     return torch.where(error == 0, 0.0, error / exact)
 
 
-def _influence(pullback: Tensor | NDArray[Any], posterior: Gaussians) -> Tensor:
+def _influence(pullback: Array, posterior: Gaussians) -> Tensor:
     pullback = as_floating("pullback", pullback, "(batch, latent, latent)")
     batch, latent = posterior.mean.shape
     if pullback.shape != (batch, latent, latent):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry._jacobi import one_sided, two_sided
-from unseam.geometry.checks import Decoder, check_chunk_size, check_points, check_square
+from unseam.geometry.checks import check_chunk_size, check_points, check_square
 from unseam.geometry.jacobian import FisherWeighted, jacobian, pullback
-from unseam.inputs import as_floating, as_mask, check_number
+from unseam.inputs import Array, Decoder, as_floating, as_mask, check_number
 
 __all__ = [
     "LocalGeometry",
@@ -49,7 +48,7 @@ class LocalGeometry(NamedTuple):
     basis: RightBasis
 
 
-def right_basis(pullback: Tensor | NDArray[Any]) -> RightBasis:
+def right_basis(pullback: Array) -> RightBasis:
     r"""Right singular basis of the Jacobian, from the metric that it pulls back.
 
     .. math:: J^\top W J = V S^2 V^\top, \qquad W^{1/2} J = U S V^\top
@@ -85,7 +84,7 @@ def right_basis(pullback: Tensor | NDArray[Any]) -> RightBasis:
     return _canonical(eigenvalues.clamp(min=0.0).sqrt(), vectors, given.shape[:-2], given.dtype)
 
 
-def jacobian_basis(jacobian: Tensor | NDArray[Any]) -> RightBasis:
+def jacobian_basis(jacobian: Array) -> RightBasis:
     r"""Right singular basis of Jacobians that are at hand, without squaring them.
 
     .. math:: J = U S V^\top
@@ -114,11 +113,7 @@ def jacobian_basis(jacobian: Tensor | NDArray[Any]) -> RightBasis:
 
 
 def local_basis(
-    decoder: Decoder,
-    z: Tensor | NDArray[Any],
-    *,
-    likelihood: FisherWeighted | None = None,
-    chunk_size: int | None = None,
+    decoder: Decoder, z: Array, *, likelihood: FisherWeighted | None = None, chunk_size: int | None = None
 ) -> RightBasis:
     r"""Right singular basis of a decoder at each point, accurate for ill-conditioned decoders.
 
@@ -146,11 +141,7 @@ def local_basis(
 
 
 def local_geometry(
-    decoder: Decoder,
-    z: Tensor | NDArray[Any],
-    *,
-    likelihood: FisherWeighted | None = None,
-    chunk_size: int | None = None,
+    decoder: Decoder, z: Array, *, likelihood: FisherWeighted | None = None, chunk_size: int | None = None
 ) -> LocalGeometry:
     r"""The pullback and the right singular basis of a decoder at each point, from one pass over it.
 
@@ -170,10 +161,10 @@ def local_geometry(
 
 @torch.no_grad()
 def restricted_basis(
-    pullback: Tensor | NDArray[Any],
-    active: Tensor | NDArray[Any] | list[int],
+    pullback: Array,
+    active: Array | list[int],
     decoder: Decoder,
-    z: Tensor | NDArray[Any],
+    z: Array,
     *,
     likelihood: FisherWeighted | None = None,
     chunk_size: int | None = None,
@@ -208,7 +199,7 @@ def restricted_basis(
     return _recover_basis(metric, decoder, points, used, likelihood, chunk_size)
 
 
-def restrict(pullback: Tensor | NDArray[Any], active: Tensor | NDArray[Any] | list[int]) -> Tensor:
+def restrict(pullback: Array, active: Array | list[int]) -> Tensor:
     r"""Pullback of some latents alone: the Gram matrix of the Jacobian with its other columns dropped.
 
     .. math:: G_{AA} = J_A^\top W J_A
@@ -246,7 +237,7 @@ def restrict(pullback: Tensor | NDArray[Any], active: Tensor | NDArray[Any] | li
     return given[..., used[:, None], used]
 
 
-def degenerate_points(singular_values: Tensor | NDArray[Any], *, tolerance: float = 0.05) -> Tensor:
+def degenerate_points(singular_values: Array, *, tolerance: float = 0.05) -> Tensor:
     r"""Points where two neighbouring singular values are so close that the right basis is nearly arbitrary.
 
     .. math:: s_j - s_{j+1} < \text{tolerance} \cdot s_j \quad \text{for some } j

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unseam.inputs import as_floating, as_tensor, check_count, check_finite
+from unseam.inputs import Array, Decoder, as_floating, as_tensor, check_count, check_finite
 
 __all__ = [
     "Glance",
@@ -20,8 +19,6 @@ __all__ = [
     "check_decoder",
     "measuring",
 ]
-
-Decoder = Callable[[Tensor], Tensor]
 
 # Enough to see points that look at their neighbours, in pairs, in a ring or all together.
 GLANCE = 4
@@ -51,7 +48,7 @@ def measuring(z: Tensor) -> bool:
     return not recording and not (z.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-def check_points(z: Tensor | NDArray[Any], name: str = "z", shape: str = "(batch, latent)") -> Tensor:
+def check_points(z: Array, name: str = "z", shape: str = "(batch, latent)") -> Tensor:
     """Latent points as a tensor (batch, latent), in the precision that the decoder will see; lists in torch's default.
 
     While measuring (see :func:`measuring`) they must also be finite.
@@ -80,7 +77,7 @@ def check_points_finite(expected: str, *values: Tensor) -> None:
         raise ValueError(f"{expected}, got NaN or infinite values at {bad} of {len(sound)} points")
 
 
-def check_square(name: str, value: Tensor | NDArray[Any], *, differentiable: bool = False) -> Tensor:
+def check_square(name: str, value: Array, *, differentiable: bool = False) -> Tensor:
     """Finite square matrices (..., latent, latent), detached.
 
     Gradients flow through ``differentiable`` ones, whose values are looked at only while measuring.

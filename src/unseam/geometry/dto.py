@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from unseam.geometry.basis import local_basis, right_basis
 from unseam.geometry.checks import check_points, check_square
 from unseam.geometry.jacobian import FisherWeighted
 from unseam.geometry.permutation import signed_permutation
-from unseam.inputs import check_count, check_generator
+from unseam.inputs import Array, check_count, check_generator
 
 __all__ = ["RandomDto", "distance_to_orthogonality", "haar_dto", "random_decoder_dto", "uniform_dto"]
 
@@ -31,7 +30,7 @@ class RandomDto(NamedTuple):
     """Standard deviation over the draws (of one draw, not of the mean)."""
 
 
-def distance_to_orthogonality(right_vectors: Tensor | NDArray[Any]) -> Tensor:
+def distance_to_orthogonality(right_vectors: Array) -> Tensor:
     r"""Distance of each right singular basis from the closest signed permutation (DtO).
 
     .. math:: \lVert V - P(V) \rVert_F = \sqrt{2 d - 2 \textstyle\sum_{ij} P_{ij} V_{ij}}
@@ -117,7 +116,7 @@ def uniform_dto(data: int, latent: int, *, samples: int = 1_000, generator: torc
 
 def random_decoder_dto(
     module: nn.Module,
-    z: Tensor | NDArray[Any],
+    z: Array,
     *,
     seeds: int = 10,
     generator: torch.Generator,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.inputs import as_floating, as_tensor
+from unseam.inputs import Array, as_floating, as_tensor
 
 __all__ = ["Gaussians", "displacement", "gaussian_kl", "gaussians", "kl", "marginal", "pairs"]
 
@@ -27,7 +26,7 @@ class Gaussians(NamedTuple):
     factor: Tensor
 
 
-def gaussians(mean: Tensor | NDArray[Any], variance: Tensor | NDArray[Any]) -> Gaussians:
+def gaussians(mean: Array, variance: Array) -> Gaussians:
     """Posteriors from what an encoder returns, refused with a reason where they are none.
 
     Args:
@@ -61,7 +60,7 @@ def displacement(posterior: Gaussians, noise: Tensor) -> Tensor:
     return factor * noise if factor.ndim == 2 else (factor @ noise.unsqueeze(-1)).squeeze(-1)
 
 
-def pairs(posterior: Gaussians, noise: Tensor | NDArray[Any]) -> Tensor:
+def pairs(posterior: Gaussians, noise: Array) -> Tensor:
     """Displacements ε (sample, batch, latent) from standard normal noise, to be used with both signs.
 
     Used as ±ε, a draw loses every term of odd order in ε, whose mean is zero, and its noise with it.
@@ -87,7 +86,7 @@ def marginal(variance: Tensor) -> Tensor:
     return variance.diagonal(dim1=-2, dim2=-1) if variance.ndim == 3 else variance
 
 
-def gaussian_kl(mean: Tensor | NDArray[Any], variance: Tensor | NDArray[Any]) -> Tensor:
+def gaussian_kl(mean: Array, variance: Array) -> Tensor:
     r"""KL divergence of N(μ_j, σ_j²) from N(0, 1) for each latent, in nats.
 
     .. math:: \tfrac12 (\mu_j^2 + \sigma_j^2 - \log \sigma_j^2 - 1)
@@ -130,7 +129,7 @@ def kl(posterior: Gaussians) -> Tensor:
     return (mean.square().sum(1) + trace - mean.shape[1]) / 2 - marginal(factor).log().sum(1)
 
 
-def of_batch(name: str, value: Tensor | NDArray[Any], batch: int) -> Tensor:
+def of_batch(name: str, value: Array, batch: int) -> Tensor:
     """A floating, finite tensor with one entry for each point, or a ValueError that names it."""
     tensor = as_floating(name, value, "(batch, *data)")
     if len(tensor) != batch:

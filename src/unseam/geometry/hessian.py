@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import grad, jvp, vmap
 
-from unseam.geometry.checks import Decoder, check_decoder, check_likelihood, check_points, check_square
+from unseam.geometry.checks import check_decoder, check_likelihood, check_points, check_square
 from unseam.geometry.gaussians import gaussians, of_batch, pairs
 from unseam.geometry.jacobian import pullback
 from unseam.geometry.memory import points_at_once
+from unseam.inputs import Array, Decoder
 
 __all__ = [
     "Hessian",
@@ -69,12 +69,7 @@ class PosteriorHessian(NamedTuple):
 
 @torch.no_grad()
 def likelihood_hessian(
-    decoder: Decoder,
-    likelihood: LogLikelihood,
-    x: Tensor | NDArray[Any],
-    z: Tensor | NDArray[Any],
-    *,
-    chunk_size: int | None = None,
+    decoder: Decoder, likelihood: LogLikelihood, x: Array, z: Array, *, chunk_size: int | None = None
 ) -> Hessian:
     r"""Hessian of the log-likelihood in z, whole and in its two parts (allen2024 Eq. 6).
 
@@ -121,11 +116,11 @@ def likelihood_hessian(
 def posterior_hessian(
     decoder: Decoder,
     likelihood: LogLikelihood,
-    x: Tensor | NDArray[Any],
-    mean: Tensor | NDArray[Any],
-    variance: Tensor | NDArray[Any],
+    x: Array,
+    mean: Array,
+    variance: Array,
     *,
-    noise: Tensor | NDArray[Any],
+    noise: Array,
     chunk_size: int | None = None,
 ) -> PosteriorHessian:
     r"""Hessian of the log-likelihood averaged over the posterior.
@@ -164,7 +159,7 @@ def posterior_hessian(
     return PosteriorHessian(exact.mean(0), gauss_newton.mean(0), residual.mean(0), error)
 
 
-def diagonal_share(matrix: Tensor | NDArray[Any]) -> Tensor:
+def diagonal_share(matrix: Array) -> Tensor:
     r"""Share of a matrix's squared entries that lie on its diagonal.
 
     .. math:: \sum_i H_{ii}^2 / \lVert H \rVert_F^2

@@ -6,16 +6,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import jvp, vmap
 
 from unseam.geometry.checks import (
-    Decoder,
     Glance,
     check_chunk_size,
     check_decoder,
@@ -29,6 +27,7 @@ from unseam.geometry.checks import (
 )
 from unseam.geometry.memory import points_at_once
 from unseam.geometry.structure import Pushed, push
+from unseam.inputs import Array, Decoder
 
 __all__ = ["FisherWeighted", "jacobian", "pullback"]
 
@@ -51,7 +50,7 @@ class FisherWeighted(Protocol):
         ...
 
 
-def jacobian(decoder: Decoder, z: Tensor | NDArray[Any], *, chunk_size: int | None = None) -> Tensor:
+def jacobian(decoder: Decoder, z: Array, *, chunk_size: int | None = None) -> Tensor:
     r"""Jacobian of a decoder at each point, by forward-mode differentiation.
 
     .. math:: J_{bij} = \partial d_i(z_b) / \partial z_{bj}
@@ -93,11 +92,7 @@ def jacobian(decoder: Decoder, z: Tensor | NDArray[Any], *, chunk_size: int | No
 
 
 def pullback(
-    decoder: Decoder,
-    z: Tensor | NDArray[Any],
-    *,
-    likelihood: FisherWeighted | None = None,
-    chunk_size: int | None = None,
+    decoder: Decoder, z: Array, *, likelihood: FisherWeighted | None = None, chunk_size: int | None = None
 ) -> Tensor:
     r"""Metric that the decoder pulls back to latent space at each point.
 
@@ -148,7 +143,7 @@ def _differentiable() -> Iterator[None]:
 class _Passes:
     """Outputs and tangents of one chunk of points after another."""
 
-    def __init__(self, decoder: Decoder, z: Tensor | NDArray[Any], chunk_size: int | None) -> None:
+    def __init__(self, decoder: Decoder, z: Array, chunk_size: int | None) -> None:
         check_chunk_size(chunk_size)
         _prepare_forward_mode()
         self.decoder, self.points, self.chunk_size = decoder, check_points(z), chunk_size

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry.checks import Decoder, check_chunk_size, check_decoder, decode_samples
+from unseam.geometry.checks import check_chunk_size, check_decoder, decode_samples
 from unseam.geometry.gaussians import Gaussians, displacement, gaussians
-from unseam.inputs import check_choice, check_count, check_generator, check_number
+from unseam.inputs import Array, Decoder, check_choice, check_count, check_generator, check_number
 
 __all__ = ["LocalFit", "local_fit", "local_fits"]
 
@@ -65,8 +64,8 @@ class _Design(NamedTuple):
 
 def local_fit(
     decoder: Decoder,
-    mean: Tensor | NDArray[Any],
-    variance: Tensor | NDArray[Any],
+    mean: Array,
+    variance: Array,
     *,
     form: Form = "linear",
     generator: torch.Generator,
@@ -129,8 +128,8 @@ def local_fit(
 @torch.no_grad()
 def local_fits(
     decoder: Decoder,
-    mean: Tensor | NDArray[Any],
-    variance: Tensor | NDArray[Any],
+    mean: Array,
+    variance: Array,
     *,
     steps: Sequence[int],
     form: Form = "linear",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry.basis import jacobian_basis
 from unseam.geometry.orthogonality import hadamard_gap
-from unseam.inputs import as_floating, check_choice
+from unseam.inputs import Array, as_floating, check_choice
 
 __all__ = ["OdDistances", "od_distances", "od_score"]
 
@@ -26,7 +25,7 @@ class OdDistances(NamedTuple):
     """‖V − V̂‖² (...)."""
 
 
-def od_score(matrices: Tensor | NDArray[Any], *, form: Literal["paper", "invariant"] = "paper") -> Tensor:
+def od_score(matrices: Array, *, form: Literal["paper", "invariant"] = "paper") -> Tensor:
     r"""Orthogonal deviation score: how far local decoders are from orthogonal columns, lower is closer.
 
     ``"paper"`` (bhowal2024 §4.4, Lemma 4, Prop. 7) compares models with each other at every point:
@@ -76,7 +75,7 @@ def od_score(matrices: Tensor | NDArray[Any], *, form: Literal["paper", "invaria
     return torch.where(largest > 0, distances / largest, 0.0).mean(0)
 
 
-def od_distances(matrices: Tensor | NDArray[Any]) -> OdDistances:
+def od_distances(matrices: Array) -> OdDistances:
     r"""Squared Frobenius distances of U, Σ and V from what orthogonal columns would have.
 
     .. math:: \hat U = M (M^\top M)^{-1/2} = U V^\top, \qquad \hat\Sigma = \text{diag} \lVert c_j \rVert,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry.checks import check_square, measuring
+from unseam.inputs import Array
 
 __all__ = ["column_cosine", "cosine_matrix", "hadamard_gap"]
 
 
-def hadamard_gap(pullback: Tensor | NDArray[Any]) -> Tensor:
+def hadamard_gap(pullback: Array) -> Tensor:
     r"""Log-ratio by which the Jacobian's columns miss Hadamard's bound: zero exactly if they are orthogonal.
 
     .. math:: \sum_j \log \lVert c_j \rVert - \tfrac12 \log \det J^\top W J \;\ge\; 0
@@ -54,7 +52,7 @@ def hadamard_gap(pullback: Tensor | NDArray[Any]) -> Tensor:
     return gap.clamp(min=0.0)
 
 
-def column_cosine(pullback: Tensor | NDArray[Any]) -> Tensor:
+def column_cosine(pullback: Array) -> Tensor:
     r"""Mean absolute cosine between distinct columns of the Jacobian.
 
     .. math:: \frac{2}{d(d-1)} \sum_{i<j} \frac{|G_{ij}|}{\sqrt{G_{ii} G_{jj}}}, \qquad G = J^\top W J
@@ -77,7 +75,7 @@ def column_cosine(pullback: Tensor | NDArray[Any]) -> Tensor:
     return (total / (count * (count - 1)).clamp(min=1)).clamp(max=1.0)
 
 
-def cosine_matrix(pullback: Tensor | NDArray[Any]) -> Tensor:
+def cosine_matrix(pullback: Array) -> Tensor:
     r"""Absolute cosines between all columns of the Jacobian.
 
     .. math:: |G_{ij}| / \sqrt{G_{ii} G_{jj}}, \qquad G = J^\top W J
@@ -98,7 +96,7 @@ def cosine_matrix(pullback: Tensor | NDArray[Any]) -> Tensor:
     return torch.where(active[..., None], correlation.abs().clamp(max=1.0), 0.0)
 
 
-def _correlations(pullback: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
+def _correlations(pullback: Array) -> tuple[Tensor, Tensor]:
     """Gram matrix of the columns at unit length, that of collapsed ones the identity, and the others (..., latent)."""
     gram = check_square("pullback", pullback, differentiable=True)
     squares = gram.diagonal(dim1=-2, dim2=-1)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import cache
 from itertools import combinations
 from math import comb
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from unseam.geometry.checks import check_square
+from unseam.inputs import Array
 
 __all__ = ["signed_permutation"]
 
@@ -25,7 +24,7 @@ _MOST_LATENTS_BY_SUBSETS = {"cpu": 6, "cuda": 12}
 _AT_ONCE = {"cpu": 2**23, "cuda": 2**26}
 
 
-def signed_permutation(matrix: Tensor | NDArray[Any]) -> Tensor:
+def signed_permutation(matrix: Array) -> Tensor:
     r"""Closest signed permutation of each matrix, found exactly.
 
     .. math:: P(V) = \arg\min_P \sum_{ij} |V_{ij} - P_{ij}|

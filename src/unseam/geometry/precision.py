@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry.activity import active_mask
 from unseam.geometry.gaussians import gaussians, marginal
-from unseam.inputs import as_floating, check_number
+from unseam.inputs import Array, as_floating, check_number
 
 __all__ = ["PrecisionError", "VarianceNormLaw", "precision_error", "variance_norm_law"]
 
@@ -53,9 +52,7 @@ class VarianceNormLaw(NamedTuple):
 
 
 @torch.no_grad()
-def precision_error(
-    variance: Tensor | NDArray[Any], pullback: Tensor | NDArray[Any], *, beta: float = 1.0
-) -> PrecisionError:
+def precision_error(variance: Array, pullback: Array, *, beta: float = 1.0) -> PrecisionError:
     r"""Posterior precision against its optimum for the decoder (allen2024 Eqs. 7 and 8).
 
     .. math:: \Sigma_x^{-1} \quad\text{against}\quad P = I + \tfrac1\beta D^\top A^2 D
@@ -93,12 +90,7 @@ def precision_error(
 
 
 @torch.no_grad()
-def variance_norm_law(
-    variance: Tensor | NDArray[Any],
-    pullback: Tensor | NDArray[Any],
-    *,
-    active: Tensor | NDArray[Any] | None = None,
-) -> VarianceNormLaw:
+def variance_norm_law(variance: Array, pullback: Array, *, active: Array | None = None) -> VarianceNormLaw:
     r"""How well :math:`\sigma_j^2 \propto 1 / \lVert c_j \rVert^2` holds (bhowal2024 Theorem 1 (c)).
 
     Least squares of :math:`\log \sigma_j^2` on :math:`\log \lVert c_j \rVert^2` over the active latents, at
@@ -151,7 +143,7 @@ def _norm(matrix: Tensor) -> Tensor:
     return torch.linalg.matrix_norm(matrix)
 
 
-def _check(variance: Tensor | NDArray[Any], pullback: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
+def _check(variance: Array, pullback: Array) -> tuple[Tensor, Tensor]:
     metric = as_floating("pullback", pullback, "(batch, latent, latent)")
     means = torch.zeros_like(metric[:, 0])
     return gaussians(means, variance).variance, metric

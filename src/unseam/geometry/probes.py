@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import jvp, vjp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from unseam.geometry.checks import Decoder, check_chunk_size, check_decoder, check_points
+from unseam.geometry.checks import check_chunk_size, check_decoder, check_points
 from unseam.geometry.jacobian import FisherWeighted
 from unseam.geometry.memory import free_memory, points_at_once
-from unseam.inputs import as_mask, check_count, check_generator, check_number
+from unseam.inputs import Array, Decoder, as_mask, check_count, check_generator, check_number
 
 __all__ = ["Probes", "probe"]
 
@@ -84,12 +83,12 @@ class _Anchor(NamedTuple):
 @torch.no_grad()
 def probe(
     decoder: Decoder,
-    z: Tensor | NDArray[Any],
+    z: Array,
     *,
     latents: int,
     generator: torch.Generator,
     likelihood: FisherWeighted | None = None,
-    active: Tensor | NDArray[Any] | None = None,
+    active: Array | None = None,
     partners: int = 8,
     footprint_threshold: float = 0.05,
     chunk_size: int | None = None,
@@ -390,7 +389,7 @@ def _ratio(above: Tensor, below: Tensor, dimension: int) -> tuple[Tensor, Tensor
     return ratio, error
 
 
-def _positions(active: Tensor | NDArray[Any] | None, points: Tensor) -> Tensor:
+def _positions(active: Array | None, points: Tensor) -> Tensor:
     """Positions of the latents to sample from."""
     latent = points[0].numel()
     if active is None:
@@ -404,9 +403,7 @@ def _positions(active: Tensor | NDArray[Any] | None, points: Tensor) -> Tensor:
     return mask.nonzero().squeeze(1)
 
 
-def _check(
-    z: Tensor | NDArray[Any], latents: int, partners: int, threshold: float, chunk_size: int | None
-) -> Tensor:
+def _check(z: Array, latents: int, partners: int, threshold: float, chunk_size: int | None) -> Tensor:
     points = check_points(z, shape="(batch, *latent)")
     if points[0].numel() < 2:
         raise ValueError("z must hold at least 2 latents to form a pair, got 1")

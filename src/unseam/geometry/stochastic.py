@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.geometry.checks import Decoder, check_likelihood, check_square, decode_samples
+from unseam.geometry.checks import check_likelihood, check_square, decode_samples
 from unseam.geometry.gaussians import Gaussians, gaussians, kl, of_batch, pairs
 from unseam.geometry.hessian import LogLikelihood
 from unseam.geometry.jacobian import pullback
-from unseam.inputs import check_choice, check_number
+from unseam.inputs import Array, Decoder, check_choice, check_number
 
 __all__ = ["Gap", "Split", "StochasticMinimum", "elbo_gap", "reconstruction_split", "stochastic_minimum"]
 
@@ -66,13 +65,7 @@ class StochasticMinimum(NamedTuple):
 
 @torch.no_grad()
 def reconstruction_split(
-    decoder: Decoder,
-    x: Tensor | NDArray[Any],
-    mean: Tensor | NDArray[Any],
-    variance: Tensor | NDArray[Any],
-    noise: Tensor | NDArray[Any],
-    *,
-    chunk_size: int | None = None,
+    decoder: Decoder, x: Array, mean: Array, variance: Array, noise: Array, *, chunk_size: int | None = None
 ) -> Split:
     r"""Deterministic and stochastic part of the squared reconstruction error (rolinek2019 Eqs. 11 to 15).
 
@@ -124,11 +117,11 @@ def reconstruction_split(
 def elbo_gap(
     decoder: Decoder,
     likelihood: LogLikelihood,
-    x: Tensor | NDArray[Any],
-    mean: Tensor | NDArray[Any],
-    variance: Tensor | NDArray[Any],
+    x: Array,
+    mean: Array,
+    variance: Array,
     *,
-    noise: Tensor | NDArray[Any],
+    noise: Array,
     beta: float = 1.0,
     chunk_size: int | None = None,
 ) -> Gap:
@@ -180,10 +173,7 @@ def elbo_gap(
 
 
 def stochastic_minimum(
-    pullback: Tensor | NDArray[Any],
-    precision: float,
-    *,
-    reading: Literal["deviation", "variance"] = "variance",
+    pullback: Array, precision: float, *, reading: Literal["deviation", "variance"] = "variance"
 ) -> StochasticMinimum:
     r"""Least expected squared deviation of a linear decoder, given how precise its latents may be in all.
 
@@ -220,12 +210,7 @@ def stochastic_minimum(
     return StochasticMinimum(columns.shape[-1] * share, share.unsqueeze(-1) / columns)
 
 
-def _check(
-    x: Tensor | NDArray[Any],
-    mean: Tensor | NDArray[Any],
-    variance: Tensor | NDArray[Any],
-    noise: Tensor | NDArray[Any],
-) -> tuple[Gaussians, Tensor, Tensor]:
+def _check(x: Array, mean: Array, variance: Array, noise: Array) -> tuple[Gaussians, Tensor, Tensor]:
     """Posteriors, data of as many points, and displacements to be used with both signs."""
     posterior = gaussians(mean, variance)
     return posterior, of_batch("x", x, len(posterior.mean)), pairs(posterior, noise)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import jvp
 
-from unseam.geometry.checks import Decoder
+from unseam.inputs import Decoder
 
 __all__ = ["Pushed", "push"]
 

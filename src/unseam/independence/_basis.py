@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry.checks import check_decoder, check_points, measuring
-from unseam.inputs import as_floating
+from unseam.inputs import Array, Decoder, as_floating
 
 __all__ = ["Turned", "turned"]
-
-Decoder = Callable[[Tensor], Tensor]
 
 
 class Turned(NamedTuple):
@@ -24,7 +20,7 @@ class Turned(NamedTuple):
     points: Tensor
 
 
-def turned(decoder: Decoder, z: Tensor | NDArray[Any], basis: Tensor | NDArray[Any] | None) -> Turned:
+def turned(decoder: Decoder, z: Array, basis: Array | None) -> Turned:
     """The decoder and its points in the basis V (latent, latent), columns orthonormal; as they are without one."""
     points = check_points(z)
     if basis is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry import FisherWeighted, local_geometry, restrict, right_basis
-from unseam.geometry.checks import Decoder, check_points
-from unseam.inputs import as_floating
+from unseam.geometry.checks import check_points
+from unseam.inputs import Array, Decoder, as_floating
 
 __all__ = [
     "Active",
-    "Array",
+    "Floats",
     "Field",
     "Followed",
     "Frames",
@@ -25,30 +25,30 @@ __all__ = [
     "moving_latents",
 ]
 
-Array = NDArray[np.float64]
-Active = Tensor | NDArray[Any] | list[int] | None
+Floats = NDArray[np.float64]
+Active = Array | list[int] | None
 """Mask or indices of the latents that may move; all where it is ``None``."""
 
 
 class Frames(NamedTuple):
     """Right singular bases of a decoder at some points."""
 
-    singular_values: Array
+    singular_values: Floats
     """(point, field), descending."""
-    vectors: Array
+    vectors: Floats
     """(point, latent, field), zero in latents that do not move."""
 
 
 class Followed(NamedTuple):
     """The vector of each basis that continues a direction."""
 
-    direction: Array
+    direction: Floats
     """Unit vectors (point, latent)."""
-    speed: Array
+    speed: Floats
     """Singular value along it (point,)."""
     order: NDArray[np.int64]
     """Its place in the descending spectrum (point,)."""
-    confidence: Array
+    confidence: Floats
     """Squared overlap with the direction before, less the next best one's (point,)."""
     degenerate: NDArray[np.bool_]
     """Whether its singular value is nearly repeated, so that it is one of many (point,)."""
@@ -76,7 +76,7 @@ class Field:
         self.latent = like.shape[-1]
         self.moving: NDArray[np.int64] = moving_latents(active, like).cpu().numpy()
 
-    def __call__(self, points: Array) -> Frames:
+    def __call__(self, points: Floats) -> Frames:
         """Bases at points (point, latent)."""
         metric, basis = local_geometry(
             self.decoder, self.tensor(points), likelihood=self.likelihood, chunk_size=self.chunk_size
@@ -87,12 +87,12 @@ class Field:
         vectors[:, self.moving] = basis.right_vectors.double().cpu().numpy()
         return Frames(basis.singular_values.double().cpu().numpy(), vectors)
 
-    def tensor(self, points: Array) -> Tensor:
+    def tensor(self, points: Floats) -> Tensor:
         """Points of a solver as the decoder wants them."""
         return torch.from_numpy(np.ascontiguousarray(points)).to(self.device, self.dtype)
 
 
-def follow(frames: Frames, reference: Array, degeneracy: float) -> Followed:
+def follow(frames: Frames, reference: Floats, degeneracy: float) -> Followed:
     """The vector of each basis with the largest overlap with a reference direction, in its sense.
 
     Singular values closer than ``degeneracy``, relatively, leave their vectors arbitrary up to a rotation
@@ -145,9 +145,7 @@ def moving_latents(active: Active, points: Tensor) -> Tensor:
     return every if active is None else restrict(every.diag().double(), active).diagonal().long()
 
 
-def hold_passive(
-    z: Tensor | NDArray[Any], base: Tensor | NDArray[Any] | None, active: Active
-) -> MovingPoints:
+def hold_passive(z: Array, base: Array | None, active: Active) -> MovingPoints:
     """Points z (batch, latent) with passive latents as in the base (latent,), by default the origin."""
     points = check_points(z).detach()
     centre = torch.zeros_like(points[0]) if base is None else as_floating("base", base).detach().to(points)

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.func import jvp, vmap
 
 from unseam.geometry import FisherWeighted, pullback
-from unseam.geometry.checks import Decoder, check_decoder
+from unseam.geometry.checks import check_decoder
 from unseam.geometry.memory import points_at_once
+from unseam.inputs import Decoder
 
 __all__ = ["LAYERS", "Metric"]
 

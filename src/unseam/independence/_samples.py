@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.inputs import as_floating, check_generator
+from unseam.inputs import Array, as_floating, check_generator
 
 __all__ = ["Measured", "Samples", "as_stack", "centred", "from_pairs", "in_order", "pairs", "random_ranks"]
 
@@ -40,7 +39,7 @@ class Measured(NamedTuple):
     """(set, order, pair), pairs in the order of :func:`pairs`."""
 
 
-def as_stack(samples: Tensor | NDArray[Any]) -> Samples:
+def as_stack(samples: Array) -> Samples:
     """Samples (batch, component) or (set, batch, component), or a message that says what is wrong with them."""
     given = as_floating("samples", samples, "(batch, component) or (set, batch, component)").detach()
     batch, component = given.shape[-2:]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from unseam.geometry import FisherWeighted
-from unseam.geometry.checks import Decoder
 from unseam.independence._fields import Active, hold_passive
 from unseam.independence.curvilinear import Curvilinear, ReferenceCurves, curvilinear
 from unseam.independence.integrability import Integrability, integrability
 from unseam.independence.testing import IndependenceTest, Statistic, independence_test
-from unseam.inputs import check_number
+from unseam.inputs import Array, Decoder, check_number
 
 __all__ = ["ComponentCase", "component_case"]
 
@@ -42,7 +39,7 @@ class ComponentCase(NamedTuple):
 
 def component_case(
     decoder: Decoder,
-    z: Tensor | NDArray[Any],
+    z: Array,
     *,
     generator: torch.Generator,
     level: float = 0.05,

@@ -6,18 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import jvp
 
 from unseam.geometry import jacobian, pullback
 from unseam.geometry.checks import check_decoder, check_points_finite, directional
 from unseam.geometry.memory import points_at_once
-from unseam.independence._basis import Decoder, turned
+from unseam.independence._basis import turned
 from unseam.independence._kinks import jumps, segments
 from unseam.independence._metric import LAYERS
 from unseam.independence.density import loses_rank
-from unseam.inputs import check_number
+from unseam.inputs import Array, Decoder, check_number
 
 __all__ = ["Coupling", "MixedDerivative", "NotSmoothError", "coupling", "mixed_derivative"]
 
@@ -59,9 +58,9 @@ class MixedDerivative(NamedTuple):
 @torch.no_grad()
 def coupling(
     decoder: Decoder,
-    z: Tensor | NDArray[Any],
+    z: Array,
     *,
-    basis: Tensor | NDArray[Any] | None = None,
+    basis: Array | None = None,
     step: float | None = None,
     per_point: bool = False,
     chunk_size: int | None = None,
@@ -145,9 +144,9 @@ def coupling(
 @torch.no_grad()
 def mixed_derivative(
     decoder: Decoder,
-    z: Tensor | NDArray[Any],
+    z: Array,
     *,
-    basis: Tensor | NDArray[Any] | None = None,
+    basis: Array | None = None,
     step: float | None = None,
     per_point: bool = False,
     chunk_size: int | None = None,
@@ -229,9 +228,7 @@ def mixed_derivative(
 # Shared by both
 
 
-def _prepared(
-    decoder: Decoder, z: Tensor | NDArray[Any], basis: Tensor | NDArray[Any] | None, step: float | None
-) -> tuple[Decoder, Tensor]:
+def _prepared(decoder: Decoder, z: Array, basis: Array | None, step: float | None) -> tuple[Decoder, Tensor]:
     """The decoder and its points in a basis, outside inference mode."""
     if step is not None:
         check_number("step", step, above=0)

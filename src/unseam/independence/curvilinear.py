@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,9 +13,9 @@ from scipy.interpolate import CubicHermiteSpline
 from torch import Tensor
 
 from unseam.geometry import FisherWeighted
-from unseam.geometry.checks import Decoder
-from unseam.independence._fields import Active, Array, Field, Followed, follow, hold_passive
+from unseam.independence._fields import Active, Field, Floats, Followed, follow, hold_passive
 from unseam.independence.submanifold import Submanifold, submanifold
+from unseam.inputs import Array, Decoder
 
 __all__ = ["Curvilinear", "ReferenceCurves", "curvilinear"]
 
@@ -45,10 +45,10 @@ class ReferenceCurves:
     tensor([[2., 0.]])
     """
 
-    base: Tensor | NDArray[Any] | None = None
+    base: Array | None = None
     length: float = 6.0
     steps: int = 48
-    box: float | Tensor | NDArray[Any] = 8.0
+    box: float | Array = 8.0
     through: bool = True
 
 
@@ -68,7 +68,7 @@ class Curvilinear(NamedTuple):
 @torch.no_grad()
 def curvilinear(
     decoder: Decoder,
-    z: Tensor | NDArray[Any],
+    z: Array,
     *,
     reference: ReferenceCurves | None = None,
     degeneracy: float = 0.05,
@@ -144,7 +144,7 @@ def curvilinear(
     )
 
 
-def _match_fields(field: Field, origin: Array, points: Array, degeneracy: float) -> tuple[Array, Array]:
+def _match_fields(field: Field, origin: Floats, points: Floats, degeneracy: float) -> tuple[Floats, Floats]:
     """Directions (point, field, latent) of all fields at the points, followed from the origin on straight lines."""
     start = field(origin[None]).vectors[0]
     reference = np.broadcast_to(start.T, (len(points), *start.T.shape)).copy()  # (point, field, latent)
@@ -176,7 +176,7 @@ class _Curve:
         self.spline = CubicHermiteSpline(self.times, self.points, tangents[fresh])
         self.first, self.second = self.spline.derivative(), self.spline.derivative(2)
 
-    def closest(self, points: Array) -> Array:
+    def closest(self, points: Floats) -> Floats:
         """Arc length (point,) of the closest point: the closest node, then Newton's steps."""
         distances = ((points[:, None] - self.points) ** 2).sum(-1)
         nearest = distances.argmin(1)
@@ -194,19 +194,19 @@ class _Curve:
 class _Met(NamedTuple):
     """Where every point's surfaces meet the curves, (point, curve) each."""
 
-    length: Array
+    length: Floats
     """Arc length of the curve there."""
-    distance: Array
+    distance: Floats
     """Distance to the curve that was left."""
-    confidence: Array
+    confidence: Floats
     """How clear it was on the way which field is which."""
 
 
 def _meet_curves(
     field: Field,
     curves: list[_Curve],
-    points: Array,
-    references: Array,
+    points: Floats,
+    references: Floats,
     degeneracy: float,
     rtol: float,
 ) -> _Met:
@@ -245,9 +245,9 @@ def _meet_curves(
 
 
 class _Span(NamedTuple):
-    points: Array
-    reference: Array
-    confidence: Array
+    points: Floats
+    reference: Floats
+    confidence: Floats
     stride: float | None
 
 
@@ -255,8 +255,8 @@ def _span(
     field: Field,
     curves: list[_Curve],
     which: NDArray[np.int64],
-    points: Array,
-    reference: Array,
+    points: Floats,
+    reference: Floats,
     degeneracy: float,
     rtol: float,
     stride: float | None,
@@ -265,7 +265,7 @@ def _span(
     met: list[Followed] = []
     confidence = np.ones(len(points))
 
-    def velocity(_: float, flat: Array) -> Array:
+    def velocity(_: float, flat: Floats) -> Floats:
         here = flat.reshape(points.shape)
         met[:] = [follow(field(here), reference, degeneracy)]
         direction = met[0].direction
@@ -286,7 +286,7 @@ def _span(
     return _Span(solver.y.reshape(points.shape), reference, confidence, longest or stride)
 
 
-def _closest(curves: list[_Curve], which: NDArray[np.int64], points: Array) -> tuple[Array, Array]:
+def _closest(curves: list[_Curve], which: NDArray[np.int64], points: Floats) -> tuple[Floats, Floats]:
     """Arc length (point,) of the closest point on each point's own curve, and the way there (point, latent)."""
     times, towards = np.empty(len(points)), np.empty_like(points)
     for place, curve in enumerate(curves):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry import hadamard_gap, pullback
 from unseam.geometry.checks import check_decoder, check_points
-from unseam.independence._basis import Decoder, turned
-from unseam.inputs import as_tensor, check_count, check_number
+from unseam.independence._basis import turned
+from unseam.inputs import Array, Decoder, as_tensor, check_count, check_number
 
 __all__ = ["AxisDensity", "LogDensity", "axis_density", "log_density", "standard_normal"]
 
@@ -46,7 +45,7 @@ class AxisDensity(NamedTuple):
     """Estimated error of that integral (batch,)."""
 
 
-def standard_normal(z: Tensor | NDArray[Any]) -> Tensor:
+def standard_normal(z: Array) -> Tensor:
     r"""Log-density of each coordinate under the prior that allen2024 assumes (A#1).
 
     .. math:: \log p(z_i) = -\frac{1}{2} (z_i^2 + \log 2\pi)
@@ -65,10 +64,10 @@ def standard_normal(z: Tensor | NDArray[Any]) -> Tensor:
 
 def log_density(
     decoder: Decoder,
-    z: Tensor | NDArray[Any],
+    z: Array,
     *,
     prior: Prior = standard_normal,
-    basis: Tensor | NDArray[Any] | None = None,
+    basis: Array | None = None,
     chunk_size: int | None = None,
 ) -> LogDensity:
     r"""Log-density that a decoder pushes onto its manifold, and the factors it has along the latent axes.
@@ -122,7 +121,7 @@ def log_density(
 @torch.no_grad()
 def axis_density(
     decoder: Decoder,
-    z: Tensor | NDArray[Any],
+    z: Array,
     latent: int,
     *,
     prior: Prior = standard_normal,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.independence._samples import Measured, Samples, as_stack, from_pairs, in_order, pairs
-from unseam.inputs import check_count
+from unseam.inputs import Array, check_count
 
 __all__ = ["Dcor", "DistanceCorrelation", "distance_correlation"]
 
@@ -27,7 +26,7 @@ class DistanceCorrelation(NamedTuple):
     """Bias-corrected squared correlation (..., component, component), about 0 for independent components."""
 
 
-def distance_correlation(samples: Tensor | NDArray[Any]) -> DistanceCorrelation:
+def distance_correlation(samples: Array) -> DistanceCorrelation:
     r"""Distance correlation of every pair of components.
 
     .. math:: R^2 = \frac{V^2(x, y)}{\sqrt{V^2(x, x)\, V^2(y, y)}}, \qquad

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.independence._samples import Measured, Samples, as_stack, in_order
-from unseam.inputs import check_count
+from unseam.inputs import Array, check_count
 
 __all__ = ["Hsic", "hsic", "median_distance"]
 
@@ -20,7 +19,7 @@ ENOUGH = 1e-6
 HALVINGS = 64
 
 
-def hsic(samples: Tensor | NDArray[Any], *, rank: int = 32) -> Tensor:
+def hsic(samples: Array, *, rank: int = 32) -> Tensor:
     r"""Hilbert–Schmidt independence criterion of every pair of components.
 
     .. math:: \mathrm{HSIC}_{ij} = \frac{1}{n^2} \operatorname{tr}\, K_i H K_j H, \qquad H = I - \frac{1}{n} 1 1^\top,
@@ -54,7 +53,7 @@ def hsic(samples: Tensor | NDArray[Any], *, rank: int = 32) -> Tensor:
     return given.back(blocks.square().sum((2, 4)) / batch**2)
 
 
-def median_distance(samples: Tensor | NDArray[Any]) -> Tensor:
+def median_distance(samples: Array) -> Tensor:
     r"""Median distance between points that differ, component by component.
 
     Found by bisection on the sorted values, with n log n operations per halving. Pairs of equal values do not count, so

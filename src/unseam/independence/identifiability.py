@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry import jacobian, jacobian_basis, signed_permutation
-from unseam.geometry.checks import Decoder, check_points
-from unseam.inputs import as_floating, check_number
+from unseam.geometry.checks import check_points
+from unseam.inputs import Array, Decoder, as_floating, check_number
 
 __all__ = ["GeneratorMatch", "match_generators"]
 
@@ -41,10 +40,10 @@ class GeneratorMatch(NamedTuple):
 
 @torch.no_grad()
 def match_generators(
-    true: Decoder | Tensor | NDArray[Any],
-    learned: Decoder | Tensor | NDArray[Any],
-    z: Tensor | NDArray[Any] | None = None,
-    codes: Tensor | NDArray[Any] | None = None,
+    true: Decoder | Array,
+    learned: Decoder | Array,
+    z: Array | None = None,
+    codes: Array | None = None,
     *,
     tolerance: float = 0.05,
     chunk_size: int | None = None,
@@ -114,10 +113,10 @@ class _Pairs:
 
     def __init__(
         self,
-        true: Decoder | Tensor | NDArray[Any],
-        learned: Decoder | Tensor | NDArray[Any],
-        z: Tensor | NDArray[Any] | None,
-        codes: Tensor | NDArray[Any] | None,
+        true: Decoder | Array,
+        learned: Decoder | Array,
+        z: Array | None,
+        codes: Array | None,
         chunk_size: int | None,
     ) -> None:
         if callable(true) != callable(learned):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.geometry import FisherWeighted, degenerate_points, local_geometry, restrict, right_basis
-from unseam.geometry.checks import Decoder, check_points
+from unseam.geometry.checks import check_points
 from unseam.independence._fields import Active, moving_latents
 from unseam.independence._kinks import jumps, segments
 from unseam.independence._metric import Metric
-from unseam.inputs import as_floating, check_number
+from unseam.inputs import Array, Decoder, as_floating, check_number
 
 __all__ = ["Integrability", "LieBrackets", "integrability", "lie_brackets"]
 
@@ -57,7 +56,7 @@ class LieBrackets(NamedTuple):
 @torch.no_grad()
 def integrability(
     decoder: Decoder,
-    z: Tensor | NDArray[Any],
+    z: Array,
     *,
     likelihood: FisherWeighted | None = None,
     active: Active = None,
@@ -127,7 +126,7 @@ def integrability(
     return _summary(found, degenerate, tolerance, rounding, kinked)
 
 
-def lie_brackets(pullback: Tensor | NDArray[Any], derivative: Tensor | NDArray[Any]) -> LieBrackets:
+def lie_brackets(pullback: Array, derivative: Array) -> LieBrackets:
     r"""Brackets of the eigenvector fields of any metric, from its derivative at a point.
 
     .. math:: \langle v_k, \nabla_{v_i} v_j \rangle = \frac{v_k^\top (\partial_{v_i} G)\, v_j}

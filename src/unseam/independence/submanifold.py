@@ -12,9 +12,9 @@ from scipy.integrate import RK45
 from torch import Tensor
 
 from unseam.geometry import FisherWeighted
-from unseam.geometry.checks import Decoder, check_points
-from unseam.independence._fields import Active, Array, Field, Followed, follow
-from unseam.inputs import as_floating, as_mask, check_choice, check_count, check_number
+from unseam.geometry.checks import check_points
+from unseam.independence._fields import Active, Field, Floats, Followed, follow
+from unseam.inputs import Array, Decoder, as_floating, as_mask, check_choice, check_count, check_number
 
 __all__ = ["Submanifold", "submanifold"]
 
@@ -63,13 +63,13 @@ class Submanifold(NamedTuple):
 @torch.no_grad()
 def submanifold(
     decoder: Decoder,
-    start: Tensor | NDArray[Any],
-    component: int | Sequence[int] | Tensor | NDArray[Any],
+    start: Array,
+    component: int | Sequence[int] | Array,
     *,
     length: float = 3.0,
     steps: int = 32,
     speed: Speed = "latent",
-    box: float | Tensor | NDArray[Any] = 5.0,
+    box: float | Array = 5.0,
     through: bool = True,
     degeneracy: float = 0.05,
     likelihood: FisherWeighted | None = None,
@@ -187,7 +187,7 @@ def _curves(start: Any, component: Any) -> tuple[Tensor, Tensor, bool]:
     return points.expand(count, -1), places.expand(count), single
 
 
-def _corners(box: float | Tensor | NDArray[Any], points: Tensor) -> Array:
+def _corners(box: float | Array, points: Tensor) -> Floats:
     """Lower and upper corner (2, latent) of a box that holds every start."""
     given = as_floating("box", box).double().cpu()
     corners = torch.stack([-given, given])[:, None] if given.ndim == 0 else given
@@ -215,7 +215,7 @@ class _Step(NamedTuple):
     end: float
     state: Any
     rows: NDArray[np.int64]
-    reference: Array
+    reference: Floats
     met: Followed
 
 
@@ -223,7 +223,7 @@ class _Traced(NamedTuple):
     """Half curves as the solver left them."""
 
     steps: list[_Step]
-    ends: Array
+    ends: Floats
     """Length of each half curve (curve,)."""
     reasons: list[str]
     """Why each ended."""
@@ -237,7 +237,7 @@ class _System:
     def __init__(
         self,
         field: Field,
-        corners: Array,
+        corners: Floats,
         speed: Speed,
         through: bool,
         degeneracy: float,
@@ -247,7 +247,7 @@ class _System:
         self.field, self.corners, self.speed, self.through = field, corners, speed, through
         self.degeneracy, self.rtol, self.max_step = degeneracy, rtol, max_step
 
-    def trace(self, start: Array, direction: Array, length: float) -> _Traced:
+    def trace(self, start: Floats, direction: Floats, length: float) -> _Traced:
         """Follow every curve until it ends."""
         state = np.concatenate([start, np.zeros((len(start), 1))], 1)
         reference, ends = direction.copy(), np.full(len(start), length)
@@ -283,8 +283,8 @@ class _System:
         self,
         time: float,
         length: float,
-        state: Array,
-        reference: Array,
+        state: Floats,
+        reference: Floats,
         order: NDArray[np.int64],
         rows: NDArray[np.int64],
     ) -> Iterator[_Step]:
@@ -292,7 +292,7 @@ class _System:
         met: list[Followed] = []
         near = np.zeros(len(rows), bool)
 
-        def velocity(_: float, flat: Array) -> Array:
+        def velocity(_: float, flat: Floats) -> Floats:
             points = _entries(flat, len(rows))[:, :-1]
             met[:] = [follow(self.field(points), reference, self.degeneracy)]
             near[:] |= met[0].degenerate
@@ -315,13 +315,13 @@ class _System:
             before, near[:] = end.order, met[0].degenerate
             reference[:] = end.direction
 
-    def _velocity(self, met: Followed) -> Array:
+    def _velocity(self, met: Followed) -> Floats:
         if self.speed == "latent":
             return np.concatenate([met.direction, met.speed[:, None]], 1)
         slowness = 1 / np.where(met.speed > 0, met.speed, np.inf)
         return np.concatenate([met.direction, np.ones_like(slowness)[:, None]], 1) * slowness[:, None]
 
-    def _reasons(self, points: Array, met: Followed) -> list[str]:
+    def _reasons(self, points: Floats, met: Followed) -> list[str]:
         lower, upper = self.corners
         left = ((points < lower) | (points > upper)).any(1)
         stopped = met.degenerate & (not self.through)
@@ -346,10 +346,10 @@ class _System:
 class _Nodes(NamedTuple):
     """Half curves (curve, step, ...) at their nodes."""
 
-    times: Array
-    state: Array
+    times: Floats
+    state: Floats
     met: Followed
-    spectrum: Array
+    spectrum: Floats
 
 
 def _nodes(field: Field, traced: _Traced, steps: int, degeneracy: float) -> _Nodes:
@@ -388,5 +388,5 @@ def _nodes(field: Field, traced: _Traced, steps: int, degeneracy: float) -> _Nod
     return _Nodes(times, state, shaped, frames.singular_values.reshape(*shape, -1))
 
 
-def _entries(flat: Array, curves: int) -> Array:
+def _entries(flat: Floats, curves: int) -> Floats:
     return np.asarray(flat).reshape(curves, -1)

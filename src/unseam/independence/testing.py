@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.independence._samples import Measured, Samples, as_stack, from_pairs, pairs
 from unseam.independence.distance_correlation import Dcor
 from unseam.independence.hsic import Hsic
 from unseam.independence.total_correlation import NeighbourTc
-from unseam.inputs import check_count, check_generator
+from unseam.inputs import Array, check_count, check_generator
 
 __all__ = ["IndependenceTest", "Statistic", "TestSettings", "independence_test"]
 
@@ -73,7 +72,7 @@ class IndependenceTest(NamedTuple):
 
 
 def independence_test(
-    samples: Tensor | NDArray[Any],
+    samples: Array,
     *,
     method: str | Statistic = "hsic",
     generator: torch.Generator,

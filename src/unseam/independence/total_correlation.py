@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,12 +14,12 @@ from torch import Tensor
 
 from unseam.geometry import hadamard_gap
 from unseam.independence._samples import Measured, Samples, as_stack, centred, in_order, pairs, random_ranks
-from unseam.inputs import check_count
+from unseam.inputs import Array, check_count
 
 __all__ = ["GaussianTc", "NeighbourTc", "gaussian_total_correlation", "neighbour_total_correlation"]
 
 
-def gaussian_total_correlation(samples: Tensor | NDArray[Any]) -> Tensor:
+def gaussian_total_correlation(samples: Array) -> Tensor:
     r"""Total correlation of the Gaussian with the samples' covariance Σ.
 
     .. math:: \mathrm{TC} = \frac{1}{2} \Bigl( \sum_i \log \Sigma_{ii} - \log \det \Sigma \Bigr)
@@ -43,9 +43,7 @@ def gaussian_total_correlation(samples: Tensor | NDArray[Any]) -> Tensor:
     return given.back(hadamard_gap(_gram(centred(given.values))))
 
 
-def neighbour_total_correlation(
-    samples: Tensor | NDArray[Any], *, generator: torch.Generator, neighbours: int = 3
-) -> Tensor:
+def neighbour_total_correlation(samples: Array, *, generator: torch.Generator, neighbours: int = 3) -> Tensor:
     r"""Total correlation of continuous or discrete samples by distances to nearest neighbours.
 
     .. math:: \mathrm{TC} = \psi(k) + (d - 1)\, \psi(n)

@@ -9,9 +9,11 @@ from functools import wraps
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     Literal,
     NamedTuple,
     ParamSpec,
+    Self,
     TypeVar,
     get_args,
     get_origin,
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.inputs import (
+    Array,
     as_floating,
     as_mask,
     as_tensor,
@@ -55,13 +58,12 @@ __all__ = [
     "map_members",
     "metric",
     "ratio",
-    "resolve_preset",
     "row_slices",
     "scale_by_power",
 ]
 
-Table = Tensor | NDArray[Any] | pd.DataFrame
-Settings = TypeVar("Settings")
+Table = Array | pd.DataFrame
+Settings = TypeVar("Settings", bound="AbstractSettings")
 Numbers = TypeVar("Numbers", bound=tuple[Any, ...])
 Found = TypeVar("Found")
 Arguments = ParamSpec("Arguments")
@@ -111,11 +113,11 @@ class Checked(NamedTuple):
 
 
 def check_inputs(
-    codes: Tensor | NDArray[Any],
+    codes: Array,
     factors: Table,
     *,
     discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
+    variance: Array | None = None,
     preset: Any = "dlib",
     generator: torch.Generator | None = None,
 ) -> Checked:
@@ -144,7 +146,7 @@ def check_inputs(
     )
 
 
-def _spread(variance: Tensor | NDArray[Any], codes: Tensor) -> Tensor:
+def _spread(variance: Array, codes: Tensor) -> Tensor:
     """Posterior variances that fit codes."""
     spread = as_floating("variance", variance).detach()
     if spread.shape != codes.shape:
@@ -157,11 +159,11 @@ def _spread(variance: Tensor | NDArray[Any], codes: Tensor) -> Tensor:
 
 
 def check_codes(
-    codes: Tensor | NDArray[Any],
+    codes: Array,
     factors: Table | None = None,
     *,
     discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
+    variance: Array | None = None,
     preset: Any = "dlib",
     generator: torch.Generator | None = None,
 ) -> Checked:
@@ -237,25 +239,29 @@ def default_generator(generator: torch.Generator | None) -> torch.Generator:
     return torch.Generator().manual_seed(0) if generator is None else check_generator(generator)
 
 
-def resolve_preset(preset: str | Settings, presets: Mapping[str, Settings]) -> Settings:
-    """Settings of a named preset, or those that were given."""
-    if not isinstance(preset, str):
-        kind = type(next(iter(presets.values())))
-        if not isinstance(preset, kind):
-            raise ValueError(f"preset must be a name or {kind.__name__}, got {type(preset).__name__}")
-        return preset
-    if preset not in presets:
-        raise ValueError(f"preset must be one of {', '.join(presets)}, got {preset!r}")
-    return presets[preset]
-
-
 @dataclass(frozen=True)
 class AbstractSettings:
     """Parameters of a metric, refused where they are out of range.
 
     Counts are at least 1, numbers not negative and choices those listed, unless a field is annotated with other
-    bounds: those of :func:`~unseam.inputs.check_count` or :func:`~unseam.inputs.check_number`.
+    bounds: those of :func:`~unseam.inputs.check_count` or :func:`~unseam.inputs.check_number`. The defaults are the
+    preset ``dlib``: those of the study of 12 600 models (Locatello et al. 2019) where it has the metric.
     """
+
+    changes: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """What each other preset changes: ``fast`` takes a fifth of the points where a metric does not say otherwise."""
+
+    @classmethod
+    def resolve(cls, preset: object) -> Self:
+        """Settings of a named preset, or those that were given."""
+        if isinstance(preset, cls):
+            return preset
+        if not isinstance(preset, str):
+            raise ValueError(f"preset must be a name or {cls.__name__}, got {type(preset).__name__}")
+        presets = {"dlib": {}, **cls.changes}
+        if preset not in presets:
+            raise ValueError(f"preset must be one of {', '.join(presets)}, got {preset!r}")
+        return cls(**presets[preset])
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
@@ -275,6 +281,7 @@ class AbstractSettings:
 class AbstractDrawn(AbstractSettings):
     """Parameters of a metric of points drawn at random."""
 
+    changes: ClassVar = {"fast": {"points": 2_000}}
     points: int | None = 10_000
     """Number of points, none for all; in a result, how many there were."""
 
@@ -283,6 +290,7 @@ class AbstractDrawn(AbstractSettings):
 class AbstractFitted(AbstractSettings):
     """Parameters of a metric of points, or votes, that something is fitted to, and others that it is scored on."""
 
+    changes: ClassVar = {"fast": {"train": 2_000, "test": 1_000}}
     train: int = 10_000
     """How many are fitted to; in a result, how many there were."""
     test: int = 5_000
@@ -302,11 +310,11 @@ ARGUMENTS = """Args:
 
 
 def metric(
-    presets: Mapping[str, Settings], called: Callable[Arguments, Checked]
+    kind: type[Settings], called: Callable[Arguments, Checked]
 ) -> Callable[[Callable[[Checked, Settings, torch.Generator], Numbers]], Callable[Arguments, Numbers]]:
     """Make a metric of a function of checked input, settings and a generator, which scores all members at once.
 
-    The metric takes what ``called`` takes; ``preset`` is one of the names or settings.
+    The metric takes what ``called`` takes; ``preset`` is one of the names, or settings of this kind.
     """
 
     def decorate(
@@ -317,14 +325,14 @@ def metric(
         @wraps(measure)
         def score(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Numbers:
             given = signature.bind(*args, **kwargs).arguments
-            settings = resolve_preset(given.get("preset", "dlib"), presets)
+            settings = kind.resolve(given.get("preset", "dlib"))
             source = default_generator(given.get("generator"))
             checked = called(*args, **kwargs)
             return checked.unstack(measure(checked, settings, source))
 
         result = inspect.signature(measure).return_annotation
         score.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
-        about = ARGUMENTS.format(presets=", ".join(f'``"{name}"``' for name in presets))
+        about = ARGUMENTS.format(presets=", ".join(f'``"{name}"``' for name in ("dlib", *kind.changes)))
         score.__doc__ = inspect.cleandoc(measure.__doc__ or "").replace("Returns:\n", about + "Returns:\n")
         return score
 

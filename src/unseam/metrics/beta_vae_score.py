@@ -31,10 +31,6 @@ class BetaVaeSettings(AbstractFitted):
     """Bins of equal width of a continuous factor."""
 
 
-BETA_VAE_PRESETS = {"dlib": BetaVaeSettings(), "fast": BetaVaeSettings(train=2_000, test=1_000)}
-"""``dlib``: as in the study of 12 600 models (Locatello et al. 2019); ``fast``: a fifth of the differences."""
-
-
 class BetaVaeScore(NamedTuple):
     """BetaVAE score, and what it is made of."""
 
@@ -50,7 +46,7 @@ class BetaVaeScore(NamedTuple):
     """As used."""
 
 
-@metric(BETA_VAE_PRESETS, check_inputs)
+@metric(BetaVaeSettings, check_inputs)
 def beta_vae_score(given: Checked, settings: BetaVaeSettings, source: torch.Generator) -> BetaVaeScore:
     r"""Accuracy of predicting which factor pairs share from how their codes differ (Higgins et al. 2017, §3).
 

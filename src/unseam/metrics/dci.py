@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +30,8 @@ __all__ = ["Dci", "DciSettings", "dci"]
 class DciSettings(AbstractFitted):
     """Parameters of :func:`dci`."""
 
+    changes: ClassVar = {"fast": {"splits": "binned", "precision": "float32"}}
+    """``dlib`` is scikit-learn's boosting with its defaults; ``fast`` searches splits in 128 bins per code."""
     splits: Literal["exact", "binned"] = "exact"
     """How splits are found: among all values (scikit-learn's boosting), or among bins first (ours)."""
     bins: Annotated[int, {"least": 2}] = 128
@@ -44,11 +46,6 @@ class DciSettings(AbstractFitted):
     """Splits from root to leaf."""
     rate: Annotated[float, {"above": 0}] = 0.1
     """Learning rate."""
-
-
-DCI_PRESETS = {"dlib": DciSettings(), "fast": DciSettings(splits="binned", precision="float32")}
-"""``dlib``: scikit-learn's boosting with its defaults, as in the study of 12 600 models (Locatello et al. 2019);
-``fast``: the same algorithm and numbers of points, splits searched in the most promising of 128 bins per code."""
 
 
 class Dci(NamedTuple):
@@ -78,7 +75,7 @@ class Dci(NamedTuple):
     """As used: with as many points as there were."""
 
 
-@metric(DCI_PRESETS, check_inputs)
+@metric(DciSettings, check_inputs)
 def dci(given: Checked, settings: DciSettings, source: torch.Generator) -> Dci:
     r"""Disentanglement, completeness, informativeness by boosted trees (Eastwood & Williams 2018, §2).
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,6 +35,8 @@ __all__ = ["DisentanglementScore", "DisentanglementSettings", "disentanglement_s
 class DisentanglementSettings(AbstractSettings):
     """Parameters of :func:`disentanglement_score`."""
 
+    changes: ClassVar = {"fast": {"points": 5_000}, "printed": {"form": "printed"}}
+    """``dlib`` takes all points given; ``printed`` is as in S70, S71."""
     points: Annotated[int | None, {"least": 2}] = None
     """Points used, at random; ``None`` for all."""
     train_share: Annotated[float, {"above": 0, "below": 1}] = 0.8
@@ -43,14 +45,6 @@ class DisentanglementSettings(AbstractSettings):
     """Neighbours k that a prediction is made from."""
     form: Literal["normalised", "printed"] = "normalised"
     """Which of the two scales of sensitivity."""
-
-
-DISENTANGLEMENT_PRESETS = {
-    "dlib": DisentanglementSettings(),
-    "fast": DisentanglementSettings(points=5_000),
-    "printed": DisentanglementSettings(form="printed"),
-}
-"""``dlib``: all points given (the study does not have this metric); ``fast``: 5 000; ``printed``: as in S70, S71."""
 
 
 class DisentanglementScore(NamedTuple):
@@ -68,7 +62,7 @@ class DisentanglementScore(NamedTuple):
     """As used: with as many points and neighbours as there were."""
 
 
-@metric(DISENTANGLEMENT_PRESETS, check_inputs)
+@metric(DisentanglementSettings, check_inputs)
 def disentanglement_score(
     given: Checked, settings: DisentanglementSettings, source: torch.Generator
 ) -> DisentanglementScore:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from unseam.inputs import Array
 from unseam.metrics._inputs import Checked, Table, check_inputs, default_generator
 from unseam.metrics.beta_vae_score import beta_vae_score
 from unseam.metrics.dci import dci
@@ -63,12 +63,12 @@ COLUMNS = ("member", "metric", "score", "lower", "upper", "error", "preset", "se
 
 
 def evaluate(
-    codes: Tensor | NDArray[Any],
+    codes: Array,
     factors: Table,
     metrics: Sequence[str | Metric] | None = None,
     *,
     discrete: Sequence[bool] | None = None,
-    variance: Tensor | NDArray[Any] | None = None,
+    variance: Array | None = None,
     preset: Any = "dlib",
     generator: torch.Generator | None = None,
 ) -> pd.DataFrame:

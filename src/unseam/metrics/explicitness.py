@@ -27,10 +27,6 @@ class ExplicitnessSettings(AbstractFitted):
     """Bins of equal width of a continuous factor."""
 
 
-EXPLICITNESS_PRESETS = {"dlib": ExplicitnessSettings(), "fast": ExplicitnessSettings(train=2_000, test=1_000)}
-"""``dlib``: the numbers of points of the study of 12 600 models (Locatello et al. 2019); ``fast``: a fifth."""
-
-
 class Explicitness(NamedTuple):
     """Explicitness, and what it is made of."""
 
@@ -44,7 +40,7 @@ class Explicitness(NamedTuple):
     """As used: with as many points as there were."""
 
 
-@metric(EXPLICITNESS_PRESETS, check_inputs)
+@metric(ExplicitnessSettings, check_inputs)
 def explicitness(given: Checked, settings: ExplicitnessSettings, source: torch.Generator) -> Explicitness:
     r"""Area under the ROC curve of logistic regressions one-vs-rest (Ridgeway & Mozer 2018, §3).
 

@@ -30,10 +30,6 @@ class FactorVaeSettings(AbstractFitted):
     """Bins of equal width of a continuous factor."""
 
 
-FACTOR_VAE_PRESETS = {"dlib": FactorVaeSettings(), "fast": FactorVaeSettings(train=2_000, test=1_000)}
-"""``dlib``: as in the study of 12 600 models (Locatello et al. 2019); ``fast``: a fifth of the votes."""
-
-
 class FactorVaeScore(NamedTuple):
     """FactorVAE score, and what it is made of."""
 
@@ -51,7 +47,7 @@ class FactorVaeScore(NamedTuple):
     """As used: with as many points as there were."""
 
 
-@metric(FACTOR_VAE_PRESETS, check_inputs)
+@metric(FactorVaeSettings, check_inputs)
 def factor_vae_score(given: Checked, settings: FactorVaeSettings, source: torch.Generator) -> FactorVaeScore:
     r"""Accuracy of predicting a fixed factor from the code that varies least (Kim & Mnih 2018, §4).
 

@@ -35,9 +35,6 @@ class IrsSettings(AbstractDrawn):
     """Quantile of the deviations that stands for the largest."""
 
 
-IRS_PRESETS = {"dlib": IrsSettings(), "fast": IrsSettings(points=2_000)}
-
-
 class Irs(NamedTuple):
     """Interventional robustness and what it is made of."""
 
@@ -55,7 +52,7 @@ class Irs(NamedTuple):
     """The parameters."""
 
 
-@metric(IRS_PRESETS, check_inputs)
+@metric(IrsSettings, check_inputs)
 def irs(given: Checked, settings: IrsSettings, source: torch.Generator) -> Irs:
     r"""Interventional robustness score: how little a code moves while one factor is held and others change.
 

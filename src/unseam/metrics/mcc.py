@@ -25,9 +25,6 @@ class MccSettings(AbstractDrawn):
     """Which correlation the score is made of: ``"pearson"`` or ``"spearman"``."""
 
 
-MCC_PRESETS = {"dlib": MccSettings(), "fast": MccSettings(points=2_000)}
-
-
 class Mcc(NamedTuple):
     """A mean correlation coefficient and what it is made of."""
 
@@ -47,7 +44,7 @@ class Mcc(NamedTuple):
     """The parameters."""
 
 
-@metric(MCC_PRESETS, check_inputs)
+@metric(MccSettings, check_inputs)
 def mcc(given: Checked, settings: MccSettings, source: torch.Generator) -> Mcc:
     r"""Mean correlation coefficient after the best one-to-one matching of codes to factors.
 

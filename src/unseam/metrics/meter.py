@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from unseam.inputs import Array
 from unseam.metrics.evaluate import Metric, evaluate
 
 if TYPE_CHECKING:
@@ -42,12 +42,7 @@ class Meter:
         """Forget all batches."""
         self._batches: list[tuple[Tensor, Tensor, Tensor | None]] = []
 
-    def update(
-        self,
-        codes: Tensor | NDArray[Any],
-        factors: Tensor | NDArray[Any],
-        variance: Tensor | NDArray[Any] | None = None,
-    ) -> None:
+    def update(self, codes: Array, factors: Array, variance: Array | None = None) -> None:
         """Add one batch.
 
         Args:

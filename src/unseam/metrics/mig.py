@@ -40,10 +40,6 @@ class MigSupSettings(AbstractDrawn):
     """A code is active where its variance over the data is larger."""
 
 
-MIG_PRESETS = {"dlib": MigSettings(), "fast": MigSettings(points=2_000)}
-MIG_SUP_PRESETS = {"dlib": MigSupSettings(), "fast": MigSupSettings(points=2_000)}
-
-
 class Mig(NamedTuple):
     """A mutual information gap and what it is made of."""
 
@@ -82,7 +78,7 @@ class MigSup(NamedTuple):
     """The parameters."""
 
 
-@metric(MIG_PRESETS, check_inputs)
+@metric(MigSettings, check_inputs)
 def mig(given: Checked, settings: MigSettings, source: torch.Generator) -> Mig:
     r"""Mutual information gap: how much more information the best code has about a factor than the second best.
 
@@ -121,7 +117,7 @@ def mig(given: Checked, settings: MigSettings, source: torch.Generator) -> Mig:
     return Mig(*with_interval(score), gaps[0], information[0], normalised[0], estimators, settings)
 
 
-@metric(MIG_SUP_PRESETS, check_inputs)
+@metric(MigSupSettings, check_inputs)
 def mig_sup(given: Checked, settings: MigSupSettings, source: torch.Generator) -> MigSup:
     r"""Gap per code: how much more information a code has about its best factor than about its second best.
 

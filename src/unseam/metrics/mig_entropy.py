@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ __all__ = ["MigEntropy", "MigEntropySettings", "mig_entropy"]
 class MigEntropySettings(AbstractSettings):
     """How the entropy form of the mutual information gap is estimated."""
 
+    changes: ClassVar = {"fast": {"samples": 1_000, "mixture": 5_000}}
     samples: int | None = 10_000
     """Points whose posteriors are sampled once each, none for all; in a result, how many there were."""
     mixture: int | None = None
@@ -38,9 +39,6 @@ class MigEntropySettings(AbstractSettings):
     """Bins of a continuous factor."""
     excluded: tuple[int, ...] = ()
     """Factors that do not count; the original leaves out dSprites' shape, (0,)."""
-
-
-MIG_ENTROPY_PRESETS = {"dlib": MigEntropySettings(), "fast": MigEntropySettings(samples=1_000, mixture=5_000)}
 
 
 class MigEntropy(NamedTuple):
@@ -60,7 +58,7 @@ class MigEntropy(NamedTuple):
     """The parameters."""
 
 
-@metric(MIG_ENTROPY_PRESETS, check_inputs)
+@metric(MigEntropySettings, check_inputs)
 def mig_entropy(given: Checked, settings: MigEntropySettings, source: torch.Generator) -> MigEntropy:
     r"""Mutual information gap of codes drawn from their posteriors, as its authors defined it.
 

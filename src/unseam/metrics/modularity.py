@@ -24,9 +24,6 @@ class ModularitySettings(AbstractDrawn):
     """Bins of a code and of a continuous factor."""
 
 
-MODULARITY_PRESETS = {"dlib": ModularitySettings(), "fast": ModularitySettings(points=2_000)}
-
-
 class Modularity(NamedTuple):
     """Modularity and what it is made of."""
 
@@ -42,7 +39,7 @@ class Modularity(NamedTuple):
     """The parameters."""
 
 
-@metric(MODULARITY_PRESETS, check_inputs)
+@metric(ModularitySettings, check_inputs)
 def modularity(given: Checked, settings: ModularitySettings, source: torch.Generator) -> Modularity:
     r"""How close each code comes to information about a single factor.
 

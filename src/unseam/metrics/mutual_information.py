@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from unseam.inputs import check_count
+from unseam.inputs import Array, check_count
 from unseam.metrics._inputs import Checked, Table, check_inputs, classes, equal_width, labels, row_slices
 from unseam.metrics._tables import Grouping, count_cells, entropy, grouping, has_several, xlogx
 
@@ -33,7 +32,7 @@ class BinnedInformation(NamedTuple):
 
 
 def binned_information(
-    codes: Tensor | NDArray[Any],
+    codes: Array,
     factors: Table,
     *,
     discrete: Sequence[bool] | None = None,

@@ -31,8 +31,6 @@ class R2Settings(AbstractFitted):
 # Products of standardised inputs round by about 1e-14; 10 000 ties move no squared distance by more than 1e-8.
 _TIE = 1e-12
 
-R2_PRESETS = {"dlib": R2Settings(), "fast": R2Settings(train=2_000, test=1_000)}
-
 
 class R2(NamedTuple):
     """Explained shares of variance."""
@@ -53,7 +51,7 @@ class R2(NamedTuple):
     """The parameters."""
 
 
-@metric(R2_PRESETS, check_inputs)
+@metric(R2Settings, check_inputs)
 def r2(given: Checked, settings: R2Settings, source: torch.Generator) -> R2:
     r"""Coefficient of determination of regressions between codes and factors on points they were not fitted on.
 

@@ -31,10 +31,6 @@ class SapSettings(AbstractFitted):
     """Cost C of a margin violation."""
 
 
-SAP_PRESETS = {"dlib": SapSettings(), "fast": SapSettings(train=2_000, test=1_000)}
-"""``dlib``: the numbers of points of the study of 12 600 models (Locatello et al. 2019); ``fast``: a fifth."""
-
-
 class Sap(NamedTuple):
     """Separated attribute predictability, and what it is made of."""
 
@@ -50,7 +46,7 @@ class Sap(NamedTuple):
     """As used: with as many points as there were."""
 
 
-@metric(SAP_PRESETS, check_inputs)
+@metric(SapSettings, check_inputs)
 def sap(given: Checked, settings: SapSettings, source: torch.Generator) -> Sap:
     r"""How much better the best code predicts each factor than the second best (Kumar et al. 2018).
 

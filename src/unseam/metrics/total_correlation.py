@@ -56,10 +56,6 @@ class PairwiseInformationSettings(AbstractDrawn):
     """Bins of a code."""
 
 
-COVARIANCE_PRESETS = {"dlib": TotalCorrelationSettings(), "fast": TotalCorrelationSettings(points=2_000)}
-PAIRWISE_PRESETS = {"dlib": PairwiseInformationSettings(), "fast": PairwiseInformationSettings(points=2_000)}
-
-
 class CodeDependence(NamedTuple):
     """How dependent codes are on each other."""
 
@@ -99,7 +95,7 @@ class PairwiseInformation(NamedTuple):
     """The parameters."""
 
 
-@metric(COVARIANCE_PRESETS, check_codes)
+@metric(TotalCorrelationSettings, check_codes)
 def total_correlation(
     given: Checked, settings: TotalCorrelationSettings, source: torch.Generator
 ) -> CodeDependence:
@@ -131,7 +127,7 @@ def total_correlation(
     return CodeDependence(*with_interval(score), found[0], settings)
 
 
-@metric(COVARIANCE_PRESETS, check_codes)
+@metric(TotalCorrelationSettings, check_codes)
 def wasserstein_correlation(
     given: Checked, settings: TotalCorrelationSettings, source: torch.Generator
 ) -> WassersteinCorrelation:
@@ -169,7 +165,7 @@ def wasserstein_correlation(
     return WassersteinCorrelation(*with_interval(score), normalised, settings)
 
 
-@metric(PAIRWISE_PRESETS, check_codes)
+@metric(PairwiseInformationSettings, check_codes)
 def mean_pairwise_information(
     given: Checked, settings: PairwiseInformationSettings, source: torch.Generator
 ) -> PairwiseInformation:

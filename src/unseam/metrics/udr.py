@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.inputs import as_floating
+from unseam.inputs import Array, as_floating
 from unseam.metrics._inputs import (
     AbstractSettings,
     check_codes,
     default_generator,
     ratio,
-    resolve_preset,
     row_slices,
 )
 from unseam.metrics._splits import sample_points
@@ -34,6 +32,7 @@ _MOST_ROUNDS = 1_000
 class UdrSettings(AbstractSettings):
     """How members are compared."""
 
+    changes: ClassVar = {"fast": {"points": 500}}
     points: int | None = 1_000
     """Number of points, none for all; in a result, how many there were."""
     similarity: Literal["lasso", "spearman"] = "lasso"
@@ -44,9 +43,6 @@ class UdrSettings(AbstractSettings):
     """A code counts where its mean KL divergence from the prior, in nats, is larger."""
     average: Literal["sides", "codes"] = "sides"
     """``"sides"``, the mean of both members' means (the study), or ``"codes"``, over all codes (the paper)."""
-
-
-UDR_PRESETS = {"dlib": UdrSettings(), "fast": UdrSettings(points=500)}
 
 
 class Udr(NamedTuple):
@@ -67,11 +63,7 @@ class Udr(NamedTuple):
 
 
 def udr(
-    codes: Tensor | NDArray[Any],
-    kl: Tensor | NDArray[Any],
-    *,
-    preset: str | UdrSettings = "dlib",
-    generator: torch.Generator | None = None,
+    codes: Array, kl: Array, *, preset: str | UdrSettings = "dlib", generator: torch.Generator | None = None
 ) -> Udr:
     r"""Unsupervised disentanglement ranking: the median agreement of a model with others of its kind.
 
@@ -101,7 +93,7 @@ def udr(
     >>> udr(torch.stack([z, -z.flip(1), 2 * z]), torch.ones(3, 2)).score  # 1 − α, the lasso's shrinkage
     tensor([0.9000, 0.9000, 0.9000], dtype=torch.float64)
     """
-    settings = resolve_preset(preset, UDR_PRESETS)
+    settings = UdrSettings.resolve(preset)
     given, group = sample_points(check_codes(codes).rescaled(), settings.points, default_generator(generator))
     informative = _informative(given.codes, kl, settings)
     members, batch, latent = given.codes.shape
@@ -117,7 +109,7 @@ def udr(
     return Udr(*with_interval(score), agreement[0].mT * others, found[0], informative, settings)
 
 
-def _informative(codes: Tensor, kl: Tensor | NDArray[Any], settings: UdrSettings) -> Tensor:
+def _informative(codes: Tensor, kl: Array, settings: UdrSettings) -> Tensor:
     """Which codes count (member, latent), once codes and divergences fit each other."""
     members, _, latent = codes.shape
     if members < 2:

@@ -42,9 +42,6 @@ def beta_elbo(model: VAE, x: Tensor, noise: Tensor, *, beta: float | Tensor = 1.
         noise: standard normal noise (batch, latent) that makes z.
         beta: weight β of the KL term.
 
-    Returns:
-        Sums over data dimensions and latents, means over the batch, in nats.
-
     >>> import torch
     >>> from unseam.models import build, initialise
     >>> model = build((3,), latent=1, likelihood="gaussian")

@@ -95,9 +95,6 @@ def factor_vae(
         gamma: weight γ of the total correlation.
         beta: weight β of the KL term.
 
-    Returns:
-        Sums over data dimensions and latents, means over the batch, in nats.
-
     >>> import torch
     >>> from unseam.models import build, initialise
     >>> model = build((3,), latent=2, likelihood="gaussian")

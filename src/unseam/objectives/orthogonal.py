@@ -27,7 +27,10 @@ ORTHOGONAL_ELBO = choices.Objective(
 
 
 class OrthogonalTerms(NamedTuple):
-    """Terms of :func:`orthogonal_elbo`; ``gap`` is the mean Hadamard gap before its weight, in nats."""
+    """Terms of :func:`orthogonal_elbo`: sums over data and latents, means over the batch, in nats.
+
+    ``gap`` is the mean Hadamard gap before its weight.
+    """
 
     loss: Tensor
     reconstruction: Tensor
@@ -55,9 +58,6 @@ def orthogonal_elbo(
         noise: standard normal noise (batch, latent) that makes z.
         beta: weight β of the KL term.
         orthogonality: weight λ of the gap.
-
-    Returns:
-        Sums over data dimensions and latents, means over the batch, in nats.
 
     >>> import torch
     >>> from unseam.models import build, initialise

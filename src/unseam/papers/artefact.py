@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import torch
 
@@ -36,7 +36,9 @@ __all__ = [
     "as_stored",
     "missing_table",
     "on_world",
+    "presets_of",
     "reproduce",
+    "scaled",
 ]
 
 Scale = Literal["smoke", "laptop", "full"]
@@ -50,6 +52,34 @@ DIGITS = "%.6g"
 
 TWINS = {"dsprites": "sprites", "shapes3d": "shapes"}
 """Published data sets, and the rendered worlds that stand for them."""
+
+Value = TypeVar("Value")
+Settings = TypeVar("Settings")
+
+
+def scaled(smoke: Value, laptop: Value, full: Value | None = None) -> Value:
+    """A field of settings that differs between scales, with ``laptop``'s value by default, and for ``full`` if none."""
+    values = {"smoke": smoke, "laptop": laptop, "full": laptop if full is None else full}
+    return dataclasses.field(default=laptop, metadata=values)
+
+
+def presets_of(settings: type[Settings], **changes: Mapping[str, Any]) -> dict[Scale, Settings]:
+    """Settings at every scale, with the values that their fields have there (see :func:`scaled`).
+
+    Args:
+        settings: a frozen dataclass.
+        **changes: values of further fields, such as inherited ones, by scale.
+
+    >>> @dataclass(frozen=True)
+    ... class Models:
+    ...     seeds: int = scaled(1, 5, 20)
+    ...     width: int = 64
+    >>> presets_of(Models, smoke={"width": 8})["smoke"]
+    Models(seeds=1, width=8)
+    """
+    fields = [field for field in dataclasses.fields(settings) if field.metadata]  # type: ignore[arg-type]
+    values = {scale: {field.name: field.metadata[scale] for field in fields} for scale in SCALES}
+    return {scale: settings(**{**values[scale], **changes.get(scale, {})}) for scale in SCALES}
 
 
 class Workplace(NamedTuple):

@@ -6,7 +6,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -123,20 +123,29 @@ class Claim(ABC):
         return tuple(finding._replace(ours=self.ours) for finding in found)
 
 
+@dataclass(frozen=True)
+class Case:
+    """What a claim is about; a kind of claim has a kind of case."""
+
+    quantity: str
+    note: str = field(default="", kw_only=True)
+    doubt: str = field(default="", kw_only=True)
+    """Why nothing can be concluded whatever the numbers are, such as trainings that have not converged."""
+
+
 # Statements without chance
 
 
-class Identity(NamedTuple):
+@dataclass(frozen=True)
+class Identity(Case):
     """A number that a statement fixes up to rounding."""
 
-    quantity: str
     published: str
     value: float
     """Largest deviation over ``n`` cases, or the number itself where the tolerance is around ``expected``."""
     tolerance: float
     expected: float = 0.0
     n: int | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,10 +178,10 @@ class Identities(Claim):
 # Numbers over runs
 
 
-class Bound(NamedTuple):
+@dataclass(frozen=True)
+class Bound(Case):
     """A number that should lie within bounds: over runs, as a share of cases, or with an interval of its own."""
 
-    quantity: str
     published: str
     runs: ArrayLike = ()
     """One number per run."""
@@ -184,10 +193,7 @@ class Bound(NamedTuple):
     """Instead of runs: a number and the ends of its 95 % interval, such as a bootstrap's."""
     n: int | None = None
     """Runs behind an estimate."""
-    note: str = ""
-    doubt: str = ""
-    """Why nothing can be concluded whatever the numbers are, such as trainings that have not converged."""
-    wrong: Mapping[str, ArrayLike] = {}
+    wrong: Mapping[str, ArrayLike] = field(default_factory=dict)
     """The same number of models that should not pass, over their runs, by name."""
 
 
@@ -226,11 +232,8 @@ class Bounds(Claim):
             runs = _finite(case.runs)
             n, counted, value, ends = len(runs), "", math.nan, (math.nan, math.nan)
             if case.share is not None:
-                n, value, counted = (
-                    case.share[1],
-                    case.share[0] / case.share[1],
-                    "{} of {}".format(*case.share),
-                )
+                successes, n = case.share
+                value, counted = successes / n, f"{successes} of {n}"
                 reach = binomtest(*case.share).proportion_ci()
                 ends = (float(reach.low), float(reach.high))
             elif case.estimate is not None:
@@ -573,17 +576,14 @@ class _Signs(Claim):
         return sum(able), len(tests)
 
 
-class Order(NamedTuple):
-    """Runs that should lie below others."""
+@dataclass(frozen=True)
+class Order(Case):
+    """Runs that should lie below others; the quantity is that of the shift, lower less higher."""
 
-    quantity: str
-    """Of the shift, lower less higher."""
     low: ArrayLike
     high: ArrayLike
     paired: bool = False
     """Whether runs at the same place belong together, such as models of one seed."""
-    note: str = ""
-    doubt: str = ""
     published: str = "< 0"
 
 
@@ -637,18 +637,16 @@ def _smallest(low: Floats, high: Floats, *, paired: bool) -> float:
     return math.comb(alike, m - below) / math.comb(len(pooled), m)
 
 
-class Correlation(NamedTuple):
+@dataclass(frozen=True)
+class Correlation(Case):
     """Two measures of the same runs."""
 
-    quantity: str
     first: ArrayLike
     second: ArrayLike
     groups: ArrayLike | None = None
     """Equal for values that belong together, such as those of one run, or of one cell of a design whose settings drive
     both measures: drawn together, and exchanged as a whole."""
     positive: bool = False
-    note: str = ""
-    doubt: str = ""
     strata: ArrayLike | None = None
     """Equal for values that are compared with one another alone, such as ranks among restarts: exchanged within."""
 
@@ -752,15 +750,13 @@ def rank_correlation(values: Floats) -> Floats:
 # Curves
 
 
-class Curve(NamedTuple):
+@dataclass(frozen=True)
+class Curve(Case):
     """Values (abscissa, run) of a curve that should fall, or rise, all along."""
 
-    quantity: str
     published: str
     values: ArrayLike
     rising: bool = False
-    note: str = ""
-    doubt: str = ""
 
 
 @dataclass(frozen=True)

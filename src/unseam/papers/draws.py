@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 from torch import Tensor
 
-__all__ = ["cayley", "largest_cosine", "normal", "orthogonal", "orthonormal", "plane_rotations", "uniform"]
+__all__ = [
+    "Seeded",
+    "cayley",
+    "largest_cosine",
+    "normal",
+    "orthogonal",
+    "orthonormal",
+    "plane_rotations",
+    "uniform",
+]
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """Base of settings whose random numbers come from one seed."""
+
+    seed: int = field(default=0, kw_only=True)
+
+    def generator(self) -> torch.Generator:
+        """The source of all random numbers, from its start."""
+        return torch.Generator().manual_seed(self.seed)
 
 
 def normal(*shape: int, generator: torch.Generator) -> Tensor:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.inputs import as_floating
+from unseam.inputs import Array, as_floating
 
 __all__ = ["canonical", "covariance_matrix", "floating", "positive", "spectrum"]
 
 
-def floating(name: str, value: Tensor | NDArray[Any] | float, shape: str = "") -> Tensor:
+def floating(name: str, value: Array | float, shape: str = "") -> Tensor:
     """A finite floating tensor, detached; see :func:`~unseam.inputs.as_floating`."""
     return as_floating(name, value, shape).detach()
 
 
-def covariance_matrix(name: str, value: Tensor | NDArray[Any]) -> Tensor:
+def covariance_matrix(name: str, value: Array) -> Tensor:
     """A symmetric positive semi-definite matrix (data, data)."""
     given = floating(name, value, "(data, data)")
     size = float(given.abs().max())
@@ -46,7 +43,7 @@ def canonical(vectors: Tensor) -> Tensor:
     return torch.where(leading < 0, -vectors, vectors)
 
 
-def positive(name: str, value: Tensor | NDArray[Any] | float, shape: str = "") -> Tensor:
+def positive(name: str, value: Array | float, shape: str = "") -> Tensor:
     """Finite numbers above zero."""
     given = floating(name, value, shape)
     if not (given > 0).all():

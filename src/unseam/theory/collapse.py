@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.inputs import as_floating, check_choice, check_count, check_number
+from unseam.inputs import Array, as_floating, check_choice, check_count, check_number
 from unseam.theory._inputs import covariance_matrix, floating, spectrum
 
 __all__ = [
@@ -44,9 +43,7 @@ class BetaRange(NamedTuple):
     """From here on, fewer are active."""
 
 
-def collapse_thresholds(
-    covariance: Tensor | NDArray[Any], *, weight: Tensor | NDArray[Any] | float = 1.0
-) -> Tensor:
+def collapse_thresholds(covariance: Array, *, weight: Array | float = 1.0) -> Tensor:
     r"""The β at which each latent collapses: it is active while β is below its threshold.
 
     .. math:: \beta_j = \lambda_j\bigl(W^{1/2} C\, W^{1/2}\bigr), \qquad
@@ -90,7 +87,7 @@ def collapse_thresholds(
     return thresholds.to(given.dtype)
 
 
-def data_moments(batches: Iterable[Tensor | NDArray[Any]]) -> Moments:
+def data_moments(batches: Iterable[Array]) -> Moments:
     r"""Mean and covariance of data that come in batches, in one pass and without holding them.
 
     .. math:: C = \frac{1}{n} \sum_i (x_i - m)(x_i - m)^\top
@@ -160,7 +157,7 @@ def data_thresholds(
 
 
 def sample_thresholds(
-    x: Tensor | NDArray[Any], likelihood: Literal["gaussian", "bernoulli"], *, noise: float = 1.0
+    x: Array, likelihood: Literal["gaussian", "bernoulli"], *, noise: float = 1.0
 ) -> Tensor:
     r"""Collapse thresholds of fewer points than data dimensions, from products of points with each other.
 
@@ -212,7 +209,7 @@ def _fisher_weight(mean: Tensor, variance: Tensor, likelihood: str, noise: float
     return torch.where(constant, torch.inf, 1 / spread.clamp(min=1e-14))
 
 
-def active_count(thresholds: Tensor | NDArray[Any], beta: Tensor | NDArray[Any] | float) -> Tensor:
+def active_count(thresholds: Array, beta: Array | float) -> Tensor:
     r"""How many latents are active at each β.
 
     .. math:: \#\{j : \beta_j > \beta\}
@@ -231,7 +228,7 @@ def active_count(thresholds: Tensor | NDArray[Any], beta: Tensor | NDArray[Any] 
     return (given.double() > weights.double().unsqueeze(-1)).sum(-1)
 
 
-def beta_range(thresholds: Tensor | NDArray[Any], latents: int) -> BetaRange:
+def beta_range(thresholds: Array, latents: int) -> BetaRange:
     r"""The interval of β at which exactly so many latents are active.
 
     .. math:: \beta_{k+1} \le \beta < \beta_k

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.inputs import check_number
+from unseam.inputs import Array, check_number
 from unseam.theory._inputs import floating, positive
 
 __all__ = ["Inequality", "diagonal_hessian", "diagonal_hessian_optimal", "plateau_term"]
@@ -25,7 +24,7 @@ class Inequality(NamedTuple):
     """The bound as printed (...)."""
 
 
-def diagonal_hessian(hessian: Tensor | NDArray[Any], variance: Tensor | NDArray[Any]) -> Inequality:
+def diagonal_hessian(hessian: Array, variance: Array) -> Inequality:
     r"""Theorem 4: the trace of Hessian and diagonal covariance, and the most that rotating the Hessian gives.
 
     .. math:: \langle H, \Sigma \rangle = \text{tr}(V T V^\top \Sigma) \;\le\; \sum_i t_{(i)} \sigma_{(i)}^2
@@ -57,7 +56,7 @@ def diagonal_hessian(hessian: Tensor | NDArray[Any], variance: Tensor | NDArray[
     return Inequality(value, bound, eigenvalues.norm(dim=-1) * spread.norm(dim=-1))
 
 
-def diagonal_hessian_optimal(hessian: Tensor | NDArray[Any], *, beta: float = 1.0) -> Inequality:
+def diagonal_hessian_optimal(hessian: Array, *, beta: float = 1.0) -> Inequality:
     r"""Theorem 5: the part of the deterministic ELBO that depends on the Hessian's axes, with the best Σ for each.
 
     .. math:: -\tfrac{\beta}{2} \sum_i \log\bigl(1 - \tfrac{1}{\beta} H_{ii}\bigr) \;\le\;
@@ -89,7 +88,7 @@ def diagonal_hessian_optimal(hessian: Tensor | NDArray[Any], *, beta: float = 1.
     return Inequality(-weight / 2 * matrix.diagonal(dim1=-2, dim2=-1).log().sum(-1), bound, bound)
 
 
-def plateau_term(singular_values: Tensor | NDArray[Any], *, beta: float = 1.0, noise: float = 1.0) -> Tensor:
+def plateau_term(singular_values: Array, *, beta: float = 1.0, noise: float = 1.0) -> Tensor:
     r"""What the deterministic ELBO pays for the decoder's singular values, posterior at its optimum.
 
     .. math:: -\tfrac{\beta}{2} \sum_i \log\Bigl(1 + \frac{s_i^2}{\beta\sigma^2}\Bigr)
@@ -115,7 +114,7 @@ def plateau_term(singular_values: Tensor | NDArray[Any], *, beta: float = 1.0, n
     return -weight / 2 * torch.log1p(scales.square() / (weight * variance)).sum(-1)
 
 
-def _symmetric(hessian: Tensor | NDArray[Any]) -> Tensor:
+def _symmetric(hessian: Array) -> Tensor:
     given = floating("hessian", hessian, "(..., latent, latent)")
     if given.numel() == 0:
         raise ValueError(f"hessian must hold at least one matrix, got shape {tuple(given.shape)}")

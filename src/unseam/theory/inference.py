@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import permutations, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from unseam.inputs import Array
 from unseam.theory._inputs import floating, positive
 
 __all__ = ["InferenceError", "inference_error"]
@@ -27,12 +27,7 @@ class InferenceError(NamedTuple):
     """With the signs and order of latents that suit the sources best (...)."""
 
 
-def inference_error(
-    mean: Tensor | NDArray[Any],
-    variance: Tensor | NDArray[Any],
-    true_mean: Tensor | NDArray[Any],
-    true_covariance: Tensor | NDArray[Any],
-) -> InferenceError:
+def inference_error(mean: Array, variance: Array, true_mean: Array, true_covariance: Array) -> InferenceError:
     r"""Expected divergence of diagonal Gaussian posteriors from given ones, over a sample of points.
 
     .. math:: \mathbb{E}_x D_{KL}\bigl(N(P \mu_z, P\,\text{diag}\,\sigma^2 P^\top) \,\Vert\, N(m, E)\bigr)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from unseam.inputs import check_number
+from unseam.inputs import Array, check_number
 from unseam.theory._inputs import canonical, floating, positive
 
 __all__ = ["LinearBetaVAE", "linear_beta_vae"]
@@ -44,11 +43,7 @@ class LinearBetaVAE(NamedTuple):
 
 
 def linear_beta_vae(
-    mixing: Tensor | NDArray[Any],
-    beta: Tensor | NDArray[Any] | float,
-    *,
-    data_noise: float = 1.0,
-    likelihood_variance: float = 1.0,
+    mixing: Array, beta: Array | float, *, data_noise: float = 1.0, likelihood_variance: float = 1.0
 ) -> LinearBetaVAE:
     r"""Optimal linear β-VAE of data x = A s + η, for any number of β at once.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.inputs import check_count, check_number
+from unseam.inputs import Array, check_count, check_number
 from unseam.theory._inputs import covariance_matrix, floating, spectrum
 
 __all__ = ["LinearVAE", "linear_vae", "rotated"]
@@ -34,9 +33,7 @@ class LinearVAE(NamedTuple):
     """reconstruction − kl."""
 
 
-def linear_vae(
-    covariance: Tensor | NDArray[Any], latent: int, *, noise: float, beta: float = 1.0
-) -> LinearVAE:
+def linear_vae(covariance: Array, latent: int, *, noise: float, beta: float = 1.0) -> LinearVAE:
     r"""Closed-form optimum of a linear VAE with diagonal posterior and Gaussian likelihood of variance σ².
 
     .. math:: W = U (\Lambda - \beta\sigma^2 I)_+^{1/2}, \qquad
@@ -70,12 +67,7 @@ def linear_vae(
 
 
 def rotated(
-    solution: LinearVAE,
-    rotation: Tensor | NDArray[Any],
-    covariance: Tensor | NDArray[Any],
-    *,
-    noise: float,
-    beta: float = 1.0,
+    solution: LinearVAE, rotation: Array, covariance: Array, *, noise: float, beta: float = 1.0
 ) -> LinearVAE:
     r"""The same model seen from other axes, which a full posterior allows at no cost.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.inputs import check_count, check_number
+from unseam.inputs import Array, check_count, check_number
 from unseam.theory._inputs import covariance_matrix, spectrum
 
 __all__ = ["PPCA", "PPCAPath", "ppca", "ppca_em"]
@@ -41,7 +40,7 @@ class PPCAPath(NamedTuple):
     """Evidence lower bound of one point before each step (step,), in nats."""
 
 
-def ppca(covariance: Tensor | NDArray[Any], latent: int, *, noise: float | None = None) -> PPCA:
+def ppca(covariance: Array, latent: int, *, noise: float | None = None) -> PPCA:
     r"""Maximum-likelihood probabilistic PCA, from the data's covariance.
 
     .. math:: W = U (\Lambda - \sigma^2 I)_+^{1/2}, \qquad
@@ -76,13 +75,7 @@ def ppca(covariance: Tensor | NDArray[Any], latent: int, *, noise: float | None 
 
 
 def ppca_em(
-    covariance: Tensor | NDArray[Any],
-    latent: int,
-    *,
-    noise: float,
-    diagonal: bool,
-    steps: int,
-    generator: torch.Generator,
+    covariance: Array, latent: int, *, noise: float, diagonal: bool, steps: int, generator: torch.Generator
 ) -> PPCAPath:
     r"""Expectation–maximisation of probabilistic PCA, its posterior exact or restricted to be diagonal.
 

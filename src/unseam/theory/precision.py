@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseam.inputs import check_number
+from unseam.inputs import Array, check_number
 from unseam.theory._inputs import floating
 
 __all__ = ["PrecisionOptimum", "local_posterior", "optimal_precision", "precision_optimum"]
@@ -28,7 +27,7 @@ class PrecisionOptimum(NamedTuple):
     """σ² (batch, latent) that goes with them, every point with the same loss."""
 
 
-def optimal_precision(pullback: Tensor | NDArray[Any], *, beta: float = 1.0) -> Tensor:
+def optimal_precision(pullback: Array, *, beta: float = 1.0) -> Tensor:
     r"""Inverse covariance of the posterior that maximises the deterministic ELBO for a given decoder.
 
     .. math:: \Sigma_x^{-1} = I + \frac{1}{\beta} D^\top A^2 D
@@ -53,7 +52,7 @@ def optimal_precision(pullback: Tensor | NDArray[Any], *, beta: float = 1.0) -> 
 
 
 def local_posterior(
-    weights: Tensor | NDArray[Any], *, noise: float = 1.0, beta: float = 1.0, diagonal: bool = False
+    weights: Array, *, noise: float = 1.0, beta: float = 1.0, diagonal: bool = False
 ) -> Tensor:
     r"""Posterior covariance of local PCA: that of probabilistic PCA with the decoder's Jacobian as weights.
 
@@ -81,7 +80,7 @@ def local_posterior(
     return torch.linalg.inv(precision)
 
 
-def precision_optimum(jacobians: Tensor | NDArray[Any], budget: float) -> PrecisionOptimum:
+def precision_optimum(jacobians: Array, budget: float) -> PrecisionOptimum:
     r"""Global minimum of rolinek2019's problem (18, 19) for given Jacobians.
 
     .. math:: \min_{V_i, \sigma} \sum_i \log \mathbb{E}\lVert J_i \varepsilon_i \rVert^2

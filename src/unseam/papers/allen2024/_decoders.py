@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ from torch import Tensor
 
 from unseam.geometry import jacobian
 from unseam.independence import IndependenceTest, independence_test
-
-Decoder = Callable[[Tensor], Tensor]
+from unseam.inputs import Decoder
 
 
 def linear(weights: Tensor) -> Decoder:
@@ -90,5 +88,5 @@ def arc_coordinates(decoder: Decoder, z: Tensor, *, basis: Tensor | None = None,
 
 def arc_independence(arcs: Tensor, settings: Any) -> IndependenceTest:
     """Permutation tests of arc lengths (decoder, point, latent) by distance correlation, one per decoder."""
-    random, count = torch.Generator().manual_seed(settings.seed), settings.permutations
+    random, count = settings.generator(), settings.permutations
     return independence_test(arcs, method="dcor", generator=random, permutations=count, points=None)

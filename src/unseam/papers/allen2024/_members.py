@@ -15,6 +15,7 @@ from torch import Tensor
 from unseam.data import ArrayWorld, load
 from unseam.geometry import Gap, elbo_gap, likelihood_hessian, signed_permutation
 from unseam.models import VAE
+from unseam.papers.artefact import scaled
 from unseam.papers.claims import Curve
 from unseam.papers.draws import normal
 from unseam.papers.measures import affine_parts
@@ -22,20 +23,16 @@ from unseam.papers.trainings import vae_trial
 from unseam.training import Ensemble
 from unseam.trial import Trial
 
-SMALL: dict[str, Any] = {"resolution": 8, "positions": 8, "scales": 4, "width": 24, "latent": 3}
-LARGE: dict[str, Any] = {"resolution": 24, "width": 128, "latent": 5}
-"""Fields of :class:`SpriteSettings` in presets of seconds, and of an accelerator."""
-
 
 @dataclass(frozen=True)
 class SpriteSettings:
     """Soft ellipses of several sizes and places, which a smooth decoder can follow, and networks on them."""
 
-    resolution: int = 16
-    positions: int = 16
-    scales: int = 8
-    width: int = 64
-    latent: int = 4
+    resolution: int = scaled(8, 16, 24)
+    positions: int = scaled(8, 16)
+    scales: int = scaled(4, 8)
+    width: int = scaled(24, 64, 128)
+    latent: int = scaled(3, 4, 5)
     variance: float = 0.05
     seeds: int = 5
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from unseam.data import World, load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.allen2024._members import last_crossing
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Correlation, Correlations, Identities, Identity
 from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, dots, finish, identity, logarithmic
@@ -34,20 +34,20 @@ ACTIVE, NEAR = 0.01, 0.1
 class Settings:
     """A linear VAE on linear data, and non-linear β-VAEs on sprites and handwritten digits, over β and seeds."""
 
-    betas: int = 12
-    seeds: int = 2
-    scales: tuple[float, ...] = (5.0, 4.0, 3.0, 2.2, 1.6, 1.2)
-    linear_steps: int = 8000
-    resolution: int = 16
-    positions: int = 8
-    orientations: int = 8
-    latents: tuple[int, int] = (12, 20)
-    widths: tuple[int, ...] = (128,)
-    steps: int = 3000
-    batch_size: int = 64
+    betas: int = scaled(5, 10, 20)
+    seeds: int = scaled(1, 1, 3)
+    scales: tuple[float, ...] = scaled((4.0, 2.0), (5.0, 4.0, 3.0, 2.2, 1.6, 1.2))
+    linear_steps: int = scaled(600, 8000, 10_000)
+    resolution: int = scaled(8, 16, 32)
+    positions: int = scaled(4, 8, 16)
+    orientations: int = scaled(4, 8)
+    latents: tuple[int, int] = scaled((4, 4), (12, 20), (20, 40))
+    widths: tuple[int, ...] = scaled((32,), (128,), (256, 256))
+    steps: int = scaled(100, 2000, 10_000)
+    batch_size: int = scaled(64, 64, 128)
     learning_rate: float = 1e-3
-    items: int = 20_000
-    points: int = 1000
+    items: int = scaled(2000, 20_000, 60_000)
+    points: int = scaled(300, 1000)
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
@@ -204,36 +204,7 @@ COLLAPSE = Artefact(
             ours=True,
         ),
     ),
-    presets={
-        "smoke": Settings(
-            betas=5,
-            seeds=1,
-            scales=(4.0, 2.0),
-            linear_steps=600,
-            resolution=8,
-            positions=4,
-            orientations=4,
-            latents=(4, 4),
-            widths=(32,),
-            steps=100,
-            batch_size=64,
-            items=2000,
-            points=300,
-        ),
-        "laptop": Settings(betas=10, seeds=1, steps=2000),
-        "full": Settings(
-            betas=20,
-            seeds=3,
-            resolution=32,
-            positions=16,
-            latents=(20, 40),
-            widths=(256, 256),
-            steps=10_000,
-            linear_steps=10_000,
-            batch_size=128,
-            items=60_000,
-        ),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="The thresholds are exact for linear decoders; for others they say where the collapsed solution becomes "

@@ -14,7 +14,7 @@ from torch import Tensor
 from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import gaussian_kl
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, band, curve, finish, logarithmic, reference
 from unseam.papers.tables import columns_of, concatenate, table_of
@@ -42,19 +42,23 @@ class Settings:
     paper's posterior collapse. It cannot model the groups.
     """
 
-    groups: int = 2
-    group_size: int = 4
-    single: int = 6
+    groups: int = scaled(1, 2)
+    group_size: int = scaled(3, 4)
+    single: int = scaled(2, 6)
     loading: float = 1.5
     flip: float = 0.1
-    items: int = 5000
-    betas: tuple[float, ...] = (0.1, 0.3, 0.6, 0.9, 1.0, 1.1, 1.6, 2.5, 4.0)
-    seeds: int = 3
-    width: int = 32
-    steps: int = 3000
-    batch_size: int = 100
-    learning_rate: float = 2e-3
-    points: int = 1000
+    items: int = scaled(500, 5000)
+    betas: tuple[float, ...] = scaled(
+        (0.3, 1.0, 1.5),
+        (0.1, 0.3, 0.6, 0.9, 1.0, 1.1, 1.6, 2.5, 4.0),
+        (0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.6, 2.5, 4.0),
+    )
+    seeds: int = scaled(2, 3, 20)
+    width: int = scaled(8, 32)
+    steps: int = scaled(120, 3000, 6000)
+    batch_size: int = scaled(50, 100, 200)
+    learning_rate: float = scaled(2e-2, 2e-3)
+    points: int = scaled(100, 1000)
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
@@ -203,28 +207,7 @@ COROLLARY31 = Artefact(
             ours=True,
         ),
     ),
-    presets={
-        "smoke": Settings(
-            groups=1,
-            group_size=3,
-            single=2,
-            items=500,
-            betas=(0.3, 1.0, 1.5),
-            seeds=2,
-            width=8,
-            steps=120,
-            batch_size=50,
-            learning_rate=2e-2,
-            points=100,
-        ),
-        "laptop": Settings(),
-        "full": Settings(
-            betas=(0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.6, 2.5, 4.0),
-            seeds=20,
-            steps=6000,
-            batch_size=200,
-        ),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="With a learned variance per pixel, β < 1 has no optimum: the objective gains ½(1 − β) for every nat by "

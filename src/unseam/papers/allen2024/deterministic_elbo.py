@@ -13,15 +13,13 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
 from unseam.papers.allen2024._members import (
-    LARGE,
-    SMALL,
     SpriteSettings,
     expansion,
     items_and_noise,
     sprite_trial,
     vanishing,
 )
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Trends
 from unseam.papers.plots import Figure, Tables, curve, finish, logarithmic
 from unseam.papers.tables import of_tables
@@ -38,10 +36,10 @@ CLOSE = 0.1
 class Settings(SpriteSettings):
     """Trainings stopped after more and more steps, and how finely the gap of each is measured."""
 
-    records: tuple[int, ...] = (10, 18, 32, 56, 100, 180, 320, 560, 1000, 1800, 3200)
+    records: tuple[int, ...] = scaled((5, 80), (10, 18, 32, 56, 100, 180, 320, 560, 1000, 1800, 3200))
     """Steps after which the gap is measured: four per factor of ten, so that a minimum along training shows."""
-    points: int = 128
-    samples: int = 128
+    points: int = scaled(32, 128, 256)
+    samples: int = scaled(8, 128)
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
@@ -159,11 +157,11 @@ DETERMINISTIC_ELBO = Artefact(
         ),
         Identities("Eq. 5 is exact for a linear decoder and a Gaussian likelihood", _linear_cases),
     ),
-    presets={
-        "smoke": Settings(**SMALL, records=(5, 80), seeds=2, points=32, samples=8),
-        "laptop": Settings(),
-        "full": Settings(**LARGE, records=(*Settings.records, 5600, 10_000), seeds=10, points=256),
-    },
+    presets=presets_of(
+        Settings,
+        smoke={"seeds": 2},
+        full={"records": (*Settings.records, 5600, 10_000), "seeds": 10},
+    ),
     measure=measure,
     plot=plot,
     note="That the error is of fourth order in the posterior's width is not tested: along training the width changes "

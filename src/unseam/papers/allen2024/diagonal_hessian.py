@@ -14,10 +14,10 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import diagonal_share, likelihood_hessian
 from unseam.models import VAE
-from unseam.papers.allen2024._members import SMALL, SpriteSettings, sample_images, sprite_trial
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.allen2024._members import SpriteSettings, sample_images, sprite_trial
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.draws import normal, orthonormal, uniform
+from unseam.papers.draws import Seeded, normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, categories, finish
 from unseam.papers.tables import of_tables, table_of
 from unseam.papers.trainings import combinations, train_or_resume
@@ -43,19 +43,18 @@ PRINTED = {
 
 
 @dataclass(frozen=True)
-class Settings(SpriteSettings):
+class Settings(SpriteSettings, Seeded):
     """Random negative definite Hessians, and VAEs with a diagonal and a full posterior."""
 
-    matrices: int = 2000
-    turns: int = 200
-    steps: int = 4000
-    points: int = 200
-    seed: int = 0
+    matrices: int = scaled(100, 2000, 20_000)
+    turns: int = scaled(20, 200, 100)
+    steps: int = scaled(300, 4000, 10_000)
+    points: int = scaled(40, 200)
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Both sides of both inequalities for random eigenvectors, and trained decoders among rotations of H."""
-    random = torch.Generator().manual_seed(settings.seed)
+    random = settings.generator()
     matrices = _matrices(settings, random)
     members = [_members(settings, place, posterior, random) for posterior in POSTERIORS]
     return {"bounds": _bounds(matrices), "shortfalls": _shortfalls(matrices), "members": pd.concat(members)}
@@ -214,13 +213,11 @@ DIAGONAL_HESSIAN = Artefact(
             _trained_cases,
         ),
     ),
-    presets={
-        "smoke": Settings(
-            **SMALL | {"scales": 3, "width": 16}, matrices=100, turns=20, seeds=1, steps=300, points=40
-        ),
-        "laptop": Settings(),
-        "full": Settings(matrices=20_000, turns=100, seeds=20, steps=10_000),
-    },
+    presets=presets_of(
+        Settings,
+        smoke={"scales": 3, "width": 16, "seeds": 1},
+        full={"resolution": 16, "width": 64, "latent": 4, "seeds": 20},
+    ),
     measure=measure,
     plot=plot,
 )

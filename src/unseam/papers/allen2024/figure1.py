@@ -14,8 +14,9 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
-from unseam.papers.allen2024._decoders import Decoder, linear, polar, sheared
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.inputs import Decoder
+from unseam.papers.allen2024._decoders import linear, polar, sheared
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import plane_rotations
 from unseam.papers.plots import Figure, Tables, arrow, blank
@@ -32,9 +33,9 @@ DRAWN = 24
 class Settings:
     """Where the lines pass and how finely they are followed; two latents and two data dimensions, as drawn."""
 
-    lines: int = 5
+    lines: int = scaled(3, 5)
     reach: float = 1.4
-    nodes: int = 61
+    nodes: int = scaled(11, 61, 1201)
     angle: float = 35.0
     growth: float = 0.25
 
@@ -161,7 +162,7 @@ FIGURE1 = Artefact(
             ours=True,
         ),
     ),
-    presets={"smoke": Settings(lines=3, nodes=11), "laptop": Settings(), "full": Settings(nodes=1201)},
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

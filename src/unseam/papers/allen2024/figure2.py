@@ -16,7 +16,7 @@ from torch import Tensor
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.papers.allen2024._members import last_crossing
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Order, Orders, rank_correlation
 from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic, reference
 from unseam.papers.tables import columns_of, table_of
@@ -42,11 +42,11 @@ AVERAGE, OWN = 0.01, 0.25
 class Settings:
     """VAEs with two latents and a likelihood of unit variance on eight small circles, over β and seeds."""
 
-    betas: tuple[float, ...] = BETAS
-    seeds: int = 5
-    width: int = 64
-    steps: int = 5000
-    batch_size: int = 256
+    betas: tuple[float, ...] = scaled((0.55, 2.2, 3.8, 8.0, 60.0), BETAS)
+    seeds: int = scaled(1, 2, 20)
+    width: int = scaled(32, 64)
+    steps: int = scaled(300, 2500, 20_000)
+    batch_size: int = scaled(128, 128, 256)
     learning_rate: float = 2e-3
     angles: int = 64
     apart: int = 4
@@ -57,14 +57,14 @@ class Settings:
 class RightSettings(Settings):
     """The same models, for the right of the figure."""
 
-    betas: tuple[float, ...] = (0.55, 1.2, 2.2, 3.8, 8.0, 15.0, 30.0, 60.0)
+    betas: tuple[float, ...] = scaled((0.55, 2.2, 8.0, 60.0), (0.55, 1.2, 2.2, 3.8, 8.0, 15.0, 30.0, 60.0))
     low: float = 0.55
     high: float = 8.0
     """The two β whose posteriors are drawn."""
-    seeds: int = 3
-    steps: int = 3000
-    batch_size: int = 128
-    samples: int = 256
+    seeds: int = scaled(1, 3, 20)
+    steps: int = scaled(300, 3000, 20_000)
+    batch_size: int = scaled(128, 128, 256)
+    samples: int = scaled(32, 256, 2048)
     """Latent points per model at which the decoder is compared with the weighted average."""
     shown: int = 8
     """Posteriors drawn per circle."""
@@ -317,11 +317,7 @@ FIGURE2 = Artefact(
             _place_cases,
         ),
     ),
-    presets={
-        "smoke": Settings(betas=(0.55, 2.2, 3.8, 8.0, 60.0), seeds=1, steps=300, width=32, batch_size=128),
-        "laptop": Settings(seeds=2, steps=2500, batch_size=128),
-        "full": Settings(seeds=20, steps=20_000),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="The radii of the figure's circles are not given, so only the order of mergers is comparable; their absolute "
@@ -343,11 +339,7 @@ FIGURE2_RIGHT = Artefact(
             _average_cases,
         ),
     ),
-    presets={
-        "smoke": RightSettings(betas=(0.55, 2.2, 8.0, 60.0), seeds=1, steps=300, width=32, samples=32),
-        "laptop": RightSettings(),
-        "full": RightSettings(seeds=20, steps=20_000, batch_size=256, samples=2048),
-    },
+    presets=presets_of(RightSettings, smoke={"width": 32}),
     measure=measure_right,
     plot=plot_right,
 )

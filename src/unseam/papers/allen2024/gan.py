@@ -18,10 +18,11 @@ from unseam.data import ArrayWorld, load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import column_cosine, distance_to_orthogonality, hadamard_gap, jacobian
 from unseam.independence import coupling
+from unseam.inputs import Decoder
 from unseam.inspection import inspect
 from unseam.metrics import mcc
 from unseam.papers.allen2024._members import angles_to, square_trial
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, legend_below
@@ -39,28 +40,26 @@ ALIGNED = 10.0
 AT_ONCE = 100
 """Steps whose noise and minibatches are drawn together."""
 
-Decoder = Callable[[Tensor], Tensor]
-
 
 @dataclass(frozen=True)
 class Settings:
     """GANs and VAEs with the same generator network on the stretched square, world ``linear``."""
 
     ratio: float = 2.0
-    items: int = 10_000
-    seeds: int = 10
-    width: int = 40
+    items: int = scaled(500, 10_000)
+    seeds: int = scaled(2, 10, 50)
+    width: int = scaled(10, 40)
     """Of two hidden layers with tanh: the generator, and the VAE's decoder."""
-    discriminator: int = 64
-    steps: int = 6000
-    batch_size: int = 128
+    discriminator: int = scaled(16, 64)
+    steps: int = scaled(60, 6000, 20_000)
+    batch_size: int = scaled(128, 128, 256)
     learning_rate: float = 1e-3
     penalty: float = 1.0
     """Weight of the discriminator's squared gradient at data."""
-    vae_steps: int = 4000
+    vae_steps: int = scaled(60, 4000, 8000)
     variance: float = 2e-3
-    points: int = 1000
-    rotations: int = 16
+    points: int = scaled(60, 1000, 2000)
+    rotations: int = scaled(2, 16)
 
 
 class Subject(NamedTuple):
@@ -314,13 +313,7 @@ GAN = Artefact(
         Bounds("Premise: GANs fit the data", _premise_cases, ours=True),
         Orders("Control: VAEs with the same decoder prefer their own axes", _axes_cases(1), ours=True),
     ),
-    presets={
-        "smoke": Settings(
-            items=500, seeds=2, width=10, discriminator=16, steps=60, vae_steps=60, points=60, rotations=2
-        ),
-        "laptop": Settings(),
-        "full": Settings(seeds=50, steps=20_000, batch_size=256, vae_steps=8000, points=2000),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="Plain GANs (non-saturating loss, R1 penalty) with the decoder of a VAE on the stretched square, whose true "

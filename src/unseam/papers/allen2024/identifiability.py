@@ -14,9 +14,9 @@ from unseam.data import load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.papers.allen2024._members import angles_to, decoder_matrices, exact_sample, square_trial
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds
-from unseam.papers.draws import orthonormal
+from unseam.papers.draws import Seeded, orthonormal
 from unseam.papers.plots import Figure, Tables, dots, finish, logarithmic, reference
 from unseam.papers.trainings import combinations, train_or_resume, vae_trial
 
@@ -29,28 +29,27 @@ RANDOM, FURTHEST = 22.5, 45.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Linear VAEs on normal data with a pair of singular values of some ratio; networks on a stretched square.
 
     The data's covariance is exact in the sample, so that equal singular values are equal for the models too.
     """
 
-    data: int = 8
+    data: int = scaled(4, 8)
     first: float = 6.0
     pair: float = 1.5
-    ratios: tuple[float, ...] = (1.0, 1.4, 2.0)
-    items: int = 5000
-    seeds: int = 8
-    steps: int = 8000
-    batch_size: int = 200
-    learning_rate: float = 5e-3
-    square_ratios: tuple[float, ...] = (1.0, 2.0)
-    square_seeds: int = 4
-    square_steps: int = 4000
-    width: int = 40
+    ratios: tuple[float, ...] = scaled((1.0, 2.0), (1.0, 1.4, 2.0), (1.0, 1.1, 1.2, 1.4, 1.7, 2.0))
+    items: int = scaled(1000, 5000)
+    seeds: int = scaled(3, 8, 50)
+    steps: int = scaled(150, 8000, 10_000)
+    batch_size: int = scaled(50, 200, 500)
+    learning_rate: float = scaled(5e-2, 5e-3)
+    square_ratios: tuple[float, ...] = scaled((1.0, 2.0), (1.0, 2.0), (1.0, 1.2, 1.5, 2.0))
+    square_seeds: int = scaled(2, 4, 20)
+    square_steps: int = scaled(60, 4000, 8000)
+    width: int = scaled(10, 40)
     variance: float = 2e-3
-    points: int = 200
-    seed: int = 0
+    points: int = scaled(30, 200)
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
@@ -62,7 +61,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
 
 def _linear(settings: Settings, ratio: float, place: Workplace) -> list[dict[str, Any]]:
     """Linear VAEs on x = U S z + ε with S = (first, pair · ratio, pair)."""
-    draw = torch.Generator().manual_seed(settings.seed)
+    draw = settings.generator()
     scales = torch.tensor([settings.first, settings.pair * ratio, settings.pair], dtype=torch.float64)
     axes = orthonormal(settings.data, len(scales), generator=draw)
     covariance = (axes * scales.square()) @ axes.mT + torch.eye(settings.data, dtype=torch.float64)
@@ -150,31 +149,7 @@ IDENTIFIABILITY = Artefact(
             "Remark 3: within the span of a repeated singular value any rotation remains", _repeated_cases
         ),
     ),
-    presets={
-        "smoke": Settings(
-            data=4,
-            ratios=(1.0, 2.0),
-            items=1000,
-            seeds=3,
-            steps=150,
-            learning_rate=5e-2,
-            batch_size=50,
-            square_seeds=2,
-            square_steps=60,
-            width=10,
-            points=30,
-        ),
-        "laptop": Settings(),
-        "full": Settings(
-            ratios=(1.0, 1.1, 1.2, 1.4, 1.7, 2.0),
-            seeds=50,
-            steps=10_000,
-            batch_size=500,
-            square_ratios=(1.0, 1.2, 1.5, 2.0),
-            square_seeds=20,
-            square_steps=8000,
-        ),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="Cor. 2.1 says nothing of components whose singular values coincide as functions of z; a random rotation of "

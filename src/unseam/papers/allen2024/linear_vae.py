@@ -21,9 +21,9 @@ from unseam.papers.allen2024._members import (
     relative_distance,
     rotate_columns,
 )
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds
-from unseam.papers.draws import orthonormal
+from unseam.papers.draws import Seeded, orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, logarithmic, reference
 from unseam.papers.tables import table_of
 from unseam.papers.trainings import combinations, train_or_resume, vae_trial
@@ -37,24 +37,23 @@ CLOSE, FAR = 0.05, 0.25
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Data x = U S Vᵀ z + ε of Eq. 2, on which linear VAEs are trained and EM is run."""
 
-    data: int = 12
-    scales: tuple[float, ...] = (6.0, 3.0, 1.5)
-    items: int = 10_000
-    seeds: int = 8
-    steps: int = 8000
-    batch_size: int = 200
-    learning_rate: float = 5e-3
-    em_seeds: int = 10
-    em_steps: int = 2000
-    seed: int = 0
+    data: int = scaled(4, 12)
+    scales: tuple[float, ...] = scaled((3.0, 1.5), (6.0, 3.0, 1.5))
+    items: int = scaled(1000, 10_000, 20_000)
+    seeds: int = scaled(3, 8, 100)
+    steps: int = scaled(200, 16_000)
+    batch_size: int = scaled(100, 200, 500)
+    learning_rate: float = scaled(3e-2, 5e-3)
+    em_seeds: int = scaled(3, 10)
+    em_steps: int = scaled(200, 2000)
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Distance of every decoder from U(S − σ²I)^½, up to signed permutations and up to rotations."""
-    draw = torch.Generator().manual_seed(settings.seed)
+    draw = settings.generator()
     latent, scales = len(settings.scales), torch.tensor(settings.scales, dtype=torch.float64)
     truth = orthonormal(settings.data, latent, generator=draw) * scales
     # the rotation of the latents leaves the distribution of x unchanged
@@ -169,21 +168,7 @@ LINEAR_VAE = Artefact(
             partial(_cases, kinds=range(4), up_to="rotation", most=CLOSE),
         ),
     ),
-    presets={
-        "smoke": Settings(
-            data=4,
-            scales=(3.0, 1.5),
-            items=1000,
-            seeds=3,
-            steps=200,
-            batch_size=100,
-            learning_rate=3e-2,
-            em_seeds=3,
-            em_steps=200,
-        ),
-        "laptop": Settings(steps=16_000),
-        "full": Settings(items=20_000, seeds=100, steps=16_000, batch_size=500),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

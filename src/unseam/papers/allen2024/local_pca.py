@@ -15,9 +15,9 @@ from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.papers.allen2024._members import align_columns
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Order, Orders
-from unseam.papers.draws import normal, orthonormal
+from unseam.papers.draws import Seeded, normal, orthonormal
 from unseam.papers.plots import Figure, Tables, blank, curve, finish, logarithmic
 from unseam.papers.tables import table_of
 from unseam.papers.trainings import combinations, train_or_resume, vae_trial
@@ -38,7 +38,7 @@ JUDGED = 2.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """A bent strip, the models trained on it, and the neighbourhoods in which its covariance is taken."""
 
     data: int = 6
@@ -46,15 +46,14 @@ class Settings:
     spread: float = 0.8
     width: float = 0.5
     noise: float = 0.3
-    items: int = 20_000
-    hidden: int = 64
-    steps: int = 4000
-    batch_size: int = 200
+    items: int = scaled(2000, 20_000)
+    hidden: int = scaled(16, 64)
+    steps: int = scaled(60, 4000, 6000)
+    batch_size: int = scaled(50, 200)
     learning_rate: float = 2e-3
-    seeds: int = 5
-    points: int = 200
-    scales: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
-    seed: int = 0
+    seeds: int = scaled(2, 5, 8)
+    points: int = scaled(40, 200, 500)
+    scales: tuple[float, ...] = scaled((0.5, 2.0), (0.5, 1.0, 2.0, 4.0))
 
 
 class Axes(NamedTuple):
@@ -71,7 +70,7 @@ class Axes(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Angles between singular vectors, or columns, of decoders at posterior means and local axes of the data."""
-    draw = torch.Generator().manual_seed(settings.seed)
+    draw = settings.generator()
     world, plane = _strip(settings, draw)
     table = torch.as_tensor(world.table).double()
     chosen = torch.randperm(len(table), generator=draw)[: settings.points]
@@ -242,13 +241,7 @@ LOCAL_PCA = Artefact(
         ),
         Orders("Controls are further from the local principal axes", _control_cases, ours=True),
     ),
-    presets={
-        "smoke": Settings(
-            items=2000, hidden=16, steps=60, batch_size=50, seeds=2, points=40, scales=(0.5, 2.0)
-        ),
-        "laptop": Settings(),
-        "full": Settings(steps=6000, seeds=8, points=500),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="The text names no test: PCA is taken at its word, on a strip whose directions of variation rotate from item "

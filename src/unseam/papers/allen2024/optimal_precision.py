@@ -16,8 +16,8 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import posterior_hessian, precision_error, pullback
 from unseam.models import VAE
-from unseam.papers.allen2024._members import LARGE, SMALL, SpriteSettings, items_and_noise, sprite_trial
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.allen2024._members import SpriteSettings, items_and_noise, sprite_trial
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.plots import Figure, Tables, finish, identity, lines, logarithmic
 from unseam.papers.tables import table_of
@@ -35,12 +35,12 @@ class Settings(SpriteSettings):
     """Models of both likelihoods and both posteriors on the same pictures, and where they are measured."""
 
     beta: float = 2.0
-    steps: int = 4000
-    batch_size: int = 64
-    learning_rate: float = 2e-3
-    seeds: int = 3
-    points: int = 128
-    hessians: int = 8
+    steps: int = scaled(100, 4000, 15_000)
+    batch_size: int = scaled(64, 64, 128)
+    learning_rate: float = scaled(2e-3, 2e-3, 1e-3)
+    seeds: int = scaled(2, 3, 8)
+    points: int = scaled(32, 128, 256)
+    hessians: int = scaled(2, 8)
     drawn: int = 15
 
 
@@ -176,11 +176,7 @@ OPTIMAL_PRECISION = Artefact(
         Bounds("Eq. 7: the same off the diagonal, under a full posterior", _off_diagonal_cases),
         Orders("Eq. 8: a diagonal posterior drives DᵀA²D to be diagonal", _driven_cases),
     ),
-    presets={
-        "smoke": Settings(**SMALL, steps=100, seeds=2, points=32, hessians=2),
-        "laptop": Settings(),
-        "full": Settings(**LARGE, steps=15_000, batch_size=128, learning_rate=1e-3, seeds=8, points=256),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

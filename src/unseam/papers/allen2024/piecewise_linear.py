@@ -20,7 +20,7 @@ from unseam.papers.allen2024._members import (
     sprite_trial,
     vanishing,
 )
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Curve, Order, Orders, Trends
 from unseam.papers.plots import Figure, Tables, categories, curve, finish, logarithmic, reference
 from unseam.papers.trainings import combinations, train_or_resume
@@ -37,12 +37,14 @@ TERMS = ("gap", "gap with all of H", "dropped term", "median dropped term", "dis
 class Settings(SpriteSettings):
     """Gaussian VAEs with ReLU, softplus and tanh decoders; the first also with ever sharper softplus instead."""
 
-    sharpness: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
+    sharpness: tuple[float, ...] = scaled(
+        (1.0, 100.0, 3000.0), (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
+    )
     latent: int = 3
-    steps: int = 3000
+    steps: int = scaled(200, 2000, 10_000)
     early: int = 100
-    points: int = 256
-    samples: int = 128
+    points: int = scaled(16, 128, 256)
+    samples: int = scaled(8, 64, 128)
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
@@ -170,21 +172,12 @@ PIECEWISE_LINEAR = Artefact(
         Orders("A.3: abrupt changes of the derivative are accounted for by the Taylor series", _series_cases),
         Trends("A.2: the dropped term vanishes as training progresses", _training_cases),
     ),
-    presets={
-        "smoke": Settings(
-            sharpness=(1.0, 100.0, 3000.0),
-            positions=8,
-            scales=3,
-            resolution=8,
-            width=16,
-            seeds=1,
-            steps=200,
-            points=16,
-            samples=8,
-        ),
-        "laptop": Settings(seeds=3, steps=2000, points=128, samples=64),
-        "full": Settings(seeds=10, steps=10_000),
-    },
+    presets=presets_of(
+        Settings,
+        smoke={"scales": 3, "width": 16, "seeds": 1},
+        laptop={"seeds": 3},
+        full={"resolution": 16, "width": 64, "seeds": 10},
+    ),
     measure=measure,
     plot=plot,
     note="What carries over to ReLU is the argument without the dropped term, at the price of ReLU's own gap: at "

@@ -15,7 +15,7 @@ from unseam.data import ArrayWorld
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import gaussian_kl
 from unseam.papers.allen2024._members import unlabelled
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Curve, Identities, Identity, Order, Orders, Trends
 from unseam.papers.plots import Figure, Tables, curve, finish, reference
 from unseam.papers.tables import of_tables, table_of
@@ -35,15 +35,15 @@ DRAWN = 150
 class Settings:
     """VAEs with one latent on 2 to many points of a line, spread as normal quantiles of unit variance."""
 
-    points: tuple[int, ...] = (2, 3, 5, 10, 30, 100, 300, 1000)
+    points: tuple[int, ...] = scaled((2, 100), (2, 3, 5, 10, 30, 100, 300), (2, 3, 5, 10, 30, 100, 300, 1000))
     variance: float = 0.01
-    width: int = 64
-    seeds: int = 5
-    steps: int = 4000
-    batch_size: int = 64
+    width: int = scaled(16, 32, 64)
+    seeds: int = scaled(2, 3, 20)
+    steps: int = scaled(300, 3000, 10_000)
+    batch_size: int = scaled(32, 32, 64)
     learning_rate: float = 2e-3
     reach: float = 3.0
-    nodes: int = 1201
+    nodes: int = scaled(201, 1201)
     quadrature: int = 40
 
 
@@ -196,11 +196,7 @@ PLATEAUS = Artefact(
         Identities("Eq. 14 as printed: the terms of the ELBO that depend on S", _equation_cases("printed")),
         Identities("Eq. 14, corrected", _equation_cases("corrected"), ours=True),
     ),
-    presets={
-        "smoke": Settings(points=(2, 100), seeds=2, steps=300, width=16, batch_size=32, nodes=201),
-        "laptop": Settings(points=(2, 3, 5, 10, 30, 100, 300), seeds=3, width=32, steps=3000, batch_size=32),
-        "full": Settings(seeds=20, steps=10_000),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

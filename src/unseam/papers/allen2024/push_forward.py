@@ -13,8 +13,8 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.independence import coupling, log_density
+from unseam.inputs import Decoder
 from unseam.papers.allen2024._decoders import (
-    Decoder,
     arc_coordinates,
     arc_independence,
     general,
@@ -22,9 +22,9 @@ from unseam.papers.allen2024._decoders import (
     polar,
     separable,
 )
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.draws import normal, orthonormal, uniform
+from unseam.papers.draws import Seeded, normal, orthonormal, uniform
 from unseam.papers.plots import Figure, Tables, finish
 from unseam.papers.tables import of_tables, table_of
 
@@ -37,22 +37,21 @@ FEW = 0.1
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Random decoders of each kind, and the points at which each is measured."""
 
-    decoders: int = 20
+    decoders: int = scaled(2, 20, 50)
     latent: int = 2
     data: int = 6
-    points: int = 1000
-    tested: int = 1000
-    permutations: int = 199
+    points: int = scaled(100, 1000)
+    tested: int = scaled(200, 2000, 4000)
+    permutations: int = scaled(99, 199)
     shown: int = 150
-    seed: int = 0
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Hadamard gap, coupling, and dependence of arc lengths of every decoder, in double precision."""
-    random = torch.Generator().manual_seed(settings.seed)
+    random = settings.generator()
     rows: list[dict[str, Any]] = []
     arcs: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
     for number in range(settings.decoders):
@@ -163,11 +162,7 @@ PUSH_FORWARD = Artefact(
         ),
         Bounds("§3.2.3: general decoders have dependent components", _share_cases(KINDS[4], dependent=True)),
     ),
-    presets={
-        "smoke": Settings(decoders=2, points=100, tested=200, permutations=99),
-        "laptop": Settings(tested=2000),
-        "full": Settings(decoders=50, tested=4000),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="Components are measured as arc lengths along the sub-manifolds through each point, of which the factors of "

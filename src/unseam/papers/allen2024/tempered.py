@@ -13,9 +13,9 @@ from torch.distributions import Bernoulli, Cauchy, MultivariateNormal, Normal, k
 from torch.func import grad, hessian, vmap
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.draws import normal, uniform
+from unseam.papers.draws import Seeded, normal, uniform
 from unseam.papers.plots import Figure, Tables, dots, finish, lines, logarithmic
 from unseam.papers.tables import table_of
 
@@ -38,17 +38,18 @@ LIKELIHOODS: dict[str, Likelihood] = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Linear models with Gaussian q, and non-linear decoders with any q on a grid."""
 
-    betas: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
-    models: int = 20
+    betas: tuple[float, ...] = scaled(
+        (0.5, 1.0, 2.0), (0.25, 0.5, 1.0, 2.0, 4.0), (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+    )
+    models: int = scaled(3, 20, 100)
     data: int = 4
     latent: int = 3
-    items: int = 8
-    nodes: tuple[int, ...] = (201, 41)
-    iterations: int = 200
-    seed: int = 0
+    items: int = scaled(2, 8, 16)
+    nodes: tuple[int, ...] = scaled((81, 17), (201, 41), (401, 61))
+    iterations: int = scaled(200, 200, 600)
 
 
 class Problems(NamedTuple):
@@ -65,7 +66,7 @@ class Problems(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """The maximum of the β-ELBO, found by its derivatives, beside the tempered posterior."""
-    draw = torch.Generator().manual_seed(settings.seed)
+    draw = settings.generator()
     linear = pd.DataFrame([_linear(settings, beta, draw, place.device) for beta in settings.betas])
     rows, shown = [], []
     for latent, nodes in enumerate(settings.nodes, 1):
@@ -277,17 +278,7 @@ TEMPERED = Artefact(
         Identities("§3.3: β is a temperature: high β dilates, low β concentrates", _temperature_cases),
         Bounds("Controls: other powers of the likelihood are not the optimum", _control_cases, ours=True),
     ),
-    presets={
-        "smoke": Settings(betas=(0.5, 1.0, 2.0), models=3, items=2, nodes=(81, 17)),
-        "laptop": Settings(),
-        "full": Settings(
-            betas=(0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
-            models=100,
-            items=16,
-            nodes=(401, 61),
-            iterations=600,
-        ),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="Both searches use gradients of the β-ELBO of Eq. 1 alone. The Cauchy likelihood is no exponential family: "

@@ -15,10 +15,11 @@ from torch import Tensor
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import jacobian
 from unseam.independence import coupling, log_density, mixed_derivative
-from unseam.papers.allen2024._decoders import Decoder, arc_coordinates, arc_independence, separable
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.inputs import Decoder
+from unseam.papers.allen2024._decoders import arc_coordinates, arc_independence, separable
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Identities, Identity
-from unseam.papers.draws import normal
+from unseam.papers.draws import Seeded, normal
 from unseam.papers.plots import Figure, Tables, finish
 from unseam.papers.tables import of_tables, table_of
 
@@ -34,13 +35,12 @@ STRETCH = 2.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Draws of the prior for the two measures, and for the test of independence."""
 
-    points: int = 20_000
-    tested: int = 1000
-    permutations: int = 199
-    seed: int = 0
+    points: int = scaled(2000, 20_000, 200_000)
+    tested: int = scaled(200, 1000, 4000)
+    permutations: int = scaled(99, 199)
 
 
 class Case(NamedTuple):
@@ -54,7 +54,7 @@ class Case(NamedTuple):
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Assumptions, both measures by Monte Carlo and by quadrature, and a test of arc lengths, for each map."""
-    draw = torch.Generator().manual_seed(settings.seed)
+    draw = settings.generator()
     z = normal(settings.points, 2, generator=draw).to(place.device)
     cases = _cases()
     maps = pd.DataFrame([{"map": name, **_measures(case, z)} for name, case in cases.items()])
@@ -243,11 +243,7 @@ THEOREM2 = Artefact(
         Identities("The maps meet the assumptions of Theorem 2", _premise_cases, ours=True),
         Identities("The measures of independence agree with quadrature", _agreement_cases, ours=True),
     ),
-    presets={
-        "smoke": Settings(points=2000, tested=200, permutations=99),
-        "laptop": Settings(),
-        "full": Settings(points=200_000, tested=4000),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="The exponential and the staircase are coupled, but their densities are products of other factors, so that "

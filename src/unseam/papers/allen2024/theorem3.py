@@ -16,14 +16,13 @@ from unseam.data import World, load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import gaussian_kl
 from unseam.papers.allen2024._members import (
-    LARGE,
     align_columns,
     decoder_matrices,
     exact_sample,
     relative_distance,
     sprite_trial,
 )
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds
 from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, legend_below, logarithmic
@@ -50,23 +49,23 @@ EPSILON = 1e-20
 class Settings:
     """Pairs of trainings that should be one, in double precision."""
 
-    data: int = 8
-    scales: tuple[float, ...] = (8.0, 4.0, 2.0)
-    items: int = 5000
+    data: int = scaled(4, 8)
+    scales: tuple[float, ...] = scaled((4.0, 2.5), (8.0, 4.0, 2.0))
+    items: int = scaled(500, 5000)
     beta: float = 3.0
-    linear_steps: int = 8000
-    resolution: int = 12
-    positions: int = 16
-    scale_values: int = 6
-    width: int = 48
-    latent: int = 4
+    linear_steps: int = scaled(50, 8000, 12_000)
+    resolution: int = scaled(8, 12, 24)
+    positions: int = scaled(6, 16)
+    scale_values: int = scaled(3, 6)
+    width: int = scaled(12, 48, 128)
+    latent: int = scaled(2, 4, 5)
     variance: float = 0.05
     draws: int = 4
-    steps: int = 1500
-    seeds: int = 3
-    batch_size: int = 64
-    points: int = 200
-    samples: int = 16
+    steps: int = scaled(30, 1500, 6000)
+    seeds: int = scaled(2, 3, 20)
+    batch_size: int = scaled(30, 64, 128)
+    points: int = scaled(30, 200)
+    samples: int = scaled(2, 16)
 
 
 class Form(NamedTuple):
@@ -287,26 +286,7 @@ THEOREM3 = Artefact(
         Bounds("Theorem 3: from other seeds they reach the same objective", _objective_cases),
         Bounds("Control: a VAE at σ² is another model", _control_cases, ours=True),
     ),
-    presets={
-        "smoke": Settings(
-            data=4,
-            scales=(4.0, 2.5),
-            items=500,
-            linear_steps=50,
-            resolution=8,
-            positions=6,
-            scale_values=3,
-            width=12,
-            latent=2,
-            steps=30,
-            seeds=2,
-            batch_size=30,
-            points=30,
-            samples=2,
-        ),
-        "laptop": Settings(),
-        "full": Settings(**LARGE, linear_steps=12_000, steps=6000, seeds=20, batch_size=128),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

@@ -14,7 +14,7 @@ from torch import distributions as law
 from torch.nn import functional
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.draws import normal
 from unseam.papers.plots import Figure, Tables, finish, legend_below, reference
@@ -41,13 +41,13 @@ class Settings:
     """β = 1/κ with κ a whole number of draws, ..."""
     others: tuple[float, ...] = (0.4, 1.5, 2.0, 4.0)
     """... and β for which it is not."""
-    models: int = 32
-    batch: int = 16
-    data: int = 5
+    models: int = scaled(2, 32, 256)
+    batch: int = scaled(4, 16, 64)
+    data: int = scaled(5, 5, 8)
     latent: int = 2
-    hidden: int = 8
-    samples: int = 4
-    latent_nodes: int = 401
+    hidden: int = scaled(8, 8, 32)
+    samples: int = scaled(2, 4)
+    latent_nodes: int = scaled(101, 401)
     """Of the quadrature over a single latent that gives exact posteriors."""
 
 
@@ -370,11 +370,7 @@ THEOREM3_FAMILIES = Artefact(
         ),
         Bounds("Control: a VAE of unchanged variance has another gradient", _control_cases, ours=True),
     ),
-    presets={
-        "smoke": Settings(models=2, batch=4, samples=2, latent_nodes=101),
-        "laptop": Settings(),
-        "full": Settings(models=256, batch=64, data=8, hidden=32),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="Var[x|z] = βσ² is read as that of an exponential dispersion model of index 1/β. At β = 1/κ every family has "

@@ -15,7 +15,7 @@ from unseam.drawing import panels
 from unseam.geometry import active_latents
 from unseam.models import VAE
 from unseam.papers.allen2024._members import SpriteSettings, sprite_trial
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Order, Orders
 from unseam.papers.draws import orthonormal
 from unseam.papers.plots import Figure, Tables, categories, finish, pictures, reference
@@ -45,19 +45,19 @@ class Settings(SpriteSettings):
 
     cases: tuple[tuple[float, float], ...] = ((0.5, 4.0), (1.0, 4.0), (0.5, 1.0))
     """Span of the positions, as a part of dSprites', and β."""
-    scales: int = 6
-    latent: int = 5
-    seeds: int = 4
-    steps: int = 5000
-    batch_size: int = 64
+    scales: int = scaled(3, 6)
+    latent: int = scaled(3, 5)
+    seeds: int = scaled(2, 4, 20)
+    steps: int = scaled(60, 5000, 20_000)
+    batch_size: int = scaled(64, 64, 128)
     learning_rate: float = 1e-3
-    starts: int = 16
+    starts: int = scaled(4, 16, 64)
     """Items through whose posterior means traversals pass."""
-    frames: int = 9
+    frames: int = scaled(9, 9, 17)
     reach: float = 2.0
     """Traversals go from minus to plus this many standard deviations of the prior."""
-    rotations: int = 8
-    shown: int = 7
+    rotations: int = scaled(2, 8, 4)
+    shown: int = scaled(5, 7)
     """Frames that are drawn."""
 
 
@@ -250,33 +250,10 @@ TRAVERSALS = Artefact(
         ),
         Orders("Controls: random axes, a full posterior, β = 1 mix factors more", _control_cases, ours=True),
     ),
-    presets={
-        "smoke": Settings(
-            resolution=8,
-            positions=6,
-            scales=3,
-            width=16,
-            latent=3,
-            seeds=2,
-            steps=60,
-            starts=4,
-            rotations=2,
-            shown=5,
-        ),
-        "laptop": Settings(),
-        "full": Settings(
-            # as large a variance as at 16 pixels, for squared distances that grow with the number of pixels
-            resolution=24,
-            variance=0.1125,
-            width=256,
-            seeds=20,
-            steps=20_000,
-            batch_size=128,
-            starts=64,
-            frames=17,
-            rotations=4,
-        ),
-    },
+    # as large a variance as at 16 pixels, for squared distances that grow with the number of pixels
+    presets=presets_of(
+        Settings, smoke={"positions": 6, "width": 16}, full={"variance": 0.1125, "width": 256}
+    ),
     measure=measure,
     plot=plot,
     note="Scale and position are read off decoded images by their moments; a change is the variance of one of them "

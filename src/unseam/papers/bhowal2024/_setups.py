@@ -44,34 +44,33 @@ EVERY_CELL = (*CELLS, *(Cell(family, beta) for beta in (2.0, 4.0, 12.0) for fami
 class Setup(PerDataset, TrialGrid):
     """A data set of Table 3 with its models: a grid of trials, and how much is measured of each.
 
-    Attributes:
-        base: data set, networks, loss and optimiser; objective, β and seed come from the axes.
-        cells: the first axis.
-        seeds: the second: models per cell. Six leave the time for long trainings.
-        decoders: whether decoders are measured too, or scores of codes alone.
-        marks: fractions of the training at which scores are recorded, besides its end.
-        scored: held-out items that codes are scored on: 10 000 that DCI's trees are fitted to and 5 000 others.
-        boosted, rounds: points and rounds of DCI's trees.
-        points: held-out items around which decoders are measured.
-        neighbours: held-out items among which nearest neighbours are found (Theorem 2).
-        noises, held_out: noises of a local fit, and further ones that it is scored on.
-        fit_steps: of a local fit; the last one is reported, the others show that it has converged.
-        audited: of the points, how many the released procedure is followed at, for the paper's three models.
+    Objective, β and seed of the trials come from the axes, all else from ``base``.
     """
 
     cells: tuple[Cell, ...] = CELLS
+    """The first axis."""
     seeds: int = 6
+    """The second: models per cell. Six leave the time for long trainings."""
     decoders: bool = True
+    """Whether decoders are measured too, or scores of codes alone."""
     marks: tuple[float, ...] = (0.25, 0.5, 0.75)
+    """Fractions of the training at which scores are recorded, besides its end."""
     scored: int = 15_000
+    """Held-out items that codes are scored on: 10 000 that DCI's trees are fitted to and 5 000 others."""
     boosted: int = 10_000
     rounds: int = 100
+    """Points and rounds of DCI's trees."""
     points: int = 200
+    """Held-out items around which decoders are measured."""
     neighbours: int = 4000
+    """Held-out items among which nearest neighbours are found (Theorem 2)."""
     noises: int = 64
     held_out: int = 64
+    """Noises of a local fit, and further ones that it is scored on."""
     fit_steps: tuple[int, ...] = (25, 50, 100, 200, 400, 800)
+    """Of a local fit; the last one is reported, the others show that it has converged."""
     audited: int = 40
+    """Of the points, how many the released procedure is followed at, for the paper's three models."""
 
     def excluded(self, world: World) -> tuple[int, ...]:
         """Factors that the authors' mutual information gaps exclude."""

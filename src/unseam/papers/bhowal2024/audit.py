@@ -15,7 +15,7 @@ from torch import Tensor
 from unseam import geometry
 from unseam.drawing import COLOURS, panels
 from unseam.models import Encoding
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.bhowal2024._runs import by_row, select, steps_in_words, train_setups, worlds
 from unseam.papers.bhowal2024._setups import FAMILIES, LAPTOP, NAMES, SHAPES, SMOKE, SPRITES, Setup
 from unseam.papers.bhowal2024.released import PASSES, SIGNS, released_fit, released_score
@@ -59,12 +59,12 @@ REPORTS = {
 class Settings:
     """Models that are measured; number and size of known matrices; starts and pixels of fits to known decoders."""
 
-    setups: tuple[Setup, ...]
-    draws: int = 100
+    setups: tuple[Setup, ...] = scaled(SMOKE[:1], LAPTOP, (SPRITES, SHAPES))
+    draws: int = scaled(5, 100)
     data: int = 256
     latent: int = 10
-    starts: int = 100
-    pixels: int = 4096
+    starts: int = scaled(5, 100)
+    pixels: int = scaled(64, 1024, 4096)
 
 
 def measure(settings: Settings, place: Workplace) -> dict[str, pd.DataFrame]:
@@ -329,11 +329,7 @@ AUDIT = Artefact(
             ours=True,
         ),
     ),
-    presets={
-        "smoke": Settings(SMOKE[:1], draws=5, starts=5, pixels=64),
-        "laptop": Settings(LAPTOP, pixels=1024),
-        "full": Settings((SPRITES, SHAPES)),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="The procedure is that of the released code at revision 8f40aad with the defaults of its arguments, one "

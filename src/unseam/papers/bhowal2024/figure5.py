@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unseam.data import World, load, place
 from unseam.drawing import panels
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.bhowal2024._setups import NAMES
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
 from unseam.papers.plots import Figure, Tables, finish, pictures
@@ -35,8 +35,10 @@ class Settings:
     """The images whose axes are computed; ranges are scaled where these have fewer than 4096 pixels."""
 
     world: str = "sprites"
-    options: tuple[tuple[str, Any], ...] = ()
-    items: int = 20_000
+    options: tuple[tuple[str, Any], ...] = scaled(
+        (("orientations", 4), ("positions", 8), ("resolution", 16), ("scales", 3)), (("resolution", 32),), ()
+    )
+    items: int = scaled(600, 5000, 100_000)
 
 
 def measure(settings: Settings, workplace: Workplace) -> dict[str, pd.DataFrame]:
@@ -169,13 +171,7 @@ FIGURE5_TABLE7 = Artefact(
         Bounds("Table 7: reconstruction error by range of axes", _cells),
         Identities("The printed errors add up as squared errors over orthogonal axes", _sums, ours=True),
     ),
-    presets={
-        "smoke": Settings(
-            options=(("orientations", 4), ("positions", 8), ("resolution", 16), ("scales", 3)), items=600
-        ),
-        "laptop": Settings(options=(("resolution", 32),), items=5000),
-        "full": Settings(items=100_000),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="Errors are squared errors per image, summed over pixels; cells of Table 7 are met within a fifth. Leaving "

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unseam import geometry
 from unseam.drawing import panels
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.bhowal2024._runs import by_model, by_row, families, select, train_setups, worlds
 from unseam.papers.bhowal2024._setups import LAPTOP, NAMES, ROWS, SMOKE, Setup
 from unseam.papers.bhowal2024.theorem1 import FORMS, minimise
@@ -36,13 +36,13 @@ OFF = {"linear": "gap", "printed": "singular"}
 class Settings:
     """Random local decoders, the sizes of Mε at which they are compared, and trained models."""
 
-    setups: tuple[Setup, ...]
-    matrices: int = 200
-    data: int = 32
-    latents: tuple[int, ...] = (2, 4, 6)
+    setups: tuple[Setup, ...] = scaled(SMOKE[:1], LAPTOP, ROWS)
+    matrices: int = scaled(5, 50, 300)
+    data: int = scaled(8, 32)
+    latents: tuple[int, ...] = scaled((2, 3), (2, 4, 6))
     sizes: tuple[float, ...] = (0.01, 0.1, 0.5, 1.0, 2.0)
     """Root mean square of Mε over data dimensions, where columns are orthogonal."""
-    steps: int = 60
+    steps: int = scaled(40, 60)
     """Of the search for the best variances, at most."""
 
 
@@ -202,11 +202,7 @@ LEMMA5 = Artefact(
             ours=True,
         ),
     ),
-    presets={
-        "smoke": Settings(SMOKE[:1], matrices=5, data=8, latents=(2, 3), steps=40),
-        "laptop": Settings(LAPTOP, matrices=50),
-        "full": Settings(ROWS, matrices=300),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
     note="With −Σ log σ² for the KL, as in the paper, a given loss costs twice the Hadamard gap more where columns are "

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from unseam import geometry
+from unseam.inputs import Decoder
 from unseam.models import Encoding
 from unseam.papers.tables import rows_of
 
@@ -38,7 +38,6 @@ NOISES = 10
 MOMENTUM = 0.9
 ROWS = ("seed", "passes", "sign", "point", "released", "started")
 """Columns of the table of signs."""
-Decoder = Callable[[Tensor], Tensor]
 
 
 class Fit(NamedTuple):

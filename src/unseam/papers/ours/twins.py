@@ -18,8 +18,9 @@ from unseam import geometry
 from unseam.data import ArrayWorld, World, load
 from unseam.drawing import COLOURS, panels
 from unseam.metrics import mig
-from unseam.papers.artefact import TWINS, Artefact, PerDataset, Workplace
+from unseam.papers.artefact import TWINS, Artefact, PerDataset, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
+from unseam.papers.draws import Seeded
 from unseam.papers.plots import (
     Figure,
     Tables,
@@ -74,23 +75,26 @@ class Pair(PerDataset):
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Which items are compared, and the β-VAEs that are trained on both."""
 
-    pairs: tuple[Pair, ...]
-    items: int = 20_000
-    distances: int = 20_000
+    pairs: tuple[Pair, ...] = scaled(
+        (Pair("sprites", side=8), Pair("shapes", side=4)),
+        (Pair("sprites"), Pair("shapes", side=8)),
+        (Pair("sprites", side=32), Pair("shapes", side=16)),
+    )
+    items: int = scaled(200, 5000, 50_000)
+    distances: int = scaled(200, 20_000)
     """Pairs of items."""
-    shown: int = 200
+    shown: int = scaled(50, 200)
     """Of them, those in the figure."""
     components: int = 50
     beta: float = 1.0
-    widths: tuple[int, ...] = (128, 128)
-    latent: int = 10
-    steps: int = 10_000
-    seeds: int = 5
-    points: int = 200
-    seed: int = 0
+    widths: tuple[int, ...] = scaled((16,), (128, 128))
+    latent: int = scaled(4, 10)
+    steps: int = scaled(20, 3000, 30_000)
+    seeds: int = scaled(2, 3, 10)
+    points: int = scaled(10, 200)
 
 
 class Both(NamedTuple):
@@ -110,7 +114,7 @@ def measure(settings: Settings, place: Workplace) -> Tables:
         if one != other:
             names = f"{twin.name} and {published.name}"
             raise ValueError(f"{names} must have one grid of factors and one shape, got {one} and {other}")
-        random = torch.Generator().manual_seed(settings.seed)
+        random = settings.generator()
         index = torch.randperm(len(twin), generator=random)[: settings.items]
         own: dict[str, pd.DataFrame] = {}
         own["agreement"], both = _agreement(twin, published, index, pair.side)
@@ -315,23 +319,7 @@ TWINS_COMPARED = Artefact(
             "β-VAEs trained on a twin are nearly those trained on the published data", _model_cases, ours=True
         ),
     ),
-    presets={
-        "smoke": Settings(
-            (Pair("sprites", side=8), Pair("shapes", side=4)),
-            items=200,
-            distances=200,
-            shown=50,
-            widths=(16,),
-            latent=4,
-            steps=20,
-            seeds=2,
-            points=10,
-        ),
-        "laptop": Settings((Pair("sprites"), Pair("shapes", side=8)), items=5000, steps=3000, seeds=3),
-        "full": Settings(
-            (Pair("sprites", side=32), Pair("shapes", side=16)), items=50_000, steps=30_000, seeds=10
-        ),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

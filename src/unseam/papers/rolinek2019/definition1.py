@@ -18,7 +18,7 @@ from unseam.drawing import COLOURS, panels
 from unseam.models import VAE
 from unseam.papers.artefact import Artefact, Workplace
 from unseam.papers.claims import Bound, Bounds
-from unseam.papers.draws import normal
+from unseam.papers.draws import Seeded, normal
 from unseam.papers.plots import Figure, Tables, dots, finish, reference, where_measured
 from unseam.papers.rolinek2019.runs import Trainings
 from unseam.papers.rolinek2019.setups import LINEAR, NAMES, NONLINEAR, SPRITES, Setup, smoke
@@ -42,10 +42,9 @@ passive."""
 
 
 @dataclass(frozen=True)
-class Settings(Trainings):
+class Settings(Trainings, Seeded):
     """Trainings with more latents than the data need."""
 
-    seed: int = 0
     """Of posterior samples."""
 
 

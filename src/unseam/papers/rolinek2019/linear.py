@@ -17,9 +17,9 @@ from torch import Tensor
 from unseam.data import World
 from unseam.data import place as place_world
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Scale, Workplace
+from unseam.papers.artefact import Artefact, Scale, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
-from unseam.papers.draws import cayley, largest_cosine, orthogonal, plane_rotations, uniform
+from unseam.papers.draws import Seeded, cayley, largest_cosine, orthogonal, plane_rotations, uniform
 from unseam.papers.measures import affine_parts
 from unseam.papers.plots import Figure, Tables, arrow, blank, columns, finish, reference
 from unseam.papers.rolinek2019._descent import Descent, descend
@@ -270,21 +270,20 @@ DISTINCT, EQUAL = "distinct", "equal"
 
 
 @dataclass(frozen=True)
-class MatrixSettings:
+class MatrixSettings(Seeded):
     """Random matrices with distinct and with equal singular values, rotated; and the trained models of Figure 1."""
 
-    models: Training
-    latents: tuple[int, ...] = (2, 3, 4, 5, 6)
-    matrices: int = 50
-    rotations: int = 20
+    models: Training = scaled(LINEAR_PRESETS["smoke"], LINEAR_PRESETS["laptop"], LINEAR_PRESETS["full"])
+    latents: tuple[int, ...] = scaled((2, 3), (2, 3, 4, 5, 6))
+    matrices: int = scaled(5, 50, 100)
+    rotations: int = scaled(4, 20)
     """Of each matrix: compared with one another, and starts of descents."""
-    iterations: int = 200
-    seed: int = 0
+    iterations: int = scaled(60, 200)
 
 
 def measure(settings: MatrixSettings, place: Workplace) -> Tables:
     """Volume and product of norms of rotated matrices, the least product over rotations, and trained decoders."""
-    random = torch.Generator().manual_seed(settings.seed)
+    random = settings.generator()
     sizes = [(latent, kind) for latent in settings.latents for kind in (DISTINCT, EQUAL)]
     rows = [_rotated(latent, kind, settings, random, place) for latent, kind in sizes]
     return {"matrices": pd.DataFrame(rows), **trained(settings.models, place)}
@@ -448,13 +447,7 @@ FIGURE2 = Artefact(
             "Control: with equal singular values no rotation changes the product", _equal_cases, ours=True
         ),
     ),
-    presets={
-        "smoke": MatrixSettings(
-            LINEAR_PRESETS["smoke"], latents=(2, 3), matrices=5, rotations=4, iterations=60
-        ),
-        "laptop": MatrixSettings(LINEAR_PRESETS["laptop"]),
-        "full": MatrixSettings(LINEAR_PRESETS["full"], matrices=100, rotations=20),
-    },
+    presets=presets_of(MatrixSettings),
     measure=measure,
     plot=plot_columns,
 )

@@ -17,9 +17,9 @@ from torch import Tensor
 from unseam.data import ArrayWorld, World, load
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import hadamard_gap
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity, Order, Orders
-from unseam.papers.draws import normal, orthogonal, plane_rotations, uniform
+from unseam.papers.draws import Seeded, normal, orthogonal, plane_rotations, uniform
 from unseam.papers.plots import Figure, Tables, columns, finish, lines, reference
 from unseam.papers.rolinek2019.linear import ALIGNED, CONVERGED, axis_angle, decoders, linear_models
 from unseam.papers.rolinek2019.setups import Column, Setup, smoke
@@ -50,20 +50,19 @@ fourth moments of a uniform distribution have it; ½ if no alignment were prefer
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Linear β-VAEs and autoencoders at each ratio of the factors' scales, and the samples that PCA is given."""
 
     setup: Setup
     ratios: tuple[float, ...] = (1.0, 1.2, 1.5)
-    samples: int = 1000
-    size: int = 50_000
+    samples: int = scaled(20, 200, 1000)
+    size: int = scaled(500, 50_000)
     """Points per sample, as many as the data set has."""
     power_steps: int = 100
-    angles: int = 37
-    starts: int = 20
+    angles: int = scaled(7, 37)
+    starts: int = scaled(2, 10, 20)
     """Of expectation–maximisation with a diagonal posterior."""
-    em_steps: int = 1000
-    seed: int = 0
+    em_steps: int = scaled(20, 1000)
 
     def at(self, ratio: float) -> Setup:
         """The setup at one ratio."""
@@ -78,7 +77,7 @@ class Settings:
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Variances of projections, PCA of many samples by several implementations, closed forms, trained models."""
-    random = torch.Generator().manual_seed(settings.seed)
+    random = settings.generator()
     worlds = {ratio: settings.at(ratio).load() for ratio in settings.ratios}
     parts = {
         (ratio, column): linear_models(settings.at(ratio), column, place)
@@ -375,11 +374,12 @@ PCA = Artefact(
         ),
         Orders("Control: an autoencoder is less aligned with PCA", _order_cases, ours=True),
     ),
-    presets={
-        "smoke": Settings(smoke(ALIGNING), samples=20, size=500, angles=7, starts=2, em_steps=20),
-        "laptop": Settings(ALIGNING.replace(steps=10_000, seeds=10), samples=200, starts=10),
-        "full": Settings(ALIGNING),
-    },
+    presets=presets_of(
+        Settings,
+        smoke={"setup": smoke(ALIGNING)},
+        laptop={"setup": ALIGNING.replace(steps=10_000, seeds=10)},
+        full={"setup": ALIGNING},
+    ),
     measure=measure,
     plot=plot,
 )

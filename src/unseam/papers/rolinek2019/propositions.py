@@ -14,9 +14,9 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import distance_to_orthogonality, hadamard_gap
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.draws import largest_cosine, normal, orthogonal, plane_rotations, uniform
+from unseam.papers.draws import Seeded, largest_cosine, normal, orthogonal, plane_rotations, uniform
 from unseam.papers.plots import Figure, Tables, band, finish, lines
 from unseam.papers.rolinek2019._descent import Descent, descend
 from unseam.papers.tables import table_of
@@ -32,30 +32,29 @@ MISSES = (1.0, 0.1, 0.01)
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """How many random cases each proposition is checked on."""
 
-    latents: tuple[int, ...] = (2, 3, 4, 5, 6)
-    matrices: int = 1000
+    latents: tuple[int, ...] = scaled((2, 4), (2, 3, 4, 5, 6))
+    matrices: int = scaled(50, 1000, 10_000)
     """Matrices of each kind and size (Prop. 1), and linear decoders (Prop. 4)."""
-    models: int = 300
+    models: int = scaled(20, 300, 5000)
     """Linear models of each size, each at one rotation (Props. 2 and 3)."""
-    curved: int = 40
+    curved: int = scaled(4, 40, 100)
     """Decoders that are not linear, by quadrature (Props. 2 and 3)."""
-    shown: int = 8
+    shown: int = scaled(2, 8, 12)
     """Of them, those whose best posteriors are sought at every angle."""
-    angles: int = 19
-    iterations: int = 40
-    decoders: int = 60
+    angles: int = scaled(7, 19, 31)
+    iterations: int = scaled(25, 40, 50)
+    decoders: int = scaled(5, 60, 200)
     """Decoders that are not linear (Prop. 4)."""
     noise: float = 0.25
     """Variance of the likelihood."""
-    seed: int = 0
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Every proposition on random cases of its own: ``cases`` summarises them, the other tables are drawn."""
-    random, device = torch.Generator().manual_seed(settings.seed), place.device
+    random, device = settings.generator(), place.device
     axes = [axis_checks(latent, settings.matrices, random) for latent in settings.latents]
     linear = [
         linear_rotations(latent, settings.models, settings.noise, generator=random, device=device)
@@ -608,15 +607,7 @@ PROPOSITIONS = Artefact(
             ours=True,
         ),
     ),
-    presets={
-        "smoke": Settings(
-            (2, 4), matrices=50, models=20, curved=4, shown=2, angles=7, iterations=25, decoders=5
-        ),
-        "laptop": Settings(),
-        "full": Settings(
-            matrices=10_000, models=5000, curved=100, shown=12, angles=31, iterations=50, decoders=200
-        ),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Identities, Identity
-from unseam.papers.draws import cayley, largest_cosine, normal, orthogonal
+from unseam.papers.draws import Seeded, cayley, largest_cosine, normal, orthogonal
 from unseam.papers.plots import Figure, Tables, finish, lines, reference
 from unseam.papers.rolinek2019._descent import descend
 from unseam.papers.tables import table_of
@@ -28,21 +28,20 @@ EXCESS, COSINE, STATIONARY = 1e-8, 1e-4, 1e-6
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Random Jacobians of several sizes, and how many starts each problem gets."""
 
-    latents: tuple[int, ...] = (2, 3, 4, 5, 6)
-    points: int = 5
-    problems: int = 4
-    starts: int = 16
-    iterations: int = 600
+    latents: tuple[int, ...] = scaled((2, 3), (2, 3, 4, 5, 6))
+    points: int = scaled(2, 5, 6)
+    problems: int = scaled(2, 4, 10)
+    starts: int = scaled(4, 16, 50)
+    iterations: int = scaled(100, 600, 1200)
     kl: float = 2.0
     """L_≈KL per latent and point, in nats."""
     spread: float = 1.5
     """Standard deviation of log σ² at the start."""
     push: float = 1e-3
     """How far beside a saddle point runs from there begin."""
-    seed: int = 0
 
 
 class Form(NamedTuple):
@@ -66,7 +65,7 @@ SADDLE_LATENTS = (2, 4)
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Descend from random starts, and from points where the gradient vanishes without a minimum."""
-    random = torch.Generator().manual_seed(settings.seed)
+    random = settings.generator()
     found = [
         _random_starts(form, latent, settings, random, place) for form in FORMS for latent in settings.latents
     ]
@@ -310,11 +309,7 @@ THEOREM2 = Artefact(
             ours=True,
         ),
     ),
-    presets={
-        "smoke": Settings(latents=(2, 3), points=2, problems=2, starts=4, iterations=100),
-        "laptop": Settings(),
-        "full": Settings(points=6, problems=10, starts=50, iterations=1200),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from unseam.drawing import COLOURS, panels
 from unseam.geometry import stochastic_minimum
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Identities, Identity
-from unseam.papers.draws import largest_cosine, normal, plane_rotations, uniform
+from unseam.papers.draws import Seeded, largest_cosine, normal, plane_rotations, uniform
 from unseam.papers.plots import Figure, Tables, finish, lines
 from unseam.papers.rolinek2019._descent import Descent, descend
 from unseam.papers.tables import table_of
@@ -39,21 +39,20 @@ SAME = 1e-9
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Seeded):
     """Budgets C, random starts of each minimisation, and angles of the figure."""
 
-    budgets: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0)
-    starts: int = 100
+    budgets: tuple[float, ...] = scaled((0.0, 1.0, 2.0), (0.0, 0.5, 1.0, 2.0, 3.0, 4.0))
+    starts: int = scaled(5, 100, 1000)
     spread: float = 2.0
     """Standard deviation of log σ at the start."""
-    angles: int = 61
-    iterations: int = 200
-    seed: int = 0
+    angles: int = scaled(9, 61, 181)
+    iterations: int = scaled(80, 200)
 
 
 def measure(settings: Settings, place: Workplace) -> Tables:
     """Minimise over σ for both matrices, both readings and every C; at every angle; and over the angle too."""
-    random = torch.Generator().manual_seed(settings.seed)
+    random = settings.generator()
     cases = [
         {"matrix": name, "reading": reading, "budget": budget, "angle": angle, "spent": share * budget}
         for name, angle in ANGLES.items()
@@ -161,7 +160,7 @@ def _minimum_cases(tables: Tables) -> Iterator[Identity]:
         own = minima[minima["matrix"] == name]
         quantity, error = f"{words}, least loss times e^C", float(own["relative error"].max())
         note = f"every start and C within a relative {error:.1g} of the closed form"
-        yield Identity(quantity, f"{printed}", _multiple(own), 0.05, printed, len(own), note)
+        yield Identity(quantity, f"{printed}", _multiple(own), 0.05, printed, len(own), note=note)
     first = minima[minima["matrix"] == "M1"]
     yield Identity("Eq. 25: σx²/σy² there", "3/50", float(first["ratio to"].mean()), 1e-6, 0.06, len(first))
 
@@ -263,11 +262,7 @@ WORKED_EXAMPLE = Artefact(
         ),
         Identities("The minima are those of the closed form", _closed_cases, ours=True),
     ),
-    presets={
-        "smoke": Settings(budgets=(0.0, 1.0, 2.0), starts=5, angles=9, iterations=80),
-        "laptop": Settings(),
-        "full": Settings(starts=1000, angles=181),
-    },
+    presets=presets_of(Settings),
     measure=measure,
     plot=plot,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -49,27 +49,24 @@ ALIGNMENTS = {"tie_aligned": "aligned", "tie": "raw"}
 
 @dataclass(frozen=True)
 class Networks:
-    """Which networks are trained, how many and for how long (App. C).
-
-    Attributes:
-        betas: weights of the KL term, rising.
-        seeds: random initialisations per β.
-        epochs: passes over the examples.
-        batch_size: items per update, unstated in the paper.
-        widths: of the encoder's hidden layers; the decoder's are the same backwards.
-        learning_rate: of Adam.
-        draws: samples of each posterior that the reconstruction objective is averaged over.
-        together: members trained as one ensemble, which bounds memory.
-    """
+    """Which networks are trained, how many and for how long (App. C)."""
 
     betas: tuple[float, ...]
+    """Weights of the KL term, rising."""
     seeds: int = 100
+    """Random initialisations per β."""
     epochs: int = 1000
+    """Passes over the examples."""
     batch_size: int = 500
+    """Items per update, unstated in the paper."""
     widths: tuple[int, ...] = (256, 200, 200)
+    """Of the encoder's hidden layers; the decoder's are the same backwards."""
     learning_rate: float = 1e-3
+    """Of Adam."""
     draws: int = 4
+    """Samples of each posterior that the reconstruction objective is averaged over."""
     together: int = 1000
+    """Members trained as one ensemble, which bounds memory."""
 
     def trials(self, world: ArrayWorld) -> list[Trial]:
         """One trial per β and seed; neighbouring ones share the seed."""
@@ -218,7 +215,7 @@ def _largest_elbo(tables: Tables, prefix: str = "") -> list[Bound]:
     published = f"around 1 ({1 / NEAR_ONE:g} to {NEAR_ONE:g})"
     found = _bound(quantity, published, place, values, 1 / NEAR_ONE, NEAR_ONE)
     monotonic = values.index.to_numpy()[by_seed(tables, "reconstruction").mean(axis=1).to_numpy().argmax()]
-    return [found._replace(wrong={"that of the reconstruction objective": [monotonic]})]
+    return [replace(found, wrong={"that of the reconstruction objective": [monotonic]})]
 
 
 def _falling(terms: Mapping[str, str], tables: Tables, start: float = 0.0) -> Iterator[Curve]:
@@ -242,10 +239,10 @@ def _optimal_beta(over: Over, terms: Mapping[str, str], tables: Tables) -> Itera
         published = f"inside the range ({beta[1]:g} to {beta[-2]:g})"
         found = _bound(quantity, published, place, values, beta[1], beta[-2])
         monotonic = beta[by_seed(tables, "kl").mean(axis=1).to_numpy().argmin()]
-        found = found._replace(wrong={"that of the KL term": [monotonic]})
+        found = replace(found, wrong={"that of the KL term": [monotonic]})
         flat = any(bound.estimate[1] <= 0 for bound in _ends(over, values, ""))  # type: ignore[index]
         inside = beta[0] < place[0] < beta[-1]
-        yield found._replace(doubt="not higher at both ends of the range") if flat and inside else found
+        yield replace(found, doubt="not higher at both ends of the range") if flat and inside else found
 
 
 def _rise_to_ends(over: Over, tables: Tables) -> Iterator[Bound]:

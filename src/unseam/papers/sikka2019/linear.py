@@ -14,9 +14,9 @@ from torch import Tensor
 
 from unseam.data import load
 from unseam.drawing import COLOURS, panels
-from unseam.papers.artefact import Artefact, Workplace
+from unseam.papers.artefact import Artefact, Workplace, presets_of, scaled
 from unseam.papers.claims import Bound, Bounds, Identities, Identity
-from unseam.papers.draws import normal, uniform
+from unseam.papers.draws import Seeded, normal, uniform
 from unseam.papers.measures import affine_parts
 from unseam.papers.plots import Figure, Tables, categories, dots, finish, reference
 from unseam.papers.sikka2019.deep import TITLES, label_beta
@@ -324,22 +324,21 @@ FIGURE1 = Artefact(
 
 
 @dataclass(frozen=True)
-class PropositionSettings:
+class PropositionSettings(Seeded):
     """Random mixing matrices, and the β and parameter sets at which each proposition is checked."""
 
-    matrices: int = 200
+    matrices: int = scaled(10, 200, 1000)
     data: int = 30
     most_sources: int = 6
-    betas: int = 400
+    betas: int = scaled(60, 400)
     candidates: int = 200
     lowest: float = 0.05
     highest: float = 1000.0
-    seed: int = 0
 
 
 def measure_violations(settings: PropositionSettings, place: Workplace) -> Tables:
     """Largest violation of each proposition on the paper's mixing matrix and on random ones."""
-    draw = torch.Generator().manual_seed(settings.seed)
+    draw = settings.generator()
     ends = math.log10(settings.lowest), math.log10(settings.highest)
     beta = torch.logspace(*ends, settings.betas, dtype=torch.float64)
     rows, mixing = [], example_mixing()
@@ -450,11 +449,7 @@ PROPOSITIONS = Artefact(
     key="sikka2019.propositions",
     title="Propositions 1–4 and §IV-A",
     claims=tuple(Identities(says, _violation(column)) for column, says in VIOLATIONS.items()),
-    presets={
-        "smoke": PropositionSettings(matrices=10, betas=60),
-        "laptop": PropositionSettings(),
-        "full": PropositionSettings(matrices=1000),
-    },
+    presets=presets_of(PropositionSettings),
     measure=measure_violations,
     plot=plot_violations,
     note="On the paper's mixing matrix and on random ones, up to rounding (1e-9 nats; 1e-4 for the difference quotient "
