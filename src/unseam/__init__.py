@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         models,
         objectives,
         report,
+        sweep,
         theory,
         training,
     )
@@ -56,6 +57,7 @@ __all__ = [
     "save",
     "save_pretrained",
     "score",
+    "sweep",
     "theory",
     "train",
     "training",
