@@ -157,7 +157,7 @@ def dots(rows: Mapping[str, Sequence[Dot]], label: str, *, axis: str, high: floa
     >>> dots({"MIG": [Dot(0.5, lower=0.4, upper=0.6)]}, "scores", axis="score", high=1.0).count("<circle")
     1
     """
-    left = _room(list(rows))
+    left = _room(list(rows)) + 6
     ends = [dot.value if dot.upper is None else dot.upper for row in rows.values() for dot in row]
     lows = [dot.value if dot.lower is None else dot.lower for row in rows.values() for dot in row]
     heights = [max(ROW, 10.0 * len(row) + 12) for row in rows.values()]

@@ -134,9 +134,8 @@ def _along(table: pd.DataFrame, axis: str) -> Section:
             panels.append(Panel(chart, f"{_name(name)} along {_name(axis)}"))
     prose = "Means over all models of a line, with 95 % intervals by Student's t over them."
     if numeric and len(groups) > 1 and panels:
-        key = legend([(name, marks[name]) for name in groups])
-        panels[0] = panels[0]._replace(markup=key + panels[0].markup)
-    return Section(f"Along {_name(axis)}", (prose,), groups=(Group("", tuple(panels)),) if panels else ())
+        panels.insert(0, Panel(legend([(name, marks[name]) for name in groups]), wide=True))
+    return Section(f"Along {_name(axis)}", (prose,), groups=tuple(Group("", (one,)) for one in panels))
 
 
 def _lines(table: pd.DataFrame, axis: str) -> str:
@@ -163,13 +162,13 @@ def _bands(groups: Mapping[str, pd.DataFrame], marks: Mapping[str, str], axis: s
     for title, part in groups.items():
         held = part[part[name].notna()]
         means = {float(place): _mean(values[name]) for place, values in held.groupby(axis)}  # type: ignore[arg-type]
-        if means:
+        if len(means) > 1:  # others do not vary it
             mean, lower, upper = zip(*means.values(), strict=True)
             rows.append(Band(title or "all", tuple(means), mean, lower, upper, marks[title]))
     places = {place for row in rows for place in row.places}
-    if len(places) < 2:
+    if not rows:
         return ""
-    log = min(places) > 0 and max(places) / min(places) >= 20
+    log = min(places) > 0 and max(places) / min(places) >= 8
     return bands(rows, f"{_name(name)} along {_name(axis)}", across=_name(axis), along=_name(name), log=log)
 
 
@@ -197,7 +196,7 @@ def _correlated(found: Sequence[Correlation]) -> Section:
     panels = [panel("within", "Seeds of one setting"), panel("pooled", "All models: mixes settings")]
     held = [one for one in panels if one is not None]
     key = legend([(_name(score), f"c{k}") for k, score in enumerate(shown)])
-    held[0] = held[0]._replace(markup=key + held[0].markup)
+    held.insert(0, Panel(key, wide=True))
     prose = (
         "Does a model with a more orthogonal decoder match the factors better? Among models that differ in nothing but "
         "their seed, the answer is about orthogonality. Over all models it is mostly about β and the objective, which "

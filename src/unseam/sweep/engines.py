@@ -275,7 +275,7 @@ def show_progress(store: Store, trials: Sequence[Trial], wanted: bool | None) ->
         partly = sum(len(claim.keys) * claim.step / max(1, claim.steps) for claim in under)
         rate = (done + partly - first) / max(time.monotonic() - begun, 1e-9)
         left = (len(wanted_keys) - done - partly) / rate if rate > 0 else float("nan")
-        text = f"{len(under)} stacks in training"
+        text = f"{len(under)} stack{'s' * (len(under) != 1)} in work"
         if rate > 0 and done < len(wanted_keys):
             text += f", {3600 * rate:,.0f} models/h, {_duration(left)} left"
         return done, text
