@@ -6,7 +6,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo explore screenshots test test-slow test-browser test-kernels test-package test-floors test-faults hostile chromium lint types format docs pages check-pages record check-record fuzz mutants bench validation calibration clean
+.PHONY: help venv demo explore screenshots test test-slow test-clusters test-browser test-kernels test-package test-floors test-faults hostile chromium lint types format docs pages check-pages record check-record fuzz mutants bench validation calibration clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -27,6 +27,10 @@ test: .venv/.dev ## run tests and doctests, warnings as errors
 
 test-slow: .venv/.dev ## run the tests that make test leaves out for their time
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --benchmark-disable -m "slow and not browser"
+
+test-clusters: .venv/.dev ## run sweeps on a local Ray cluster, killing one of its nodes, and by submitit (minutes)
+	$(PIP) -e '.[ray,slurm,search]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --benchmark-disable tests/clusters -m slow
 
 test-browser: .venv/.browser chromium ## run the tests of pages in Chromium, which is installed where it is absent
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) tests/browser -m "browser and not slow"

@@ -17,6 +17,7 @@ from benchmarks.geometry import geometry
 from benchmarks.metrics import metrics
 from benchmarks.optimisers import optimisers
 from benchmarks.rendering import rendering
+from benchmarks.stores import stores
 from unseam.training import provenance
 
 HERE = Path(__file__).parent
@@ -27,6 +28,7 @@ BENCHMARKS: dict[str, Callable[[torch.device], Iterator[dict[str, Any]]]] = {
     "geometry": geometry,
     "metrics": metrics,
     "optimisers": optimisers,
+    "stores": stores,
 }
 
 

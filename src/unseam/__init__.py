@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         models,
         objectives,
         report,
+        sweep,
         theory,
         training,
     )
@@ -62,6 +63,7 @@ __all__ = [
     "save",
     "save_pretrained",
     "score",
+    "sweep",
     "theory",
     "train",
     "training",

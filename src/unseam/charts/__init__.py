@@ -11,11 +11,27 @@ from unseam.charts.canvas import (
     style,
     tint,
 )
-from unseam.charts.kinds import Bar, Curve, Dot, bars, columns, curves, dots, legend, matrix, scatter
+from unseam.charts.kinds import (
+    Band,
+    Bar,
+    Curve,
+    Dot,
+    Spot,
+    bands,
+    bars,
+    cloud,
+    columns,
+    curves,
+    dots,
+    legend,
+    matrix,
+    scatter,
+)
 from unseam.charts.pixels import Look, Pixels, animation, data_url, look_of, pixels, signed_pixels, strip
 
 __all__ = [
     "COLOURS",
+    "Band",
     "Bar",
     "Canvas",
     "Curve",
@@ -23,8 +39,11 @@ __all__ = [
     "Look",
     "Pixels",
     "Scale",
+    "Spot",
     "animation",
+    "bands",
     "bars",
+    "cloud",
     "columns",
     "curves",
     "data_url",

@@ -12,7 +12,22 @@ from numpy.typing import NDArray
 
 from unseam.charts.canvas import Canvas, Scale, decimals, shade, significant
 
-__all__ = ["Bar", "Curve", "Dot", "bars", "columns", "curves", "dots", "legend", "matrix", "scatter"]
+__all__ = [
+    "Band",
+    "Bar",
+    "Curve",
+    "Dot",
+    "Spot",
+    "bands",
+    "bars",
+    "cloud",
+    "columns",
+    "curves",
+    "dots",
+    "legend",
+    "matrix",
+    "scatter",
+]
 
 ROW = 24.0
 AXIS = 22.0  # room for an axis with its numbers
@@ -44,6 +59,27 @@ class Curve(NamedTuple):
     values: tuple[float | None, ...]
     cls: str = "c0"
     digits: int = 2
+
+
+class Band(NamedTuple):
+    """One line with its interval at each place."""
+
+    name: str
+    places: tuple[float, ...]
+    values: tuple[float, ...]
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+    cls: str = "c0"
+
+
+class Spot(NamedTuple):
+    """One mark of a cloud: where it is, what it says, where it leads."""
+
+    x: float
+    y: float
+    title: str
+    cls: str = "c0"
+    ring: bool = False
 
 
 def bars(
@@ -121,7 +157,7 @@ def dots(rows: Mapping[str, Sequence[Dot]], label: str, *, axis: str, high: floa
     >>> dots({"MIG": [Dot(0.5, lower=0.4, upper=0.6)]}, "scores", axis="score", high=1.0).count("<circle")
     1
     """
-    left = _room(list(rows))
+    left = _room(list(rows)) + 6
     ends = [dot.value if dot.upper is None else dot.upper for row in rows.values() for dot in row]
     lows = [dot.value if dot.lower is None else dot.lower for row in rows.values() for dot in row]
     heights = [max(ROW, 10.0 * len(row) + 12) for row in rows.values()]
@@ -185,6 +221,63 @@ def scatter(
     canvas.text(176, 274, across, anchor="middle", cls="soft")
     canvas.text(8, 8, along, cls="soft")
     return canvas.svg(label)
+
+
+def bands(rows: Sequence[Band], label: str, *, across: str, along: str, log: bool = False) -> str:
+    """Lines of means over one axis, each in the band of its interval.
+
+    >>> row = Band("VAE", (1.0, 2.0), (0.5, 0.4), (0.4, 0.3), (0.6, 0.5))
+    >>> bands([row], "DtO along β", across="β", along="DtO").count("<poly")
+    2
+    """
+    places = [place for row in rows for place in row.places]
+    ends = [end for row in rows for end in (*row.lower, *row.upper, *row.values)]
+    canvas, x, y = _plane(places, ends, across, along, log)
+    for row in rows:
+        spots = [(x(place), y(value)) for place, value in zip(row.places, row.values, strict=True)]
+        edge = [(x(place), y(value)) for place, value in zip(row.places, row.upper, strict=True)]
+        edge += [(x(place), y(value)) for place, value in zip(row.places, row.lower, strict=True)][::-1]
+        for tag, line, cls in (("polygon", edge, "band"), ("polyline", spots, "curve")):
+            canvas.add(tag, points=" ".join(f"{a:.1f},{b:.1f}" for a, b in line), cls=f"{cls} {row.cls}")
+        for spot, place, *heights in zip(spots, row.places, row.values, row.lower, row.upper, strict=True):
+            mean, low, high = map(significant, heights)
+            tip = f"{row.name}, {across} {significant(place)}: {mean} [{low}, {high}]"
+            canvas.add("circle", "", tip, cx=spot[0], cy=spot[1], r=3, cls=f"fill {row.cls}")
+    return canvas.svg(label)
+
+
+def cloud(spots: Sequence[Spot], label: str, *, across: str, along: str) -> str:
+    """Marks of two quantities; those with a ring stand out.
+
+    >>> cloud([Spot(0.0, 1.0, "one", ring=True)], "scores", across="loss", along="MIG").count("<circle")
+    2
+    """
+    canvas, x, y = _plane([spot.x for spot in spots], [spot.y for spot in spots], across, along, False)
+    for spot in spots:
+        if spot.ring:
+            canvas.add("circle", cx=x(spot.x), cy=y(spot.y), r=6, cls="ring c5")
+        canvas.add("circle", "", spot.title, cx=x(spot.x), cy=y(spot.y), r=3, cls=f"fill thin {spot.cls}")
+    return canvas.svg(label)
+
+
+def _plane(
+    places: Sequence[float], heights: Sequence[float], across: str, along: str, log: bool
+) -> tuple[Canvas, Scale, Scale]:
+    """An empty plane with its axes around all values."""
+    canvas = Canvas(330, 230)
+    low, high = min(heights), max(heights)
+    room = 0.05 * ((high - low) or abs(high) or 1.0)
+    x = Scale(min(places), max(places), 56, 318, log=log)
+    y = Scale(low - room, high + room, 186, 22)
+    for tick in x.ticks():
+        canvas.line(x(tick), 22, x(tick), 186, "grid")
+        canvas.text(x(tick), 198, significant(tick), anchor="middle", cls="soft")
+    for tick in y.ticks():
+        canvas.line(56, y(tick), 318, y(tick), "grid")
+        canvas.text(50, y(tick), significant(tick), anchor="end", cls="soft")
+    canvas.text(187, 217, across, anchor="middle", cls="soft")
+    canvas.text(4, 8, along, cls="soft")
+    return canvas, x, y
 
 
 def columns(

@@ -16,6 +16,7 @@ from unseam.cli.replicate import replicate_models
 from unseam.cli.report import report_models
 from unseam.cli.reproduce import reproduce_artefacts
 from unseam.cli.score import score_codes
+from unseam.cli.sweep import sweep_trials
 from unseam.cli.train import train_trials
 
 __all__ = ["app"]
@@ -37,6 +38,7 @@ data_app = typer.Typer(
 
 app.command("demo")(show_demo)
 app.command("train")(trial_command(train_trials))
+app.command("sweep")(sweep_trials)
 app.command("inspect")(inspect_decoder)
 app.command("score")(score_codes)
 app.command("explore")(explore_run)

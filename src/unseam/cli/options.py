@@ -37,6 +37,7 @@ __all__ = [
     "Trust",
     "data_options",
     "names_run",
+    "names_sweep",
     "open_target",
 ]
 
@@ -139,6 +140,11 @@ def data_options(
 def names_run(target: str) -> bool:
     """Whether a target is the folder of a run, not ``package.module:object`` or an .onnx file."""
     return Path(target).is_dir() or (":" not in target and not target.endswith(".onnx"))
+
+
+def names_sweep(target: str) -> bool:
+    """Whether a target is the folder of a sweep's store."""
+    return (Path(target) / "store.json").is_file()
 
 
 def open_target(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,7 +16,9 @@ __all__ = ["report_models"]
 def report_models(
     target: Annotated[
         list[str],
-        typer.Argument(help="Folders of runs, package.module:object of your own models, or .onnx files."),
+        typer.Argument(
+            help="Folders of runs, a store of a sweep, package.module:object of your own models, or .onnx files."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(help="File to write; by default report.html in the run, or here.")
@@ -42,6 +44,9 @@ def report_models(
     from unseam.report.studies import compare_runs
     from unseam.run import Run
 
+    if len(target) == 1 and (options.names_sweep(target[0]) or "://" in target[0]):
+        _report_sweep(target[0], out, seed, as_json)
+        return
     own = {"latent": latent, "data": data, "encoder": encoder, "beta": beta, "likelihood": likelihood}
     own |= {"log_variance": log_variance, "probabilities": probabilities}
     runs = [one for one in target if options.names_run(one)]
@@ -80,3 +85,34 @@ def report_models(
         for gap in made.missing:
             print(f"{made.name}: missing: {gap.part}. {gap.why}")
     print(f"Open {page}")
+
+
+def _report_sweep(store: str, out: Path | None, seed: int, as_json: bool) -> None:
+    """The page of a sweep, or what its charts show as JSON."""
+    from unseam import sweep
+    from unseam.report import write_sweep
+    from unseam.sweep import analysis
+
+    found = sweep.open(store)
+    path = write_sweep(
+        found, out or (Path("report.html") if "://" in store else Path(store) / "report.html"), seed=seed
+    )
+    if as_json:
+        table = found.table()
+        parts: dict[str, list[Any]] = {
+            "correlations": analysis.correlations(table, seed=seed),
+            "selections": analysis.selections(table, seed=seed),
+        }
+        listed = {name: [one._asdict() for one in part] for name, part in parts.items()}
+        print_json({"report": str(path), "models": len(table)} | _finite(listed))
+    else:
+        print(f"Open {path}")
+
+
+def _finite(value: Any) -> Any:
+    """A value without NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and value != value else value

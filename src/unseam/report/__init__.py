@@ -9,6 +9,7 @@ from unseam.report.page import Group, Panel, Section, write_page
 from unseam.report.story import sections
 from unseam.report.studies import run_studies
 from unseam.report.study import Directions, Factorisation, Match, Missing, Pictures, Study, Walks
+from unseam.report.sweep import sweep_sections, write_sweep
 from unseam.report.writing import write
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "geometry_figures",
     "seeds_panel",
     "to_svg",
+    "sweep_sections",
     "write_page",
+    "write_sweep",
     "write_svg",
 ]

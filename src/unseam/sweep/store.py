@@ -1,0 +1,458 @@
+"""Store: rows of finished trials as Parquet parts in a folder or at any fsspec address, and who works on which."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import re
+import secrets
+import tempfile
+import threading
+import warnings
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+
+from unseam.files import remove_folder, write_atomically
+from unseam.locks import EXPIRY, HEARTBEAT, LockedError, alive, mark
+from unseam.sweep.spec import Spec
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+__all__ = ["Claim", "Holding", "Store", "piece_name", "trial_row"]
+
+FORMAT = 1
+SMALL, MANY = 1 << 24, 16
+"""Parts below so many bytes are merged once there are so many of them."""
+_PART = re.compile(r"(?P<digest>[0-9a-f]{32})-(?P<rows>\d+)\.parquet")
+ATTEMPTS = 5
+
+
+class Claim(NamedTuple):
+    """Who works, or worked, on which trials."""
+
+    token: str
+    keys: tuple[str, ...]
+    living: bool
+    """Whether its process still works on them."""
+    step: int
+    """Steps done, of all trials together."""
+    steps: int
+    """Steps to do."""
+
+
+class Store:
+    """A folder, or any address that fsspec knows, with the rows of a sweep.
+
+    Rows lie in ``parts/``, files that are named after the digest of their content and written whole: one that is cut
+    short, changed or of another origin is not read. Of two rows of one trial the first part's counts. ``claims/`` says
+    who works on what: a process writes its claim, then looks for others of the same trials, and withdraws where there
+    is one, so that of any two at most one goes on. A claim is renewed while its process lives, and lapses
+    after :data:`unseam.locks.EXPIRY` by the clock of the store.
+
+    Args:
+        address: of the store, e.g. ``sweeps/beta`` or ``s3://bucket/beta``.
+
+    >>> store = Store("memory://an-example")
+    >>> with store.hold([Trial()]) as holding:
+    ...     store.hold([Trial()])
+    """
+
+    def __init__(self, address: str | Path) -> None:
+        import fsspec
+
+        self.address = str(address)
+        self.fs, self.root = fsspec.core.url_to_fs(self.address)
+        self.local = Path(self.root) if "file" in (self.fs.protocol, *self.fs.protocol) else None
+        self._keys: dict[str, frozenset[str]] = {}
+
+    # Files
+
+    def read(self, name: str) -> bytes:
+        """The content of a file."""
+        content: bytes = self.fs.cat_file(f"{self.root}/{name}")
+        return content
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file whole: readers see all of it or what was there before."""
+        if self.local is not None:
+            write_atomically(self.local / name, lambda temporary: _write_bytes(temporary, content))
+        else:
+            self.fs.pipe_file(f"{self.root}/{name}", content)
+
+    def names(self, folder: str) -> list[str]:
+        """Files of one of its folders; none where there is no such folder."""
+        self.fs.invalidate_cache()
+        try:
+            found = self.fs.ls(f"{self.root}/{folder}", detail=False)
+        except FileNotFoundError:
+            return []
+        return sorted(name for path in found if not (name := path.rpartition("/")[2]).startswith("."))
+
+    def remove(self, name: str) -> None:
+        """Remove a file, where it is there."""
+        with suppress(FileNotFoundError):  # another process was faster
+            self.fs.rm_file(f"{self.root}/{name}")
+
+    # Settings
+
+    def settle(self, spec: Spec) -> None:
+        """Record a spec, after its settings were compared with those of the rows that are there."""
+        score = spec.score.to_dict()
+        if (before := self.settings()) is None:
+            if self.names("parts"):
+                raise ValueError(f"{self.address} holds rows without store.json; choose another folder")
+            self.write("store.json", json.dumps({"format": FORMAT, "score": score}, indent=1).encode())
+        elif before["score"] != score:
+            apart = [key for key, value in score.items() if before["score"].get(key) != value]
+            raise ValueError(
+                f"{self.address} holds rows measured with score.{apart[0]} = {before['score'].get(apart[0])!r}, got "
+                f"{score[apart[0]]!r}; use the same, or another store"
+            )
+        about = {
+            "name": spec.name,
+            "questions": list(spec.questions),
+            "trials": len(spec.trials),
+            "spec": dict(spec.source),
+        }
+        text = json.dumps(about, indent=1, sort_keys=True, default=str).encode()
+        self.write(f"specs/{hashlib.sha256(text).hexdigest()[:16]}.json", text)
+
+    def settings(self) -> dict[str, Any] | None:
+        """What ``store.json`` says; nothing where there is none."""
+        try:
+            record = json.loads(self.read("store.json"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise ValueError(f"{self.address}/store.json is damaged; restore the file") from None
+        if not isinstance(record, dict) or not isinstance(record.get("score"), dict):
+            raise ValueError(f"{self.address}/store.json does not describe a sweep; restore the file")
+        if record.get("format") != FORMAT:
+            raise ValueError(f"{self.address} has format {record.get('format')}, this version reads {FORMAT}")
+        return record
+
+    def specs(self) -> list[dict[str, Any]]:
+        """Name, questions and source of every spec that was run here."""
+        return [json.loads(self.read(f"specs/{name}")) for name in self.names("specs")]
+
+    # Rows
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write rows of finished trials as one part."""
+        import pyarrow as pa
+
+        self._append(pa.Table.from_pylist([dict(row) for row in rows], schema=_schema(rows)))
+
+    def _append(self, table: pa.Table) -> str:
+        import pyarrow.parquet as pq
+
+        sink = io.BytesIO()
+        note = {b"unseam.sweep": str(FORMAT).encode()}
+        pq.write_table(table.replace_schema_metadata(note), sink, compression="zstd")
+        digest = hashlib.sha256(sink.getvalue()).hexdigest()[:32]
+        name = f"{digest}-{table.num_rows}.parquet"
+        self.write(f"parts/{name}", sink.getvalue())
+        return name
+
+    def parts(self) -> list[str]:
+        """Names of the parts."""
+        return [name for name in self.names("parts") if _PART.fullmatch(name)]
+
+    def keys(self) -> frozenset[str]:
+        """Keys of the trials that have a row."""
+        names = self.parts()
+        for name in names:
+            if name not in self._keys:
+                held = self._part(name, ["key"])
+                self._keys[name] = frozenset(held["key"].to_pylist() if held is not None else ())
+        return frozenset().union(*(self._keys[name] for name in names))
+
+    def table(self) -> pd.DataFrame:
+        """All rows, one per trial."""
+        return _deduplicated(self._rows()[0]).to_pandas()
+
+    def _rows(self) -> tuple[pa.Table, list[str]]:
+        """All rows, those of one trial together as often as parts hold it; and the parts."""
+        import pyarrow as pa
+
+        for _ in range(ATTEMPTS):
+            names = self.parts()
+            parts = [self._part(name) for name in names]
+            # one that is gone was merged into another meanwhile
+            if all(part is not None for part in parts) or self.parts() == names:
+                break
+        held = [part for part in parts if part is not None]
+        if not held:
+            return pa.table({"key": pa.array([], pa.string())}), names
+        return pa.concat_tables(held, promote_options="permissive"), names
+
+    def _part(self, name: str, columns: list[str] | None = None) -> pa.Table | None:
+        """A part, or nothing where it is gone or not what was written."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            content = self.read(f"parts/{name}")
+        except FileNotFoundError:
+            return None
+        if hashlib.sha256(content).hexdigest()[:32] != name[:32]:
+            warnings.warn(
+                f"{self.address}/parts/{name} is not what was written; its rows are left out", stacklevel=3
+            )
+            return None
+        file = pq.ParquetFile(pa.BufferReader(content))
+        if (written := (file.schema_arrow.metadata or {}).get(b"unseam.sweep")) != str(FORMAT).encode():
+            raise ValueError(
+                f"{self.address}/parts/{name} has format {written!r}, this version reads {FORMAT}"
+            )
+        return file.read(columns=columns).replace_schema_metadata(None)
+
+    def merge(self) -> None:
+        """Make one part of many small ones."""
+        small = [name for name in self.parts() if self.fs.size(f"{self.root}/parts/{name}") < SMALL]
+        if len(small) < MANY:
+            return
+        import pyarrow as pa
+
+        held = {name: part for name in small if (part := self._part(name)) is not None}
+        merged = self._append(_deduplicated(pa.concat_tables(held.values(), promote_options="permissive")))
+        for name in held:
+            if name != merged:
+                self.remove(f"parts/{name}")
+
+    # Claims
+
+    def claims(self) -> list[Claim]:
+        """Who works on what, and what was left unfinished."""
+        return [claim for name in self.names("claims") if (claim := self._claim(name)) is not None]
+
+    def _claim(self, name: str) -> Claim | None:
+        try:
+            record = json.loads(self.read(f"claims/{name}"))
+            keys, token, owner = tuple(record["keys"]), record["token"], record["mark"]
+            living: bool | None = not record["released"]
+            if living:
+                living = alive(owner)
+                if living is None:
+                    age = self._now() - self.fs.modified(f"{self.root}/claims/{name}").timestamp()
+                    living = age < EXPIRY
+            return Claim(token, keys, bool(living), int(record["step"]), int(record["steps"]))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            return None  # no claim
+
+    def _now(self) -> float:
+        """The time by the clock of the store."""
+        name = f"clock-{secrets.token_hex(4)}"
+        self.write(name, b"")
+        try:
+            return float(self.fs.modified(f"{self.root}/{name}").timestamp())
+        finally:
+            self.remove(name)
+
+    def hold(self, trials: Sequence[Trial], instead: str = "") -> Holding | None:
+        """Claim trials, or nothing where another process works on one of them.
+
+        Args:
+            trials: what to work on.
+            instead: token of a claim that is no longer held, which this one replaces.
+        """
+        holding = Holding(self, trials)
+        wanted = set(holding.keys)
+        others = (claim for claim in self.claims() if claim.token != holding.token)
+        if any(claim.living and wanted & set(claim.keys) for claim in others):
+            holding.finish()
+            return None
+        if instead:
+            self.remove(f"claims/{instead}.json")
+        return holding
+
+    # Checkpoints and weights
+
+    @contextmanager
+    def workspace(self, name: str) -> Iterator[Path]:
+        """A folder on this machine for the checkpoints of a stack, with what the store has of them."""
+        if self.local is not None:
+            yield self.local / "work" / name
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            with (
+                suppress(FileNotFoundError),
+                zipfile.ZipFile(io.BytesIO(self.read(f"work/{name}.zip"))) as packed,
+            ):
+                packed.extractall(Path(folder) / name)
+            yield Path(folder) / name
+
+    def upload(self, folder: Path) -> None:
+        """Save the checkpoint in a workspace, where that is not in the store itself."""
+        if self.local is None and (folder / "run.json").exists():
+            sink = io.BytesIO()
+            with zipfile.ZipFile(sink, "w") as packed:
+                for path in sorted(folder.iterdir()):
+                    if path.is_file() and not path.name.endswith((".part", ".lock")):
+                        packed.write(path, path.name)
+            self.write(f"work/{folder.name}.zip", sink.getvalue())
+
+    def discard(self, name: str) -> None:
+        """Remove the checkpoints of a stack."""
+        if self.local is not None:
+            remove_folder(self.local / "work" / name)
+        else:
+            self.remove(f"work/{name}.zip")
+
+    def save_run(self, folder: Path) -> str:
+        """Save a run as ``runs/NAME``, and return that."""
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == "run.json"):
+            if path.is_file() and not path.name.startswith("."):
+                self.write(f"runs/{folder.name}/{path.name}", path.read_bytes())
+        return f"runs/{folder.name}"
+
+
+@dataclass
+class Holding:
+    """A claim of this process, renewed until it is finished or released.
+
+    As a context it is released at an error, so that others may go on at once, and finished otherwise.
+    """
+
+    store: Store
+    trials: Sequence[Trial]
+
+    def __post_init__(self) -> None:
+        self.token, self.step = secrets.token_hex(8), 0
+        self._gone, self._writing = threading.Event(), threading.Lock()
+        self.keys = tuple(trial.key() for trial in self.trials)
+        self._write()
+        threading.Thread(target=self._renew, daemon=True, name=f"claim {self.token}").start()
+
+    @property
+    def name(self) -> str:
+        """What the stack's checkpoints are named after."""
+        return piece_name(self.keys)
+
+    def check(self) -> None:
+        """Raise :class:`LockedError` where another process has taken over, as after a long suspension."""
+        if not self.store.fs.exists(self._path):
+            raise LockedError(f"trials of {self.store.address} were taken over by another process")
+
+    def release(self) -> None:
+        """Leave the trials, and their checkpoints, to whoever comes next."""
+        with self._writing:
+            self._gone.set()
+            if self.store.fs.exists(self._path):
+                self._write()
+
+    def finish(self) -> None:
+        """Remove the claim."""
+        with self._writing:
+            self._gone.set()
+            self.store.remove(f"claims/{self.token}.json")
+
+    def __enter__(self) -> Holding:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self.finish() if kind is None else self.release()
+
+    @property
+    def _path(self) -> str:
+        return f"{self.store.root}/claims/{self.token}.json"
+
+    def _write(self) -> None:
+        record = {
+            "token": self.token,
+            "mark": mark(),
+            "released": self._gone.is_set(),
+            "keys": list(self.keys),
+            "step": self.step * len(self.keys),
+            "steps": sum(trial.steps for trial in self.trials),
+        }
+        self.store.write(f"claims/{self.token}.json", json.dumps(record).encode())
+
+    def _renew(self) -> None:
+        while not self._gone.wait(HEARTBEAT / 5):
+            with suppress(OSError), self._writing:
+                if not self._gone.is_set() and self.store.fs.exists(self._path):
+                    self._write()
+
+
+def piece_name(keys: Iterable[str]) -> str:
+    """The name of a stack: a digest of its trials.
+
+    >>> piece_name(["a", "b"]) == piece_name(["b", "a"])
+    True
+    """
+    return hashlib.sha256(" ".join(sorted(keys)).encode()).hexdigest()[:16]
+
+
+def trial_row(trial: Trial) -> dict[str, Any]:
+    """A trial as the first columns of its row; sequences as JSON.
+
+    >>> row = trial_row(Trial(beta=4))
+    >>> row["key"] == Trial(beta=4.0).key(), row["beta"], row["encoder_widths"]
+    (True, 4.0, '[256, 256]')
+    """
+    floats = {
+        name
+        for name, hint in get_type_hints(Trial).items()
+        if float in (hint, *getattr(hint, "__args__", ()))
+    }
+    row: dict[str, Any] = {"key": trial.key()}
+    for name, value in trial.to_dict().items():
+        if isinstance(value, list | dict):
+            row[name] = json.dumps(value)
+        else:
+            row[name] = float(value) if name in floats and value is not None else value
+    return row
+
+
+def row_trial(row: Mapping[str, Any]) -> Trial:
+    """The trial of a row.
+
+    >>> row_trial(trial_row(Trial(beta=4.0))) == Trial(beta=4.0)
+    True
+    """
+    record = {}
+    for item in dataclasses.fields(Trial):
+        value = row.get(item.name)
+        if value is None or value != value:
+            continue
+        record[item.name] = json.loads(value) if isinstance(item.default, tuple) else value
+    return Trial.from_dict(record)
+
+
+def _schema(rows: Sequence[Mapping[str, Any]]) -> pa.Schema:
+    """Numbers, truth values and text; null where there is none, which other parts may have."""
+    import pyarrow as pa
+
+    kinds: dict[str, Any] = {}
+    for name in dict.fromkeys(key for row in rows for key in row):
+        found = {type(value) for row in rows if (value := row.get(name)) is not None}
+        one: Any = found.pop() if len(found) == 1 else float if found else None
+        kinds[name] = {bool: pa.bool_(), str: pa.string(), int: pa.int64(), None: pa.null()}.get(
+            one, pa.float64()
+        )
+    return pa.schema(list(kinds.items()))
+
+
+def _deduplicated(table: pa.Table) -> pa.Table:
+    """The first row of each key."""
+    import numpy as np
+
+    keys = table["key"].to_numpy(zero_copy_only=False)
+    first = np.unique(keys.astype(str), return_index=True)[1]
+    return table if len(first) == len(table) else table.take(np.sort(first))
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    path.write_bytes(content)

@@ -1,0 +1,214 @@
+"""Sweep: run a spec into a store, and read what a store holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unseam.run import Run
+from unseam.sweep.engines import ENGINES, show_progress
+from unseam.sweep.measures import check_score, measure
+from unseam.sweep.pieces import member_bytes
+from unseam.sweep.spec import Spec, read_spec
+from unseam.sweep.store import Store, row_trial
+from unseam.sweep.work import Job, Plan
+from unseam.training import train
+from unseam.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FailedError", "Sweep", "open", "plan", "run"]
+
+PROBED = 12
+"""Steps that are timed to estimate how long a sweep takes."""
+
+
+class FailedError(RuntimeError):
+    """Trials that could not be trained or measured; the others have their rows.
+
+    Attributes:
+        failed: what went wrong, by key of the trial.
+
+    >>> FailedError("2 of 3 trials failed", {"a": "why"}).failed
+    {'a': 'why'}
+    """
+
+    def __init__(self, message: str, failed: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.failed = dict(failed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """What a store holds.
+
+    >>> open("memory://nothing-yet").table().empty
+    True
+    """
+
+    store: Store
+
+    def table(self) -> pd.DataFrame:
+        """One row per trial: its fields, all measures, and where it comes from."""
+        return self.store.table()
+
+    @property
+    def trials(self) -> list[Trial]:
+        """The trials that have a row."""
+        return [
+            row_trial({str(key): value for key, value in row.items()})
+            for row in self.table().to_dict("records")
+        ]
+
+    @property
+    def questions(self) -> list[str]:
+        """The questions of the specs that were run into the store."""
+        return list(dict.fromkeys(text for spec in self.store.specs() for text in spec["questions"]))
+
+    def run(self, stack: str) -> Run:
+        """The run of a stack whose weights were stored, by the name in the column ``stack``."""
+        if self.store.local is None or not (self.store.local / "runs" / stack / "run.json").exists():
+            raise ValueError(
+                f"{self.store.address} holds no weights of stack {stack}: sweep with weights=True"
+            )
+        return Run.open(self.store.local / "runs" / stack)
+
+
+def open(store: str | Path) -> Sweep:
+    """The sweep in a folder or at an fsspec address.
+
+    >>> open("memory://some-store").trials
+    []
+    """
+    found = Store(store)
+    found.settings()
+    if found.local is not None and not found.local.exists():
+        raise FileNotFoundError(
+            f"{store} does not exist; a sweep writes it: unseam sweep SPEC.toml --store {store}"
+        )
+    return Sweep(found)
+
+
+def run(
+    spec_or_trials: Spec | str | Path | Mapping[str, Any] | Trial | Sequence[Trial],
+    store: str | Path,
+    *,
+    engine: str = "local",
+    device: str | None = None,
+    stack: int | None = None,
+    weights: bool = False,
+    progress: bool | None = None,
+    checkpoint_seconds: float = 30.0,
+    **options: Any,
+) -> Sweep:
+    """Train and measure what a store has no row of yet.
+
+    Trials that share shapes are trained as stacks, as large as memory allows. Each stack is measured when it is
+    finished, and its rows are appended; weights are saved where asked for. What was interrupted, at any moment, goes on
+    when the sweep is run again, and several processes or machines may run it at once. Ctrl-C stops it after
+    checkpoints.
+
+    Args:
+        spec_or_trials: a TOML file, the same as a mapping, or trials (see :func:`unseam.sweep.read_spec`).
+        store: a folder, or any address that fsspec knows.
+        engine: ``local`` (this machine's GPUs, or its processor), ``ray`` or ``slurm``.
+        device: where to train; every GPU by default, or the processor where there is none.
+        stack: members of a stack at most; by default what memory holds.
+        weights: whether to store the weights, as a run per stack.
+        progress: whether to report progress; by default only on a terminal.
+        checkpoint_seconds: time between two checkpoints of a stack.
+        options: of the engine: ``workers`` of :func:`unseam.sweep.local`, or those of
+            :func:`unseam.sweep.on_ray` and :func:`unseam.sweep.on_slurm`.
+
+    >>> trial = Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)
+    >>> spec = {"trial": {"world": "linear", "likelihood": "gaussian", "latent": 2, "steps": 2, "batch_size": 4},
+    ...         "axes": {"seed": [0, 1]}, "score": {"points": 20, "measures": ["geometry"]}}
+    >>> run(spec, "memory://example", device="cpu").table()["seed"].tolist()
+    [0, 1]
+    """
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be {', '.join(ENGINES)}, got {engine!r}")
+    spec, place = read_spec(spec_or_trials), Store(store)
+    check_score(spec.score)
+    place.settle(spec)
+    job = Job(
+        place.address, spec.trials, spec.score, device, stack, weights, checkpoint_seconds=checkpoint_seconds
+    )
+    with show_progress(place, spec.trials, progress):
+        failed = ENGINES[engine](job, **options)
+    place.merge()
+    missing = {trial.key() for trial in spec.trials} - place.keys()
+    if missing:
+        why = next(iter(failed.values()), "its worker died")
+        raise FailedError(f"{len(missing)} of {len(spec.trials)} trials failed: {why}", failed)
+    return Sweep(place)
+
+
+def plan(
+    spec_or_trials: Spec | str | Path | Mapping[str, Any] | Trial | Sequence[Trial],
+    store: str | Path | None = None,
+    *,
+    device: str | None = None,
+    stack: int | None = None,
+    workers: int = 1,
+) -> list[dict[str, Any]]:
+    """What a sweep would train here, by shape: stacks, memory, and a time from a few measured steps.
+
+    Args:
+        spec_or_trials: as in :func:`run`.
+        store: whose rows are left out.
+        device: where to train.
+        stack: members of a stack at most.
+        workers: among how many devices the work is divided.
+
+    >>> spec = {"trial": {"world": "linear", "likelihood": "gaussian"}, "axes": {"seed": {"range": [0, 40]}}}
+    >>> [row["stacks"] for row in plan(spec, device="cpu", stack=20)]
+    [2]
+    """
+    spec = read_spec(spec_or_trials)
+    check_score(spec.score)
+    made = Plan(Job("", spec.trials, spec.score, device, stack, workers=workers))
+    pieces = made.pieces(Store(store).keys() if store is not None else ())
+    shapes: dict[tuple[Any, ...], list[list[Trial]]] = {}
+    for piece in pieces:
+        shapes.setdefault(piece[0].stack_key(), []).append(piece)
+    rows = []
+    for same in shapes.values():
+        trial, members = same[0][0], max(map(len, same))
+        count = sum(map(len, same))
+        step, measured = _time(same[0], made)
+        each = member_bytes(trial, made.shape(trial))
+        rows.append(
+            {
+                "shape": trial.describe(),
+                "trials": count,
+                "stacks": len(same),
+                "members": members,
+                "memory": members * each,
+                "seconds": (len(same) * trial.steps * step + count * measured) / workers,
+            }
+        )
+    return rows
+
+
+def _time(piece: Sequence[Trial], plan: Plan) -> tuple[float, float]:
+    """Seconds per step of a stack, and per member to measure, from a short training."""
+    short = [dataclasses.replace(trial, steps=min(trial.steps, PROBED)) for trial in piece]
+    stamps: list[float] = []
+    ensemble = train(
+        short,
+        device=plan.device,
+        every=1,
+        progress=False,
+        callbacks=[lambda _: stamps.append(time.monotonic())],
+    )
+    gaps = sorted(after - before for before, after in itertools.pairwise(stamps))
+    found, begun = Run.of(ensemble), time.monotonic()
+    if found.sound:
+        measure(found, found.sound[:2], plan.job.score)
+    return (gaps[len(gaps) // 2] if gaps else 0.0), (time.monotonic() - begun) / max(1, len(found.sound[:2]))

@@ -1,0 +1,121 @@
+"""Correlations within settings and pooled, selection without labels, fronts, and the page that shows them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from unseam import sweep
+from unseam.cli import app
+from unseam.report import sweep_sections
+from unseam.sweep.analysis import correlations, front, selections
+from unseam.sweep.store import Store, trial_row
+from unseam.trial import Trial
+
+
+def simpson(seeds=12):
+    """Within β, orthogonality helps; over β, it seems to harm."""
+    generator = np.random.default_rng(0)
+    rows = []
+    for beta in (1.0, 2.0, 4.0, 8.0, 16.0):
+        for seed in range(seeds):
+            chance = generator.normal()
+            rows.append(
+                {
+                    "beta": beta,
+                    "seed": seed,
+                    "cosine": beta + chance,
+                    "mig": beta - chance + generator.normal(),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def test_correlations_within_settings_are_not_those_over_all():
+    (found,) = correlations(simpson())
+    assert found.within < -0.4 < 0.5 < found.pooled
+    assert found.within_lower < found.within < found.within_upper < 0
+    assert (found.models, found.groups) == (60, 5)
+
+
+def test_within_correlation_of_one_setting_is_scipys():
+    from scipy.stats import spearmanr
+
+    table = simpson(30)[lambda frame: frame["beta"] == 4.0]
+    expected = spearmanr(table["cosine"], table["mig"]).statistic
+    (found,) = correlations(table)
+    assert [found.within, found.pooled] == pytest.approx([expected, expected])
+
+
+def test_intervals_cover_nothing_as_often_as_they_should():
+    generator = np.random.default_rng(1)
+    outside = 0
+    for number in range(100):
+        table = pd.DataFrame({"beta": np.repeat(np.arange(6.0), 10), "seed": np.tile(np.arange(10), 6)})
+        table["cosine"], table["mig"] = generator.normal(size=(2, 60))
+        (found,) = correlations(table, seed=number)
+        outside += not found.within_lower <= 0 <= found.within_upper
+    assert outside <= 12
+
+
+def test_too_few_models_have_no_correlation():
+    (found,) = correlations(simpson(2))
+    assert np.isnan(found.within)
+    assert np.isfinite(found.pooled)
+    assert selections(simpson(2)) == []
+
+
+def test_selection_by_a_good_measure_gains_and_by_none_does_not():
+    table = simpson()
+    table["udr"] = np.random.default_rng(2).normal(size=len(table))
+    by_cosine, by_udr = selections(table)
+    assert 0 < by_cosine.lower < by_cosine.gain < by_cosine.best - by_cosine.random
+    assert by_udr.lower < 0 < by_udr.upper
+    assert by_cosine.random == pytest.approx(table["mig"].mean())
+
+
+def test_the_front_holds_what_nothing_exceeds():
+    values = np.array([[1, 1], [2, 0], [0, 2], [1, 1], [0.5, 1], [np.nan, 9]])
+    assert front(values).tolist() == [True, True, True, True, False, False]
+
+
+def test_a_page_of_a_store(tmp_path):
+    store = Store(tmp_path)
+    store.settle(sweep.read_spec({"questions": ["Does it <matter>?"], "axes": {"seed": [0]}}))
+    table = simpson(4)
+    more = {"stopped": None, "run": "runs/a", "member": 3, "device": "cpu", "reconstruction": 1.0, "revision": "x",
+            "version_unseam": "0", "version_torch": "0"}  # fmt: skip
+    rows = [
+        {
+            **trial_row(Trial(beta=row["beta"], seed=int(row["seed"]))),
+            "cosine": row["cosine"],
+            "mig": row["mig"],
+            **more,
+        }
+        for row in table.to_dict("records")
+    ]
+    store.append(rows)
+    result = CliRunner().invoke(app, ["report", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.exception
+    found = json.loads(result.stdout)
+    assert found["models"] == 20
+    assert [one["groups"] for one in found["correlations"]] == [5]
+    page = (tmp_path / "report.html").read_text()
+    assert "Does it &lt;matter&gt;?" in page
+    assert f"unseam explore {tmp_path}/runs/a --member 3" in page
+    assert "Along β" in page
+    titles = [section.title for section in sweep_sections(store.table())]
+    assert titles == ["Along β", "Does geometry predict scores?", "Choosing without labels", "Best models"]
+
+
+def test_a_store_without_rows_has_no_page(tmp_path):
+    Store(tmp_path).settle(sweep.read_spec([Trial()]))
+    result = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert "has no row yet" in str(result.exception)
+
+
+def test_the_committed_specs_are_whole(root):
+    counts = {path.stem: len(sweep.read_spec(path).trials) for path in (root / "docs/specs").glob("*.toml")}
+    assert counts == {"first": 40, "orthogonality": 1020, "transfer": 60}

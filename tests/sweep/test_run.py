@@ -1,0 +1,279 @@
+"""Running sweeps: each trial once, whoever works, however often it is stopped."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import unseam
+from unseam import sweep
+from unseam.cli import app
+from unseam.sweep import Job, Score, work
+from unseam.sweep.store import Store
+from unseam.trial import Trial
+
+SMALL = {
+    "world": "linear", "likelihood": "gaussian", "latent": 2, "steps": 6, "batch_size": 4,
+    "encoder_widths": [4], "decoder_widths": [4],
+}  # fmt: skip
+SCORE = {"points": 20, "items": 50, "metrics": ["mig"]}
+
+
+def spec(seeds=3, **trial):
+    return {
+        "trial": SMALL | trial,
+        "axes": {"beta": [0.01, 0.1], "seed": {"range": [0, seeds]}},
+        "score": SCORE,
+    }
+
+
+def counted(calls):
+    def train(trials, **options):
+        calls.append([trial.key() for trial in trials])
+        return unseam.train(trials, **options)
+
+    return train
+
+
+def job(store, given, **options):
+    found = sweep.read_spec(given)
+    return Job(str(store), found.trials, found.score, device="cpu", **options)
+
+
+def test_rows_say_what_each_model_is_and_what_was_measured(tmp_path):
+    table = sweep.run(spec(), tmp_path, device="cpu", stack=4, weights=True).table()
+    assert len(table) == table["key"].nunique() == 6
+    assert table[["mig", "delta_kl", "precision_error", "udr", "elbo"]].notna().all().all()
+    assert (table["udr_seeds"] == 3).all()
+    row = table.iloc[4]
+    run = sweep.open(tmp_path).run(row["stack"])
+    member = int(row["member"])
+    assert run.trials[member].key() == row["key"]
+    found = run.inspect([member], points=20)[member]
+    assert row["delta_kl"] == pytest.approx(found.delta_kl, rel=1e-5)
+    assert row["run"] == f"runs/{row['stack']}"
+    assert not list((tmp_path / "work").iterdir())
+    assert not list((tmp_path / "claims").iterdir())
+
+
+def test_a_models_row_does_not_depend_on_its_stack(tmp_path):
+    columns = ["beta", "seed", "loss", "delta_kl", "mig"]
+    one, other = (
+        sweep.run(spec(), tmp_path / str(size), device="cpu", stack=size).table()[columns] for size in (1, 6)
+    )
+    one, other = (table.sort_values(["beta", "seed"]).to_numpy() for table in (one, other))
+    assert one == pytest.approx(other, rel=1e-4)
+
+
+def test_only_what_is_missing_is_trained(tmp_path):
+    calls = []
+    assert work(job(tmp_path, spec(seeds=2)), train=counted(calls)) == {}
+    assert work(job(tmp_path, spec(seeds=2)), train=counted(calls)) == {}
+    assert [len(call) for call in calls] == [4]
+    assert work(job(tmp_path, spec(seeds=3)), train=counted(calls)) == {}
+    assert [len(call) for call in calls] == [4, 2]
+    assert len(Store(tmp_path).table()) == 6
+
+
+def test_a_stack_that_runs_out_of_memory_is_halved(tmp_path):
+    calls = []
+
+    def train(trials, **options):
+        calls.append(len(trials))
+        if len(trials) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return unseam.train(trials, **options)
+
+    assert work(job(tmp_path, spec(seeds=4)), train=train) == {}
+    assert calls == [8, 4, 2, 2, 2, 2]
+    assert len(Store(tmp_path).table()) == 8
+
+
+def test_what_does_not_fit_at_all_or_cannot_be_trained_fails_alone(tmp_path):
+    def train(trials, **options):
+        if trials[0].latent == 2:
+            raise MemoryError
+        return unseam.train(trials, **options)
+
+    both = spec(seeds=1)
+    both["axes"]["latent"] = [2, 3]
+    failed = work(job(tmp_path, both), train=train)
+    assert set(failed.values()) == {"does not fit the memory of cpu"}
+    assert len(failed) == len(Store(tmp_path).table()) == 2
+    (tmp_path / "again").mkdir()
+    broken = spec(world="absent:WORLD")
+    with pytest.raises(ValueError, match="absent"):
+        sweep.run(broken, tmp_path / "again", device="cpu")
+
+
+def test_a_diverged_member_has_a_row_without_measures(tmp_path):
+    given = spec(seeds=1) | {"axes": {"learning_rate": [1e-3, 1e30]}}
+    given["trial"] = given["trial"] | {"optimiser": "sgd", "steps": 40}
+    table = sweep.run(given, tmp_path, device="cpu").table().sort_values("learning_rate")
+    assert table["stopped"].isna().tolist() == [True, False]
+    assert table["cosine"].isna().tolist() == [False, True]
+
+
+def test_a_stopped_stack_goes_on_from_its_checkpoint_at_any_address(tmp_path):
+    steps = []
+
+    def stopping(trials, **options):
+        def stop(ensemble):
+            if ensemble.steps[0] >= 200:
+                raise unseam.training.Interrupted("stopped", signal.SIGINT)
+
+        return unseam.train(trials, **options | {"checkpoint_seconds": 0, "callbacks": [stop], "every": 50})
+
+    def going_on(trials, **options):
+        def note(ensemble):
+            steps.append(ensemble.steps[0])
+
+        return unseam.train(trials, **options | {"callbacks": [note], "every": 50})
+
+    for address in (tmp_path / "store", f"memory://{tmp_path.name}"):
+        given = job(address, spec(seeds=2, steps=300))
+        steps.clear()
+        with pytest.raises(unseam.training.Interrupted):
+            work(given, train=stopping)
+        assert [claim.living for claim in Store(address).claims()] == [False]
+        assert work(given, train=going_on) == {}
+        assert steps[0] >= 200
+        assert len(Store(address).table()) == 4
+        assert not Store(address).claims()
+
+
+def test_names_of_measures_are_checked_before_training(tmp_path):
+    with pytest.raises(ValueError, match="score.metrics must be .* got 'migg'"):
+        sweep.run(spec() | {"score": {"metrics": ["migg"]}}, tmp_path)
+    with pytest.raises(ValueError, match="score.measures must be"):
+        sweep.run(spec() | {"score": {"measures": ["cosines"]}}, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+# Several processes
+
+WORKER = [sys.executable, "-m", "unseam.sweep.worker"]
+
+
+def started(given):
+    process = subprocess.Popen(WORKER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process.stdin.write(given.to_json() + "\n")
+    process.stdin.flush()
+    return process
+
+
+def wait_until(condition, seconds=90):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_two_processes_share_a_store_and_one_that_is_killed_is_replaced(tmp_path):
+    """One is killed in the middle of a stack: the other takes over from its checkpoint; nothing is done twice."""
+    given = job(tmp_path, spec(seeds=4, steps=600), stack=4, checkpoint_seconds=0.5)
+    processes = [started(given) for _ in range(2)]
+    try:
+        wait_until(lambda: len([c for c in Store(tmp_path).claims() if c.living]) == 2)
+        claims = [set(claim.keys) for claim in Store(tmp_path).claims() if claim.living]
+        assert not claims[0] & claims[1]
+        wait_until(lambda: len(list((tmp_path / "work").glob("*/optimizer.safetensors"))) == 2)
+        processes[0].kill()
+        assert processes[1].wait(180) == 0
+        assert json.loads(processes[1].stdout.read()) == {}
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    store = Store(tmp_path)
+    assert len(store.table()) == 8
+    assert sum(int(name.partition("-")[2].removesuffix(".parquet")) for name in store.parts()) == 8
+    assert not store.claims()
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_workers_divide_the_work_and_stop_with_whoever_started_them(tmp_path):
+    """A worker whose parent ends saves a checkpoint; the local engine then finishes with two of its own."""
+    given = job(tmp_path, spec(seeds=2, steps=3000), checkpoint_seconds=1000)
+    process = started(given)
+    try:
+        wait_until(lambda: list((tmp_path / "work").glob("*/run.json")))
+        process.stdin.close()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.stdout.close()
+    (left,) = Store(tmp_path).claims()
+    assert not left.living
+    done = sweep.run(spec(seeds=2, steps=3000) | {"axes": {"beta": [0.01, 0.1], "seed": [0, 1, 2, 3]}}, tmp_path,
+                     device="cpu", workers=2)  # fmt: skip
+    assert len(done.table()) == 8
+
+
+# The command
+
+
+def command(*words, status=0):
+    result = CliRunner().invoke(app, ["sweep", *map(str, words)])
+    assert result.exit_code == status, result.output or result.exception
+    return result.stdout
+
+
+def test_the_command_plans_runs_and_reports_as_json(tmp_path):
+    (tmp_path / "spec.toml").write_text(
+        """
+        questions = ["Does it run?"]
+        [trial]
+        world = "linear"
+        likelihood = "gaussian"
+        latent = 2
+        steps = 3
+        batch_size = 4
+        [axes]
+        seed = {range = [0, 3]}
+        [score]
+        measures = ["training"]
+        """
+    )
+    words = (tmp_path / "spec.toml", "--store", tmp_path / "store", "--device", "cpu")
+    text = command(*words, "--dry-run")
+    assert "Question: Does it run?" in text
+    assert "3 trials, 3 without a row" in text
+    plan = json.loads(command(*words, "--dry-run", "--json", "--stack", 2))
+    assert [row["stacks"] for row in plan["stacks"]] == [2]
+    assert not (tmp_path / "store").exists()
+    expected = {"store": str(tmp_path / "store"), "trials": 3, "rows": 3, "diverged": 0}
+    assert json.loads(command(*words, "--json")) == expected
+    assert json.loads(command(*words, "--dry-run", "--json"))["stacks"] == []
+    assert "unseam report" in command(*words)
+    result = CliRunner().invoke(app, ["sweep", *map(str, words), "--option", "address=auto"])
+    assert "unexpected keyword argument 'address'" in str(result.exception)
+
+
+def test_members_fit_what_is_free(monkeypatch):
+    from unseam.sweep import pieces
+
+    trial = Trial(latent=2)
+    each = pieces.member_bytes(trial, (1, 64, 64))
+    monkeypatch.setattr(pieces, "free_memory", lambda device: int(5.5 * each / pieces.USED))
+    assert pieces.capacity(trial, (1, 64, 64), torch.device("cpu")) == 5
+    assert pieces.capacity(trial, (1, 64, 64), torch.device("cpu"), share=0.01) == 1
+
+
+def test_a_measure_of_ones_own_adds_columns(tmp_path, monkeypatch):
+    (tmp_path / "own_measures.py").write_text(
+        "def seeds(run, members, settings):\n    return {m: {'twice': 2 * run.trials[m].seed} for m in members}\n"
+        "def broken(run, members, settings):\n    raise ValueError('no such thing')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    score = Score(measures=["own_measures:seeds", "own_measures:broken"]).to_dict()
+    table = sweep.run(spec() | {"score": score}, tmp_path / "store", device="cpu").table()
+    assert table["twice"].tolist() == (2 * table["seed"]).tolist()
+    assert set(table["broken_note" if "broken_note" in table else "own_measures:broken_note"]) == {
+        "no such thing"
+    }
