@@ -21,7 +21,6 @@ __all__ = ["chosen_artefacts", "have_rows_on", "reproduce_artefacts", "run_artef
 FORMER = {"rolinek2019.foretold": "rolinek2019.predicted"}
 """Earlier names of artefacts."""
 TIMES = {
-    "smoke": "seconds",
     "laptop": "minutes on two cores",
     "full": "as published, up to hours on a GPU",
 }
@@ -188,7 +187,8 @@ def _run(
     from unseam.files import remove_folder
     from unseam.papers import reproduce, save_result
 
-    print(f"measuring {artefact.key} at {scale} scale: {TIMES[scale]}", file=sys.stderr)
+    if scale in TIMES:
+        print(f"measuring {artefact.key} at {scale} scale: {TIMES[scale]}", file=sys.stderr)
     name = ".".join(filter(None, (artefact.name, scale, world)))
     work = None if out is None else out / artefact.paper / f".{name}.work"
     result = reproduce(
@@ -196,7 +196,7 @@ def _run(
         scale,  # type: ignore[arg-type]
         device=device,
         folder=work,
-        progress=True,
+        progress=scale in TIMES or sys.stderr.isatty(),
         shared=(out or passing) / artefact.paper / "trainings",
         world=world,
     )
