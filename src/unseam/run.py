@@ -721,7 +721,7 @@ def inspect(decoder: Any, z: Any = None, **options: Any) -> Inspection | dict[in
 
 
 def score(
-    run: Any,
+    run: Run | str | Path | Any,
     metrics: Sequence[str | Callable[..., Any]] | None = None,
     *,
     preset: str = "fast",

@@ -28,6 +28,10 @@ def diffusers(model: Any, *, x: Any = None, size: int | None = None) -> Subject:
         model: the autoencoder; of a pipeline, ``pipeline.vae``.
         x: images (batch, channel, height, width), in [-1, 1].
         size: side of the images, where no ``x`` is given; by default the configuration's ``sample_size``.
+
+    >>> diffusers(object())
+    Traceback (most recent call last):
+    ValueError: model must be an autoencoder with continuous latents, such as AutoencoderKL, got object; of a ...
     """
     config = getattr(model, "config", None)
     if not isinstance(model, nn.Module) or getattr(config, "latent_channels", None) is None:

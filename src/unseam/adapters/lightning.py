@@ -18,6 +18,10 @@ def lightning(model: Any, **options: Any) -> Subject:
     Args:
         model: the module.
         options: those of :func:`unseam.adapters.plain`.
+
+    >>> from torch import nn
+    >>> lightning(nn.Linear(2, 3)).latent
+    2
     """
     held = getattr(model, "hparams", {})
     sizes = (held.get(name) for name in ("latent_dim", "z_dim", "latent_size", "latent"))

@@ -17,7 +17,7 @@ __all__ = ["onnx"]
 
 
 def onnx(
-    model: Any,
+    model: Path | Any,
     *,
     encoder: Any = None,
     latent: int | Sequence[int] | None = None,

@@ -24,6 +24,10 @@ def pythae(model: Any) -> Subject:
 
     Args:
         model: any with a Gaussian posterior or none: VAE, BetaVAE, FactorVAE, BetaTCVAE, AE, WAE, RAE, ….
+
+    >>> pythae(object())
+    Traceback (most recent call last):
+    ValueError: model must be one of pythae.models with a decoder, got object
     """
     if bad := _OTHER & {one.__name__ for one in type(model).__mro__}:
         raise ValueError(

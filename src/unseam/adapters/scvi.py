@@ -39,6 +39,10 @@ def scvi(model: Any, *, batch: str | None = None, points: int = 1000) -> Subject
         model: the model.
         batch: category of the batch key; the most frequent one by default.
         points: most cells, spread over those of the batch.
+
+    >>> scvi(object())
+    Traceback (most recent call last):
+    ValueError: model must be an SCVI, LinearSCVI or DRVI model, got object; for another one pass its networks: ...
     """
     module = getattr(model, "module", None)
     twin: Any = view(module) if isinstance(module, nn.Module) else None
@@ -211,6 +215,10 @@ def gene_table(model: Any, *, batch: str | None = None, points: int = 200) -> pd
         model: a trained SCVI, LinearSCVI or DRVI.
         batch: category of the batch key; the most frequent one by default.
         points: most cells.
+
+    >>> gene_table(object())
+    Traceback (most recent call last):
+    ValueError: model must be an SCVI, LinearSCVI or DRVI model, got object; for another one pass its networks: ...
     """
     import pandas as pd
 
@@ -233,6 +241,10 @@ def annotate(model: Any, found: Inspection | None = None, *, batch: str | None =
         model: a trained SCVI, LinearSCVI or DRVI.
         found: what was measured of it; measured here by default.
         batch: category of the batch key; the most frequent one by default.
+
+    >>> annotate(object())
+    Traceback (most recent call last):
+    ValueError: model must be an SCVI, LinearSCVI or DRVI model, got object; for another one pass its networks: ...
     """
     found = scvi(model, batch=batch).inspect() if found is None else found
     model.adata.obsm["unseam_codes"] = model.get_latent_representation()

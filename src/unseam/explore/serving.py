@@ -6,6 +6,7 @@ import errno
 import importlib.util
 import socket
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from unseam.data import World
@@ -19,7 +20,7 @@ _PORT = 8050
 
 
 def serve(
-    decoder: Any,
+    decoder: Path | Any,
     *,
     encoder: Any = None,
     world: World | str | None = None,

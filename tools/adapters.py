@@ -1,0 +1,191 @@
+"""Run every adapter on a model of its library itself, check what theory knows of it, and write a dated table."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import unseam
+from unseam.geometry import jacobian
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = Path(tempfile.mkdtemp())
+
+
+def pythae() -> unseam.Subject:
+    """A β-VAE with probabilities, whose output at z is the sigmoid of ours."""
+    from pythae.models import BetaVAE, BetaVAEConfig
+
+    config = BetaVAEConfig(input_dim=(1, 16, 16), latent_dim=5, beta=4.0, reconstruction_loss="bce")
+    model = BetaVAE(config)
+    subject = unseam.wrap(model, x=torch.rand(500, 1, 16, 16))
+    z = torch.randn(3, 5)
+    torch.testing.assert_close(subject.picture(z), model.decoder(z).reconstruction.detach())
+    assert subject.beta == 4.0 and model.training
+    return subject
+
+
+def diffusers() -> unseam.Subject:
+    """An AutoencoderKL with attention and group normalisation, channels last."""
+    from diffusers import AutoencoderKL
+
+    model = AutoencoderKL(
+        block_out_channels=(32, 64),
+        down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2,
+        latent_channels=4,
+        sample_size=16,
+    ).to(memory_format=torch.channels_last)
+    subject = unseam.wrap(model)
+    with torch.no_grad():
+        expected = model.eval().decode(subject.z[:2].reshape(2, 4, 8, 8)).sample
+    torch.testing.assert_close(subject.picture(subject.z[:2]), expected, atol=1e-5, rtol=1e-4)
+    return subject
+
+
+def counts() -> Any:
+    """Cells of three latents, in two batches."""
+    import anndata
+    import pandas as pd
+
+    draw = np.random.default_rng(0)
+    means = np.exp(draw.normal(size=(400, 3)) @ draw.normal(size=(3, 60)) * 0.7 + 1)
+    cells = draw.poisson(means * draw.gamma(2, 0.5, size=means.shape)).astype(np.float32)
+    return anndata.AnnData(cells, obs=pd.DataFrame({"batch": draw.choice(["a", "b"], 400)}))
+
+
+def trained(make: Callable[[Any], Any]) -> Any:
+    """A model of scvi-tools or DRVI after some epochs."""
+    model = make(counts())
+    model.train(max_epochs=15, enable_progress_bar=False, logger=False, accelerator="cpu")
+    return model
+
+
+def scvi() -> unseam.Subject:
+    """SCVI with ZINB: means are those of its own generative network."""
+    import scvi
+
+    scvi.model.SCVI.setup_anndata(data := counts(), batch_key="batch")
+    model = trained(lambda _: scvi.model.SCVI(data, n_latent=3))
+    subject = unseam.wrap(model, batch="b")
+    mean = subject.encoder(subject.x[:4])[0]
+    library = subject.x.sum(1).log().median().expand(4, 1)
+    model.module.eval()
+    with torch.no_grad():
+        px = model.module.generative(mean, library, torch.ones(4, 1).long())["px"]
+    torch.testing.assert_close(subject.picture(mean), px.mean, atol=1e-4, rtol=1e-3)
+    unseam.adapters.annotate(model)
+    assert data.varm["unseam_slopes"].shape == (60, 3) and "summary" in data.uns["unseam"]
+    return subject
+
+
+def linear_scvi() -> unseam.Subject:
+    """LinearSCVI: slopes of genes are its loadings, up to one constant per latent that the softmax takes away."""
+    import scvi
+
+    scvi.model.LinearSCVI.setup_anndata(data := counts())
+    model = trained(lambda _: scvi.model.LinearSCVI(data, n_latent=3))
+    slopes, loadings = (
+        table.to_numpy() for table in (unseam.adapters.gene_table(model), model.get_loadings())
+    )
+    apart = (slopes - slopes.mean(0)) - (loadings - loadings.mean(0))
+    assert np.abs(apart).max() < 1e-3 * np.abs(loadings).max(), np.abs(apart).max()
+    return unseam.wrap(model)
+
+
+def drvi() -> unseam.Subject:
+    """DRVI."""
+    from drvi.model import DRVI
+
+    DRVI.setup_anndata(data := counts(), is_count_data=True)
+    return unseam.wrap(trained(lambda _: DRVI(data, n_latent=4, encoder_dims=[32], decoder_dims=[32])))
+
+
+def lightning() -> unseam.Subject:
+    """A LightningModule that stays in its mode."""
+    import lightning
+
+    class Autoencoder(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.save_hyperparameters({"latent_dim": 4})
+            self.first, self.last = nn.Linear(12, 8), nn.Sequential(nn.Dropout(), nn.Linear(4, 12), nn.Tanh())
+
+        def encode(self, x: torch.Tensor) -> Any:
+            return self.first(x).chunk(2, 1)
+
+        def decode(self, z: torch.Tensor) -> torch.Tensor:
+            return self.last(z)
+
+    model = Autoencoder()
+    subject = unseam.wrap(model, x=torch.randn(500, 12), log_variance=True, likelihood="gaussian")
+    assert model.training and subject.latent == 4
+    return subject
+
+
+def onnx() -> unseam.Subject:
+    """A decoder in a file, whose differences are the derivatives of the module."""
+    model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 12))
+    path = FOLDER / "decoder.onnx"
+    axes = ({0: torch.export.Dim("batch")},)
+    torch.onnx.export(model, (torch.zeros(2, 4),), path, dynamo=True, dynamic_shapes=axes, verbose=False)
+    subject = unseam.wrap(str(path))
+    z = torch.randn(6, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(jacobian(subject.decoder, z), jacobian(model, z), atol=1e-3, rtol=1e-2)
+    return subject
+
+
+MODELS: dict[str, tuple[Callable[[], unseam.Subject], str]] = {
+    "pythae BetaVAE": (pythae, "pythae"),
+    "diffusers AutoencoderKL": (diffusers, "diffusers"),
+    "scvi-tools SCVI": (scvi, "scvi-tools"),
+    "scvi-tools LinearSCVI": (linear_scvi, "scvi-tools"),
+    "DRVI": (drvi, "drvi-py"),
+    "Lightning": (lightning, "lightning"),
+    "ONNX": (onnx, "onnxruntime"),
+}
+
+
+def main(names: list[str]) -> int:
+    """Measure each model, print a table, and write it where all were measured."""
+    torch.manual_seed(0)
+    lines = ["| model | version | latents | inspect | report |", "|---|---|---|---|---|"]
+    failed = []
+    for name, (make, package) in MODELS.items():
+        if names and name not in names:
+            continue
+        try:
+            subject = make()
+            before = time.perf_counter()
+            subject.inspect(points=100 if subject.latent < 100 else 2)
+            between = time.perf_counter()
+            unseam.report.write(unseam.report.study(subject, points=100), FOLDER / "page.html")
+        except Exception as error:
+            failed.append(f"{name}: {type(error).__name__}: {error}")
+            continue
+        spent = f"{between - before:.1f} s | {time.perf_counter() - between:.1f} s"
+        lines.append(f"| {name} | {importlib.metadata.version(package)} | {subject.latent} | {spent} |")
+        print(lines[-1], flush=True)
+    if not failed and not names:
+        text = f"# Adapters on their libraries, {datetime.date.today()}\n\nBy `make test-adapters`, torch "
+        text += f"{torch.__version__}, on {torch.get_num_threads()} threads.\n\n" + "\n".join(lines) + "\n"
+        (ROOT / "benchmarks" / "adapters.md").write_text(text, "utf8")
+    print("\n".join(failed), file=sys.stderr)
+    return len(failed)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    sys.exit(main(sys.argv[1:]))
