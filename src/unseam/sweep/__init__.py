@@ -2,6 +2,7 @@
 
 from unseam.sweep.engines import ENGINES, local, on_ray, on_slurm
 from unseam.sweep.measures import MEASURES, Measure, measure
+from unseam.sweep.search import search
 from unseam.sweep.spec import Score, Spec, axis_values, read_spec
 from unseam.sweep.store import Store
 from unseam.sweep.sweep import FailedError, Sweep, open, plan, run
@@ -11,6 +12,7 @@ __all__ = [
     "run",
     "open",
     "plan",
+    "search",
     "Sweep",
     "Spec",
     "Score",
