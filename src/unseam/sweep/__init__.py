@@ -1,6 +1,6 @@
 """Sweeps: many trials as stacks, on one machine or many, and a store with one row per trial."""
 
-from unseam.sweep.engines import ENGINES, local, on_ray, on_slurm
+from unseam.sweep.engines import ENGINES, local
 from unseam.sweep.measures import MEASURES, Measure, measure
 from unseam.sweep.search import search
 from unseam.sweep.spec import Score, Spec, axis_values, read_spec
@@ -25,8 +25,6 @@ __all__ = [
     "measure",
     "ENGINES",
     "local",
-    "on_ray",
-    "on_slurm",
     "Job",
     "work",
 ]

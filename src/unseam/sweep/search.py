@@ -51,6 +51,9 @@ def search(
 
     Returns:
         The sweep and the study.
+
+    >>> space = {"beta": {"from": 0.1, "to": 30, "scale": "log"}}
+    >>> done, study = search(Trial(), space, "sweeps/a", target="mig", asks=10)  # doctest: +SKIP
     """
     optuna = import_extra("optuna", "search")
     if study is None:
