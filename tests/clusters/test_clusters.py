@@ -8,6 +8,7 @@ import pytest
 
 from unseam import sweep
 from unseam.sweep.store import Store
+from unseam.trial import Trial
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -86,6 +87,17 @@ def test_an_array_of_stacks_runs_on_the_local_executor_of_submitit(tmp_path):
     )
     assert len(done.table()) == rows_written(tmp_path) == 8
     assert list((tmp_path / "slurm").iterdir())
+
+
+def test_search_asks_for_stacks_and_finds_what_is_good(tmp_path):
+    pytest.importorskip("optuna")
+    trial = Trial(**SPEC["trial"])
+    space = {"beta": {"from": 1e-3, "to": 10, "scale": "log"}, "posterior": ["diagonal", "full"]}
+    score = sweep.Score(measures=["training"])
+    options = {"target": "kl", "asks": 3, "stack": 4, "score": score, "device": "cpu"}
+    done, study = sweep.search(trial, space, tmp_path, **options)
+    assert len(done.table()) == len(study.trials) == 12
+    assert study.best_value == pytest.approx(done.table()["kl"].max())
 
 
 def test_ray_overhead_is_printed(cluster, tmp_path, capsys):

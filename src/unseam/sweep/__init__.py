@@ -1,7 +1,8 @@
 """Sweeps: many trials as stacks, on one machine or many, and a store with one row per trial."""
 
-from unseam.sweep.engines import ENGINES, local, on_ray, on_slurm
+from unseam.sweep.engines import ENGINES, local
 from unseam.sweep.measures import MEASURES, Measure, measure
+from unseam.sweep.search import search
 from unseam.sweep.spec import Score, Spec, axis_values, read_spec
 from unseam.sweep.store import Store
 from unseam.sweep.sweep import FailedError, Sweep, open, plan, run
@@ -11,6 +12,7 @@ __all__ = [
     "run",
     "open",
     "plan",
+    "search",
     "Sweep",
     "Spec",
     "Score",
@@ -23,8 +25,6 @@ __all__ = [
     "measure",
     "ENGINES",
     "local",
-    "on_ray",
-    "on_slurm",
     "Job",
     "work",
 ]

@@ -106,20 +106,21 @@ def settings_of(table: pd.DataFrame) -> NDArray[Any]:
 
 
 def score_columns(table: pd.DataFrame) -> list[str]:
-    """Columns that are scores against known factors.
+    """Columns that are scores against known factors; those that belong to another metric at the end.
 
     >>> import pandas as pd
     >>> score_columns(pd.DataFrame({"mig": [0.1], "dci_completeness": [0.2], "udr": [0.3], "dto": [1.0]}))
     ['mig', 'dci_completeness']
     """
     known = [metric.__name__ for metric in METRICS if metric.__name__ != "udr"]
-    return [
+    found = [
         str(name)
         for name in table
-        if any(name == one or str(name).startswith(f"{one}_") for one in known)
+        if str(name).startswith(tuple(known))
         and table[name].dtype.kind in "fiu"
         and table[name].notna().any()
     ]
+    return sorted(found, key=lambda name: name not in known)
 
 
 def correlations(table: pd.DataFrame, *, seed: int = 0) -> list[Correlation]:

@@ -24,7 +24,7 @@ from unseam.training import Interrupted
 from unseam.training.run import choose_device
 from unseam.trial import Trial
 
-__all__ = ["ENGINES", "local", "on_ray", "on_slurm", "show_progress"]
+__all__ = ["ENGINES", "import_extra", "local", "on_ray", "on_slurm", "show_progress"]
 
 Failures = dict[str, str]
 CRASHES = 3
@@ -139,7 +139,7 @@ def on_ray(
         cpus: cores per task.
         options: further options of ``ray.remote``, e.g. ``memory``.
     """
-    ray = _extra("ray", "ray")
+    ray = import_extra("ray", "ray")
     started = not ray.is_initialized()
     if started:
         ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
@@ -189,7 +189,7 @@ def on_slurm(job: Job, *, folder: str | None = None, cluster: str | None = None,
         options: of the jobs as ``submitit`` names them, e.g. ``slurm_partition="gpu"``, ``gpus_per_node=1``,
             ``timeout_min=240``, ``slurm_array_parallelism=16``.
     """
-    submitit = _extra("submitit", "slurm")
+    submitit = import_extra("submitit", "slurm")
     base = Store(job.store).local
     if folder is None and base is None:
         raise ValueError("folder must name a folder for the logs of Slurm that all nodes see")
@@ -242,7 +242,8 @@ def _all_failed(job: Job, error: BaseException) -> Failures:
     return {trial.key(): text for trial in job.trials}
 
 
-def _extra(name: str, extra: str) -> Any:
+def import_extra(name: str, extra: str) -> Any:
+    """A package of an extra, or how to install it."""
     import importlib
 
     try:

@@ -15,7 +15,7 @@ import numpy as np
 
 from unseam.trial import Trial
 
-__all__ = ["Score", "Spec", "axis_values", "read_spec"]
+__all__ = ["Score", "Spec", "axis_values", "interval_ends", "read_spec"]
 
 BLOCK = ("trial", "axes", "zip", "random", "exclude")
 TOP = ("name", "questions", "score", *BLOCK, "block")
@@ -213,7 +213,7 @@ def axis_values(name: str, given: Any, *, where: str = "axes.") -> list[Any]:
             raise ValueError(f"{where}{name}.range must be whole numbers [start, stop, step], got {ends!r}")
         return list(range(*ends))
     if isinstance(given, Mapping):
-        low, high, inner = _ends(name, given, ("from", "to", "num", "scale"), where)
+        low, high, inner = interval_ends(name, given, ("from", "to", "num", "scale"), where)
         if not isinstance(count := given.get("num"), int) or count < 1:
             raise ValueError(f"{where}{name}.num must be a whole number of at least 1, got {count!r}")
         middle = (inner(part) for part in np.linspace(0, 1, count)[1:-1].tolist())
@@ -221,7 +221,7 @@ def axis_values(name: str, given: Any, *, where: str = "axes.") -> list[Any]:
     raise ValueError(f"{where}{name} must be a list, {{from, to, num, scale}} or {{range}}, got {given!r}")
 
 
-def _ends(
+def interval_ends(
     name: str, given: Mapping[str, Any], keys: tuple[str, ...], where: str
 ) -> tuple[float, float, Callable[[float], float]]:
     """Both ends of an interval, and what lies at a fraction of the way."""
@@ -258,7 +258,7 @@ def _draws(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _draw(name: str, axis: Any, generator: np.random.Generator) -> Any:
     if isinstance(axis, Mapping) and "range" not in axis:
         _check_field(name, "random.axes.")
-        _, _, inner = _ends(name, axis, ("from", "to", "scale"), "random.axes.")
+        _, _, inner = interval_ends(name, axis, ("from", "to", "scale"), "random.axes.")
         value = inner(float(generator.random()))
         return round(value) if get_type_hints(Trial).get(name) is int else value
     values = axis_values(name, axis, where="random.axes.")

@@ -122,8 +122,8 @@ def run(
         weights: whether to store the weights, as a run per stack.
         progress: whether to report progress; by default only on a terminal.
         checkpoint_seconds: time between two checkpoints of a stack.
-        options: of the engine: ``workers`` of :func:`unseam.sweep.local`, or those of
-            :func:`unseam.sweep.on_ray` and :func:`unseam.sweep.on_slurm`.
+        options: of the engine: ``workers`` of :func:`unseam.sweep.local`, or those of ``on_ray`` and ``on_slurm`` in
+            :mod:`unseam.sweep.engines`.
 
     >>> trial = Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)
     >>> spec = {"trial": {"world": "linear", "likelihood": "gaussian", "latent": 2, "steps": 2, "batch_size": 4},
