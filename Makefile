@@ -6,7 +6,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo explore screenshots test test-slow test-clusters test-browser test-kernels test-package test-floors test-faults hostile chromium lint types format docs pages check-pages record check-record fuzz mutants bench validation calibration clean test-adapters
+.PHONY: help venv demo explore screenshots test test-slow test-clusters test-browser test-kernels test-package test-floors test-faults hostile chromium lint types format docs pages check-pages record check-record fuzz mutants bench validation calibration clean test-adapters audit
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -109,6 +109,9 @@ check-record: .venv/.dev ## fail where the commands print something else than th
 mutants: .venv/.mutants ## change the code in 300 places, one at a time, and count how many changes the tests notice (an hour)
 	$(BIN)/python tools/mutants.py $(MUTANTS)
 
+audit: .venv/audit ## look up known vulnerabilities of the pinned and of the lowest allowed versions (needs the network)
+	$(BIN)/python tools/audit.py .venv/audit/bin/pip-audit
+
 fuzz: .venv/.dev ## call every public numeric function with what users may pass; FUZZ="--seconds 600" for longer
 	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py $(FUZZ)
 
@@ -146,6 +149,12 @@ clean: ## remove everything that make has made
 # beside the environment, since torch would try to compile with it
 .venv/kernels: constraints.txt | .venv/.dev
 	$(PIP) --no-deps --upgrade --target $@ triton
+	@touch $@
+
+# in an environment of its own, so that it is always the newest
+.venv/audit: constraints.txt | .venv/bin/python
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
 	@touch $@
 
 .venv/.mutants: .venv/.dev

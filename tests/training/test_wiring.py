@@ -150,9 +150,11 @@ def test_draws_are_those_of_earlier_versions():
 
 def test_networks_of_ones_own_are_those_that_are_trained(world, tmp_path, monkeypatch):
     (tmp_path / "own_networks.py").write_text(
-        "from torch.nn import ELU, Linear, Sequential\n"
-        "def encoder(shape, features):\n    return Sequential(Linear(shape[0], 7), ELU(), Linear(7, features))\n"
-        "def decoder(latent, shape):\n    return Sequential(Linear(latent, 9), ELU(), Linear(9, shape[0]))\n"
+        "from torch import nn\n"
+        "def encoder(shape, features):\n"
+        "    return nn.Sequential(nn.Linear(shape[0], 7), nn.ELU(), nn.Linear(7, features))\n"
+        "def decoder(latent, shape):\n"
+        "    return nn.Sequential(nn.Linear(latent, 9), nn.ELU(), nn.Linear(9, shape[0]))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     trial = Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=8)
