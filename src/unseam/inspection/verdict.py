@@ -95,7 +95,7 @@ def describe_activity(found: Inspection, order: Sequence[int] | None = None) -> 
 def describe_orthogonality(found: Inspection) -> str:
     """How orthogonal the axes of active latents are, beside what chance gives."""
     grade, chance = found.orthogonality, found.random_axes
-    if grade is None or chance is None:
+    if grade is None or chance is None or found.cosine is None:
         return "With fewer than two active latents, orthogonality is not defined."
     why = ""
     if grade != Orthogonality.NOT and found.cosine >= PARTLY * chance.cosine:
