@@ -166,14 +166,16 @@ def plan(
         stack: members of a stack at most.
         workers: among how many devices the work is divided.
 
-    >>> spec = {"trial": {"world": "linear", "likelihood": "gaussian"}, "axes": {"seed": {"range": [0, 40]}}}
-    >>> [row["stacks"] for row in plan(spec, device="cpu", stack=20)]
+    >>> spec = {"trial": {"world": "linear", "likelihood": "gaussian", "encoder_widths": [], "decoder_widths": []},
+    ...         "axes": {"seed": [0, 1, 2, 3]}, "score": {"measures": ["training"]}}
+    >>> [row["stacks"] for row in plan(spec, device="cpu", stack=2)]
     [2]
     """
     spec = read_spec(spec_or_trials)
     check_score(spec.score)
-    made = Plan(Job("", spec.trials, spec.score, device, stack, workers=workers))
-    pieces = made.pieces(Store(store).keys() if store is not None else ())
+    done = Store(store).keys() if store is not None else frozenset[str]()
+    made = Plan(Job("", spec.trials, spec.score, device, stack, workers=workers), done)
+    pieces = made.pieces(done)
     shapes: dict[tuple[Any, ...], list[list[Trial]]] = {}
     for piece in pieces:
         shapes.setdefault(piece[0].stack_key(), []).append(piece)

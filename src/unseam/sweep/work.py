@@ -79,9 +79,11 @@ class Plan:
     [3, 2]
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, done: Collection[str] = ()) -> None:
         self.job, self.device = job, choose_device(job.device)
         self.trials = {trial.key(): trial for trial in job.trials}
+        # decided once: what is left later would be cut ever smaller
+        self._fair = max(1, -(-len(self.trials.keys() - set(done)) // job.workers))
         self._sizes: dict[tuple[Any, ...], int] = {}
         self._shapes: dict[tuple[Any, ...], tuple[int, ...]] = {}
 
@@ -110,8 +112,7 @@ class Plan:
     def pieces(self, without: Collection[str] = ()) -> list[list[Trial]]:
         """The trials in stacks, but for some keys, at least as many stacks as workers where there are enough."""
         left = [trial for key, trial in self.trials.items() if key not in without]
-        fair = max(1, -(-len(left) // self.job.workers))
-        return list(cut(left, {trial.stack_key(): min(fair, self.size(trial)) for trial in left}))
+        return list(cut(left, {trial.stack_key(): min(self._fair, self.size(trial)) for trial in left}))
 
 
 def work(job: Job, *, train: Train = train, wait: bool = True) -> dict[str, str]:
@@ -133,7 +134,8 @@ def work(job: Job, *, train: Train = train, wait: bool = True) -> dict[str, str]
     >>> work(job), Store("memory://work").table()["key"].tolist() == [trial.key()]
     ({}, True)
     """
-    store, plan, failed = Store(job.store), Plan(job), dict[str, str]()
+    store, failed = Store(job.store), dict[str, str]()
+    plan = Plan(job, store.keys())
     while True:
         done = store.keys() | failed.keys()
         if plan.trials.keys() <= done:
