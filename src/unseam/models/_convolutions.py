@@ -15,6 +15,7 @@ product of its own or, for few channels, one product with a sparse matrix does a
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -191,7 +192,7 @@ def _correlate(
     with _fused._device(x):
         _compiled().correlate[grid](
             x, packed, bias if bias is not None else packed, mask if mask is not None else packed, y, rows,
-            0 if bias is None else bias.stride(0), *shape, *window, columns,
+            0 if bias is None else bias.stride(0), *shape, *window, columns, math.gcd(window[2], tile.inner),
             ("gather", "parity", "whole").index(kind), bias is not None, rectified, mask is not None,
             _multiplication(packed.dtype), tile.pixels, tile.inner, tile.columns,
             num_warps=tile.warps, num_stages=tile.stages,
@@ -219,7 +220,7 @@ def weigh(
     sums = product.new_empty(members, splits, {"fine": inner, "coarse": columns, None: 0}[bias])
     with _fused._device(fine):
         _compiled().weigh[(blocks, splits, members)](
-            fine, coarse, product, sums, rows, splits, each, *shape, (None, "coarse", "fine").index(bias),
+            fine, coarse, product, sums, rows, splits, each, *shape, math.gcd(channels, tile.inner), (None, "coarse", "fine").index(bias),
             _narrow(dtype), _multiplication(dtype), tile.pixels, tile.inner, tile.columns,
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
@@ -278,7 +279,7 @@ def _correlate_kernel(triton: Any, tl: Any) -> Any:
         x, packed, bias, mask, y, rows, bias_stride, kernel: tl.constexpr, stride: tl.constexpr,
         padding: tl.constexpr, fine: tl.constexpr, coarse: tl.constexpr, height: tl.constexpr,
         width: tl.constexpr, high: tl.constexpr, wide: tl.constexpr, channels: tl.constexpr,
-        side: tl.constexpr, step: tl.constexpr, columns: tl.constexpr, kind: tl.constexpr,
+        side: tl.constexpr, step: tl.constexpr, columns: tl.constexpr, even: tl.constexpr, kind: tl.constexpr,
         biased: tl.constexpr, rectified: tl.constexpr, masked: tl.constexpr, multiplication: tl.constexpr,
         pixels: tl.constexpr, inner: tl.constexpr, block: tl.constexpr,
     ):  # fmt: skip
@@ -310,43 +311,32 @@ def _correlate_kernel(triton: Any, tl: Any) -> Any:
             f, oy, ox = o, ry, rx
         acc = tl.zeros((pixels, block), dtype=tl.float32)
         for first in range(0, summands, inner):
-            along = tl.arange(0, inner)
-            if line % inner == 0:
-                ky, kx, r = first // line, (first % line + along) // channels, first % line + along
-                down = ky
-            else:
-                down = (first + along) // line
-                r = (first + along) % line
-                ky, kx = down[None, :], r // channels
-            across = kx[None, :]
-            row, column = iy[:, None] + ky, ix[:, None] + across
+            j = first + tl.arange(0, inner)
+            # equal over channels: a mask that the compiler knows to be so leaves loads wide
+            ky = tl.max_constancy(j // line, even)
+            kx = tl.max_constancy(j % line // channels, even)
+            c = tl.max_contiguous(j % channels, even)
+            row, column = iy[:, None] + ky[None, :], ix[:, None] + kx[None, :]
             met = live[:, None] & (row >= 0) & (row < high) & (column >= 0) & (column < wide)
             if summands % inner != 0:
-                met = met & (first + along < summands)[None, :]
-            offset = down * (wide * channels) + r
+                met = met & (j < summands)[None, :]
+            offset = (ky * wide + kx) * channels + c
             a = tl.load(x + start[:, None] + offset[None, :], met, 0.0)
+            known = inside[None, :] & (j < summands)[:, None]
             if kind == 0:
-                j = first + along
-                known = inside[None, :] & (j < summands)[:, None]
                 w = tl.load(packed + j[:, None] * coarse + o[None, :], known, 0.0)
             else:
-                c = r % channels
-                if line % inner == 0:
-                    uy = ky
-                else:
-                    uy = down[:, None]
+                uy, ux = ky[:, None], kx[:, None]
                 if kind == 1:
                     ty = (ry + padding) % stride + stride * (reach - 1 - uy)
-                    tx = (rx + padding) % stride + stride * (reach - 1 - kx[:, None])
-                    known = inside[None, :] & (first + along < summands)[:, None]
+                    tx = (rx + padding) % stride + stride * (reach - 1 - ux)
                 else:
                     # u of window position i is m + (r + p) div s − i
                     vy = ((oy + padding) // stride - top)[None, :] - uy
-                    vx = ((ox + padding) // stride - left)[None, :] - kx[:, None]
+                    vx = ((ox + padding) // stride - left)[None, :] - ux
                     ty = ((oy + padding) % stride)[None, :] + stride * vy
                     tx = ((ox + padding) % stride)[None, :] + stride * vx
-                    known = (vy >= 0) & (vy < reach) & (vx >= 0) & (vx < reach) & inside[None, :]
-                    known = known & (first + along < summands)[:, None]
+                    known = known & (vy >= 0) & (vy < reach) & (vx >= 0) & (vx < reach)
                 t = ty * kernel + tx
                 w = tl.load(packed + (t * fine + f[None, :]) * coarse + c[:, None], known, 0.0)
             acc = tl.dot(a.to(w.dtype), w, acc, input_precision=multiplication)
@@ -380,7 +370,7 @@ def _weigh_kernel(triton: Any, tl: Any) -> Any:
     def weigh(  # type: ignore[no-untyped-def]
         given, seen, product, sums, rows, splits, each: tl.constexpr, kernel: tl.constexpr, stride: tl.constexpr,
         padding: tl.constexpr, fine: tl.constexpr, coarse: tl.constexpr, height: tl.constexpr,
-        width: tl.constexpr, bias: tl.constexpr, narrow: tl.constexpr, multiplication: tl.constexpr,
+        width: tl.constexpr, even: tl.constexpr, bias: tl.constexpr, narrow: tl.constexpr, multiplication: tl.constexpr,
         pixels: tl.constexpr, inner: tl.constexpr, block: tl.constexpr,
     ):  # fmt: skip
         line: tl.constexpr = kernel * fine
@@ -391,9 +381,8 @@ def _weigh_kernel(triton: Any, tl: Any) -> Any:
         member, split = tl.program_id(2).to(tl.int64), tl.program_id(1)
         strip, group = tl.program_id(0) % strips, tl.program_id(0) // strips
         j, g = strip * inner + tl.arange(0, inner), group * block + tl.arange(0, block)
-        ky, r = j // line, j % line
-        kx = r // fine
-        offset = ky * (wide * fine) + r
+        ky, kx = tl.max_constancy(j // line, even), tl.max_constancy(j % line // fine, even)
+        offset = (ky * wide + kx) * fine + tl.max_contiguous(j % fine, even)
         known, inside = j < summands, g < coarse
         given += member * rows * (stride * stride * fine)
         seen += member * rows * coarse
