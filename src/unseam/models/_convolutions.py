@@ -35,8 +35,10 @@ WIDEST = 1 << 31
 
 
 class Shape(NamedTuple):
-    """Side k of the kernel, stride s and padding p with k = s + 2p; channels of the fine and the coarse pictures;
-    height and width of the coarse, 1/s of the fine."""
+    """Side k of the kernel, stride s and padding p; channels of fine and of coarse pictures; the latter's sides.
+
+    With k = s + 2p, sides of fine pictures are s times those of coarse ones.
+    """
 
     kernel: int
     stride: int
@@ -58,13 +60,19 @@ class Tile(NamedTuple):
     columns: int
     warps: int
     stages: int
+    whole: bool = False
+    """Fine pixels of all parities by one product."""
+
+
+TILES: dict[tuple[str, Shape], Tile] = {}
+"""Sizes to use instead of the rule's, by (``gather``, ``scatter`` or ``weigh``, layer)."""
 
 
 def can_convolve(x: Tensor, shape: Shape) -> bool:
     """Whether the kernels suit x (member, …) and the layer."""
-    kernel, stride, padding, fine, coarse, height, width = shape
-    plain = kernel % stride == 0 and kernel == stride + 2 * padding
-    return plain and _fused.can_fuse(x) and x[0].numel() * stride**2 * max(fine, coarse) < WIDEST
+    plain = shape.kernel % shape.stride == 0 and shape.kernel == shape.stride + 2 * shape.padding
+    largest = x[0].numel() * shape.stride**2 * max(shape.fine, shape.coarse)
+    return plain and _fused.can_fuse(x) and largest < WIDEST
 
 
 def convolve(
@@ -143,10 +151,11 @@ def gather(
     tile: Tile | None = None,
 ) -> Tensor:
     """Coarse pictures (member, batch, height, width, g) from fine ones and weights (member, k, k, f, g)."""
-    kernel, stride, padding, channels, columns, height, width = shape
+    kernel, stride, _, channels, columns, height, width = shape
     y = packed.new_empty(*fine.shape[:2], height, width, columns)
+    tile = tile or _tile("gather", shape, fine)
     window = (height * stride, width * stride, channels, kernel, stride)
-    _correlate(fine, packed, y, shape, window, "gather", bias, rectified, mask, tile)
+    _correlate(fine, packed, y, shape, window, 0, bias, rectified, mask, tile)
     return y
 
 
@@ -163,12 +172,13 @@ def scatter(
     """Fine pictures (member, batch, height · s, width · s, f) from coarse ones and weights (member, k, k, f, g)."""
     kernel, stride, padding, columns, channels, height, width = shape
     y = packed.new_empty(*coarse.shape[:2], height * stride, width * stride, columns)
-    whole = columns < PARTED and stride > 1
-    reach = kernel // stride
-    # i = m + (r + p) div s − u for parity r and u < k/s, at all parities together
-    side = reach + (stride - 1 + padding) // stride - padding // stride if whole else reach
+    tile = tile or _tile("scatter", shape, coarse)
+    # i = m + (r + p) div s − u for parity r and u < k/s
+    side = kernel // stride
+    if tile.whole:
+        side += (stride - 1 + padding) // stride - padding // stride
     window = (height, width, channels, side, 1)
-    _correlate(coarse, packed, y, shape, window, "whole" if whole else "parity", bias, rectified, mask, tile)
+    _correlate(coarse, packed, y, shape, window, 1 + tile.whole, bias, rectified, mask, tile)
     return y
 
 
@@ -178,22 +188,21 @@ def _correlate(
     y: Tensor,
     shape: Shape,
     window: tuple[int, int, int, int, int],
-    kind: str,
+    kind: int,
     bias: Tensor | None,
     rectified: bool,
     mask: Tensor | None,
-    tile: Tile | None,
+    tile: Tile,
 ) -> None:
-    columns = shape.coarse if kind == "gather" else shape.fine * (shape.stride**2 if kind == "whole" else 1)
-    parities = shape.stride**2 if kind == "parity" else 1
+    columns = (shape.coarse, shape.fine, shape.fine * shape.stride**2)[kind]
+    parities = shape.stride**2 if kind == 1 else 1
     members, rows = len(x), x.shape[1] * shape.height * shape.width
-    tile = tile or _tile(kind, window[3] ** 2 * window[2], columns, rows, members * parities, x.element_size())
     grid = (-(-rows // tile.pixels) * -(-columns // tile.columns) * parities, members)
     with _fused._device(x):
         _compiled().correlate[grid](
             x, packed, bias if bias is not None else packed, mask if mask is not None else packed, y, rows,
             0 if bias is None else bias.stride(0), *shape, *window, columns, math.gcd(window[2], tile.inner),
-            ("gather", "parity", "whole").index(kind), bias is not None, rectified, mask is not None,
+            kind, bias is not None, rectified, mask is not None,
             _multiplication(packed.dtype), tile.pixels, tile.inner, tile.columns,
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
@@ -210,17 +219,17 @@ def weigh(
 ) -> tuple[Tensor, Tensor | None]:
     """Gradients of weights, (member, k, k, f, g), and of biases, sums over the ``fine`` or the ``coarse`` pictures."""
     kernel, stride, padding, channels, columns, height, width = shape
-    members, rows = len(fine), fine.shape[1] * height * width
-    inner = kernel**2 * channels
-    tile = tile or _tile("weigh", inner, columns, rows, members, fine.element_size())
+    members, rows, inner = len(fine), fine.shape[1] * height * width, kernel**2 * channels
+    tile = tile or _tile("weigh", shape, coarse)
     blocks = -(-inner // tile.inner) * -(-columns // tile.columns)
     splits = max(1, min(BUSY // (members * blocks), rows // (4 * tile.pixels)))
-    each = -(-(-(-rows // splits)) // tile.pixels) * tile.pixels
+    each = math.ceil(rows / splits / tile.pixels) * tile.pixels
     product = torch.empty(members, splits, inner, columns, dtype=torch.float32, device=fine.device)
     sums = product.new_empty(members, splits, {"fine": inner, "coarse": columns, None: 0}[bias])
     with _fused._device(fine):
         _compiled().weigh[(blocks, splits, members)](
-            fine, coarse, product, sums, rows, splits, each, *shape, math.gcd(channels, tile.inner), (None, "coarse", "fine").index(bias),
+            fine, coarse, product, sums, rows, splits, each, *shape,
+            math.gcd(channels, tile.inner), (None, "coarse", "fine").index(bias),
             _narrow(dtype), _multiplication(dtype), tile.pixels, tile.inner, tile.columns,
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
@@ -233,21 +242,40 @@ def weigh(
     return by_weight, None if bias is None else sums
 
 
-def _tile(kind: str, inner: int, columns: int, rows: int, members: int, size: int) -> Tile:
-    """Sizes that were fast for layers like this."""
-    wide = min(64, max(16, 1 << (columns - 1).bit_length()))
-    long = max(16, 1 << (inner - 1).bit_length())
+def _tile(kind: str, shape: Shape, x: Tensor) -> Tile:
+    """Sizes for a kernel of a layer, x its input or, for ``weigh``, the coarse picture (member, batch, …)."""
+    tile = TILES.get((kind, shape)) or _rule(kind, shape, x.element_size())
     if kind == "weigh":
-        return Tile(32, min(long, 128), wide, 4, 3)
-    pixels = 128
-    while pixels > 16 and members * -(-rows // pixels) * -(-columns // wide) < BUSY:
+        return tile
+    columns = shape.coarse if kind == "gather" else shape.fine
+    parts = len(x) * -(-columns // tile.columns)
+    parts *= shape.stride**2 if kind == "scatter" and not tile.whole else 1
+    pixels = tile.pixels
+    while pixels > 16 and parts * -(-x.shape[1] * shape.height * shape.width // pixels) < BUSY:
         pixels //= 2
-    return Tile(pixels, min(long, 64 if size == 2 else 32), wide, 4, 3)
+    return tile._replace(pixels=pixels)
+
+
+def _rule(kind: str, shape: Shape, size: int) -> Tile:
+    """Sizes for numbers of so many bytes, where there are enough members to keep a GPU busy."""
+    kernel, stride, _, fine, coarse, _, _ = shape
+    whole = kind == "scatter" and stride > 1 and fine < PARTED
+    columns = coarse if kind != "scatter" else fine * (stride**2 if whole else 1)
+    block = min(64, max(16, _power(columns)))
+    if kind == "weigh":
+        return Tile(32, min(max(16, _power(kernel**2 * fine)), 128), block, 4, 3)
+    summands = kernel**2 * fine if kind == "gather" else (kernel // stride + whole) ** 2 * coarse
+    return Tile(128, min(max(16, _power(summands)), 64 if size == 2 else 32), block, 4, 3, whole)
+
+
+def _power(size: int) -> int:
+    """The next power of two."""
+    return 1 << (size - 1).bit_length()
 
 
 def _multiplication(dtype: torch.dtype) -> str:
     """How single precision is multiplied; what torch's products do."""
-    if dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "ieee":
+    if dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision != "tf32":
         return "ieee"
     return "tf32"
 
@@ -396,7 +424,9 @@ def _weigh_kernel(triton: Any, tl: Any) -> Any:
             iy, ix = q // width * stride - padding, q % width * stride - padding
             start = ((picture * high + iy) * wide + ix) * fine
             row, column = iy[:, None] + ky[None, :], ix[:, None] + kx[None, :]
-            met = (live[:, None] & known[None, :]) & (row >= 0) & (row < high) & (column >= 0) & (column < wide)
+            met = (
+                (live[:, None] & known[None, :]) & (row >= 0) & (row < high) & (column >= 0) & (column < wide)
+            )
             a = tl.load(given + start[:, None] + offset[None, :], met, 0.0).to(narrow)
             here = live[:, None] & inside[None, :]
             c = tl.load(seen + n[:, None] * coarse + g[None, :], here, 0.0).to(narrow)
@@ -412,10 +442,8 @@ def _weigh_kernel(triton: Any, tl: Any) -> Any:
         there = (part * summands + j)[:, None] * coarse + g[None, :]
         tl.store(product + there, acc, known[:, None] & inside[None, :])
         if bias == 1:
-            if strip == 0:
-                tl.store(sums + part * coarse + g, tl.max(flat, axis=0), inside)
+            tl.store(sums + part * coarse + g, tl.max(flat, axis=0), inside & (strip == 0))
         if bias == 2:
-            if group == 0:
-                tl.store(sums + part * summands + j, tl.max(tall, axis=1), known)
+            tl.store(sums + part * summands + j, tl.max(tall, axis=1), known & (group == 0))
 
     return weigh
