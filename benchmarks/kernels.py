@@ -338,7 +338,7 @@ def tune(done: dict[Any, Any], left: Any, note: Any) -> None:
             "best": [(list(tile), round(times[tile], 4)) for tile in order[:4]],
             "TB/s": sides / times[order[0]] / 1e9, "differs": [f"{float(value):.0e}" for value in same],
         })  # fmt: skip
-        kernels.TILES[kind, shape] = order[0]
+        kernels.TILES[kind, shape, torch.bfloat16] = order[0]
         torch.cuda.empty_cache()
 
 

@@ -64,8 +64,8 @@ class Tile(NamedTuple):
     """Fine pixels of all parities by one product."""
 
 
-TILES: dict[tuple[str, Shape], Tile] = {}
-"""Sizes to use instead of the rule's, by (``gather``, ``scatter`` or ``weigh``, layer)."""
+TILES: dict[tuple[str, Shape, torch.dtype], Tile] = {}
+"""Sizes to use instead of the rule's, by kernel (``gather``, ``scatter``, ``weigh``), layer and type."""
 
 
 def can_convolve(x: Tensor, shape: Shape) -> bool:
@@ -153,7 +153,7 @@ def gather(
     """Coarse pictures (member, batch, height, width, g) from fine ones and weights (member, k, k, f, g)."""
     kernel, stride, _, channels, columns, height, width = shape
     y = packed.new_empty(*fine.shape[:2], height, width, columns)
-    tile = tile or _tile("gather", shape, fine)
+    tile = tile or _tile("gather", shape, fine, packed.dtype)
     window = (height * stride, width * stride, channels, kernel, stride)
     _correlate(fine, packed, y, shape, window, 0, bias, rectified, mask, tile)
     return y
@@ -172,7 +172,7 @@ def scatter(
     """Fine pictures (member, batch, height · s, width · s, f) from coarse ones and weights (member, k, k, f, g)."""
     kernel, stride, padding, columns, channels, height, width = shape
     y = packed.new_empty(*coarse.shape[:2], height * stride, width * stride, columns)
-    tile = tile or _tile("scatter", shape, coarse)
+    tile = tile or _tile("scatter", shape, coarse, packed.dtype)
     # i = m + (r + p) div s − u for parity r and u < k/s
     side = kernel // stride
     if tile.whole:
@@ -220,7 +220,7 @@ def weigh(
     """Gradients of weights, (member, k, k, f, g), and of biases, sums over the ``fine`` or the ``coarse`` pictures."""
     kernel, stride, padding, channels, columns, height, width = shape
     members, rows, inner = len(fine), fine.shape[1] * height * width, kernel**2 * channels
-    tile = tile or _tile("weigh", shape, coarse)
+    tile = tile or _tile("weigh", shape, coarse, dtype)
     blocks = -(-inner // tile.inner) * -(-columns // tile.columns)
     splits = max(1, min(BUSY // (members * blocks), rows // (4 * tile.pixels)))
     each = math.ceil(rows / splits / tile.pixels) * tile.pixels
@@ -242,9 +242,9 @@ def weigh(
     return by_weight, None if bias is None else sums
 
 
-def _tile(kind: str, shape: Shape, x: Tensor) -> Tile:
-    """Sizes for a kernel of a layer, x its input or, for ``weigh``, the coarse picture (member, batch, …)."""
-    tile = TILES.get((kind, shape)) or _rule(kind, shape, x.element_size())
+def _tile(kind: str, shape: Shape, x: Tensor, dtype: torch.dtype) -> Tile:
+    """Sizes for a kernel of a layer, x its input or the coarse picture (member, batch, …)."""
+    tile = TILES.get((kind, shape, dtype)) or _rule(kind, shape, dtype.itemsize)
     if kind == "weigh":
         return tile
     columns = shape.coarse if kind == "gather" else shape.fine
