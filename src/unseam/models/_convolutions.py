@@ -441,9 +441,9 @@ def _weigh_kernel(triton: Any, tl: Any) -> Any:
         part = member * splits + split
         there = (part * summands + j)[:, None] * coarse + g[None, :]
         tl.store(product + there, acc, known[:, None] & inside[None, :])
-        if bias == 1:
-            tl.store(sums + part * coarse + g, tl.max(flat, axis=0), inside & (strip == 0))
-        if bias == 2:
-            tl.store(sums + part * summands + j, tl.max(tall, axis=1), known & (group == 0))
+        if bias == 1 and strip == 0:
+            tl.store(sums + part * coarse + g, tl.max(flat, axis=0), inside)
+        if bias == 2 and group == 0:
+            tl.store(sums + part * summands + j, tl.max(tall, axis=1), known)
 
     return weigh
