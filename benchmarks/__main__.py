@@ -14,6 +14,7 @@ import torch
 from benchmarks.convolution import convolution
 from benchmarks.ensembles import ensembles
 from benchmarks.geometry import geometry
+from benchmarks.kernels import kernels, rounding
 from benchmarks.metrics import metrics
 from benchmarks.optimisers import optimisers
 from benchmarks.rendering import rendering
@@ -23,6 +24,8 @@ HERE = Path(__file__).parent
 BENCHMARKS: dict[str, Callable[[torch.device], Iterator[dict[str, Any]]]] = {
     "ensembles": ensembles,
     "convolution": convolution,
+    "kernels": kernels,
+    "rounding": rounding,
     "rendering": rendering,
     "geometry": geometry,
     "metrics": metrics,

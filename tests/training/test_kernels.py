@@ -134,6 +134,25 @@ def test_stacked_layers_train_as_plain_ones(posterior, name, tolerance):
     assert (ours - theirs).norm() < tolerance * (theirs - start).norm()
 
 
+def test_convolutions_train_with_kernels_as_without(monkeypatch):
+    """Through the trainer's own step: parameters and state, members apart, updated in blocks and one by one."""
+    world = unseam.data.load("sprites", scales=2, orientations=2, positions=4, resolution=16)
+    trial = Trial(
+        architecture="convolutional", latent=2, batch_size=2, steps=2, precision="float32", optimiser="sgd",
+        learning_rate=1e-4,
+    )  # fmt: skip
+    trials = [dataclasses.replace(trial, seed=seed) for seed in range(2)]
+    start = stack_trials(trials, world.shape, size=len(world), device=DEVICE).flat
+    without = trained(trials, world, products=True).flat
+    plain = len(LAUNCHES)
+    for gathered in (1 << 25, 0):
+        monkeypatch.setattr("unseam.training.step.GATHERED", gathered)
+        ours = trained(trials, world, products=True, kernels=True).flat
+        assert len(LAUNCHES) > 2 * plain
+        for one, other, before in zip(ours, without, start, strict=True):
+            assert (one - other).norm() < 1e-4 * (other - before).norm()
+
+
 # of the published networks and of pictures of any size, with sides and batches that fill no block
 LAYERS = [
     Shape(4, 2, 1, 1, 32, 5, 7),
@@ -259,7 +278,7 @@ def test_networks_with_kernels_compute_what_they_are_stacked_from(part):
     x = torch.randn(2, 3, *((3,) if part else (3, 16, 20)), generator=torch.Generator().manual_seed(2)).to(
         DEVICE
     )
-    twin = products.stacked(networks[0])
+    twin = products.stacked(networks[0], kernels=True)
     ours = torch.vmap(lambda member, x: torch.func.functional_call(twin, member, (x,)))(parameters, x)
     assert len(LAUNCHES) >= 2
     gradients = torch.autograd.grad(ours.sin().sum(), list(parameters.values()))

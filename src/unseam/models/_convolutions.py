@@ -64,10 +64,6 @@ class Tile(NamedTuple):
     """Fine pixels of all parities by one product."""
 
 
-TILES: dict[tuple[str, Shape, torch.dtype], Tile] = {}
-"""Sizes to use instead of the rule's, by kernel (``gather``, ``scatter``, ``weigh``), layer and type."""
-
-
 def can_convolve(x: Tensor, shape: Shape) -> bool:
     """Whether the kernels suit x (member, …) and the layer."""
     plain = shape.kernel % shape.stride == 0 and shape.kernel == shape.stride + 2 * shape.padding
@@ -244,7 +240,7 @@ def weigh(
 
 def _tile(kind: str, shape: Shape, x: Tensor, dtype: torch.dtype) -> Tile:
     """Sizes for a kernel of a layer, x its input or the coarse picture (member, batch, …)."""
-    tile = TILES.get((kind, shape, dtype)) or _rule(kind, shape, dtype.itemsize)
+    tile = _rule(kind, shape, dtype.itemsize)
     if kind == "weigh":
         return tile
     columns = shape.coarse if kind == "gather" else shape.fine

@@ -37,26 +37,30 @@ class Geometry(NamedTuple):
         return self.kernel // self.stride
 
 
-def stacked(module: nn.Module) -> nn.Module:
+def stacked(module: nn.Module, *, kernels: bool = False) -> nn.Module:
     """A copy of a module that computes the same under ``vmap`` over members, faster on a GPU.
 
     Vectorised convolutions become grouped ones, which GPU libraries run group by group when groups are narrow.
-    The copy has kernels of its own where Triton is there (single precision and bfloat16, kernels of side s + 2p), with
-    a ReLU that follows in a sequence inside them, and else gathers windows for one batched matrix product of all
-    members; gradients of affine layers come out as parameters lie, and a Bernoulli likelihood passes over pixels once.
-    It has the same parameter names, and works under ``vmap`` over members and reverse-mode differentiation only.
+    The copy gathers windows for one batched matrix product of all members; gradients of affine layers come out as
+    parameters lie, and a Bernoulli likelihood passes over pixels once. It has the same parameter names, and works under
+    ``vmap`` over members and reverse-mode differentiation only.
+
+    Args:
+        module: to copy.
+        kernels: convolve by kernels that copy no windows where Triton is there (CUDA, single precision and bfloat16,
+            kernels of side s + 2p), with a ReLU that follows in a sequence inside them.
 
     >>> type(stacked(nn.Sequential(nn.Conv2d(1, 8, 4, 2, 1)))[0]).__name__
     'StackedConvolution'
     """
     twin = copy.deepcopy(module)
     for name, child in list(twin.named_modules()):
-        layer = _stacked_layer(child)
+        layer = _stacked_layer(child, kernels)
         if layer is not None:
             parent, _, attribute = name.rpartition(".")
             setattr(twin.get_submodule(parent), attribute, layer)
     for chain in twin.modules():
-        if type(chain) is nn.Sequential:
+        if kernels and type(chain) is nn.Sequential:
             _rectify(chain)
     return twin
 
@@ -72,13 +76,13 @@ def _rectify(chain: nn.Sequential) -> None:
                 layer.handed = after.masked = True
 
 
-def _stacked_layer(layer: nn.Module) -> nn.Module | None:
+def _stacked_layer(layer: nn.Module, kernels: bool) -> nn.Module | None:
     if isinstance(layer, nn.Linear):
         return StackedLinear(layer)
     if isinstance(layer, Bernoulli):
         return StackedBernoulli()
     if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and StackedConvolution.suits(layer):
-        return StackedConvolution(layer)
+        return StackedConvolution(layer, kernels=kernels)
     return None
 
 
@@ -92,7 +96,7 @@ class StackedConvolution(nn.Module):
     torch.Size([3, 5, 8, 4, 4])
     """
 
-    def __init__(self, layer: nn.Conv2d | nn.ConvTranspose2d) -> None:
+    def __init__(self, layer: nn.Conv2d | nn.ConvTranspose2d, *, kernels: bool = False) -> None:
         super().__init__()
         if not self.suits(layer):
             raise ValueError(
@@ -101,6 +105,7 @@ class StackedConvolution(nn.Module):
         self.weight, self.bias = layer.weight, layer.bias
         self.transposed = isinstance(layer, nn.ConvTranspose2d)
         self.geometry = Geometry(layer.kernel_size[0], layer.stride[0], int(layer.padding[0]))
+        self.kernels = kernels
         # whether a ReLU follows; whether the next layer takes its derivative; whether this one does so for the last
         self.rectified = self.handed = self.masked = False
 
@@ -132,7 +137,7 @@ class StackedConvolution(nn.Module):
         height, width = x.shape[3] // stride, x.shape[4] // stride
         shape = Shape(*self.geometry, weight.shape[2], weight.shape[1], height, width)
         fits = (height * stride, width * stride) == tuple(x.shape[3:])
-        if not (fits and self.geometry.kernel > 1 and can_convolve(x, shape)):
+        if not (self.kernels and fits and self.geometry.kernel > 1 and can_convolve(x, shape)):
             x = rectified_gradient(x) if self.masked else x
             y = _convolve(x, weight, bias, transposed=self.transposed, geometry=self.geometry)
             return y.relu() if self.rectified else y
