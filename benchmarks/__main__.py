@@ -62,7 +62,7 @@ def page(results: Sequence[Path]) -> str:
     for path in results:
         for name, kept in json.loads(path.read_text()).items():
             hardware, versions = kept["about"]["hardware"], kept["about"]["versions"]
-            where = hardware.get("accelerator", f"{hardware['processor']}, {hardware['threads']} threads")
+            where = hardware.get("accelerator") or f"{hardware['processor']}, {hardware['threads']} threads"
             text.append(f"## {name} on {hardware['device']}\n")
             text.append(
                 f"{where}; torch {versions['torch']}, Python {versions['python']}; revision "
