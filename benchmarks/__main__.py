@@ -14,6 +14,7 @@ import torch
 from benchmarks.convolution import convolution
 from benchmarks.ensembles import ensembles
 from benchmarks.geometry import geometry
+from benchmarks.kernels import kernels, rounding
 from benchmarks.metrics import metrics
 from benchmarks.optimisers import optimisers
 from benchmarks.rendering import rendering
@@ -24,6 +25,8 @@ HERE = Path(__file__).parent
 BENCHMARKS: dict[str, Callable[[torch.device], Iterator[dict[str, Any]]]] = {
     "ensembles": ensembles,
     "convolution": convolution,
+    "kernels": kernels,
+    "rounding": rounding,
     "rendering": rendering,
     "geometry": geometry,
     "metrics": metrics,
@@ -61,7 +64,7 @@ def page(results: Sequence[Path]) -> str:
     for path in results:
         for name, kept in json.loads(path.read_text()).items():
             hardware, versions = kept["about"]["hardware"], kept["about"]["versions"]
-            where = hardware.get("accelerator", f"{hardware['processor']}, {hardware['threads']} threads")
+            where = hardware.get("accelerator") or f"{hardware['processor']}, {hardware['threads']} threads"
             text.append(f"## {name} on {hardware['device']}\n")
             text.append(
                 f"{where}; torch {versions['torch']}, Python {versions['python']}; revision "

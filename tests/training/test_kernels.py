@@ -9,7 +9,8 @@ import torch
 
 import unseam
 from unseam.data import place
-from unseam.models import _fused
+from unseam.models import _convolutions, _fused, products
+from unseam.models._convolutions import Shape
 from unseam.training import Trial, stack_trials, training_steps
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
@@ -47,8 +48,11 @@ def fused(monkeypatch):
 
     monkeypatch.setattr(_fused, "_device", counting)
     if DEVICE == "cpu":
-        for module in ("training.step", "models.bernoulli", "models.affine"):
+        for module in ("training.step", "models.bernoulli", "models.affine", "models._fused"):
             monkeypatch.setattr(f"unseam.{module}.can_fuse", lambda x: x.dtype != torch.float64)
+        # few large programs: the interpreter runs one after another
+        monkeypatch.setattr(_convolutions, "BUSY", 4)
+        monkeypatch.setattr(_fused, "_BLOCK", 1 << 14)
 
 
 def trained(trials, world, **options):
@@ -131,3 +135,170 @@ def test_stacked_layers_train_as_plain_ones(posterior, name, tolerance):
     start = stack_trials(trials, world.shape, size=len(world), device=DEVICE).flat
     ours, theirs = (trained(trials, world, products=products).flat for products in (True, False))
     assert (ours - theirs).norm() < tolerance * (theirs - start).norm()
+
+
+def test_convolutions_train_with_kernels_as_without(monkeypatch):
+    """By the trainer's own step, every parameter updated by itself; without being asked for, no kernel convolves."""
+    monkeypatch.setattr("unseam.training.step.GATHERED", 0)
+    world = unseam.data.load("sprites", scales=2, orientations=2, positions=4, resolution=16)
+    trial = Trial(
+        architecture="convolutional", latent=2, batch_size=2, steps=STEPS // 3, precision="float32", optimiser="sgd",
+        learning_rate=1e-4,
+    )  # fmt: skip
+    trials = [dataclasses.replace(trial, seed=seed) for seed in range(2)]
+    start = stack_trials(trials, world.shape, size=len(world), device=DEVICE).flat
+    runs = []
+    for kernels in ({}, {"kernels": True}):
+        LAUNCHES.clear()
+        runs.append((trained(trials, world, products=True, **kernels).flat, len(LAUNCHES)))
+    (without, few), (ours, many) = runs
+    assert many > few
+    for one, other, before in zip(ours, without, start, strict=True):
+        assert 0 < (one - other).norm() < 1e-4 * (other - before).norm()
+
+
+# of the published networks and of pictures of any size, with sides and batches that fill no block
+LAYERS = [
+    Shape(4, 2, 1, 1, 32, 5, 7),
+    Shape(4, 2, 1, 3, 32, 4, 4),
+    Shape(4, 2, 1, 32, 32, 3, 3),
+    Shape(4, 2, 1, 32, 64, 3, 2),
+    Shape(4, 2, 1, 64, 64, 2, 2),
+    Shape(2, 2, 0, 32, 64, 3, 3),
+    Shape(2, 2, 0, 64, 64, 2, 2),
+    Shape(3, 1, 1, 5, 70, 3, 4),
+    Shape(6, 2, 2, 3, 5, 3, 3),
+    Shape(6, 3, 0, 4, 2, 2, 3),
+]
+
+
+def convolved(x, weight, bias, shape, transposed, rectified):
+    way = torch.nn.functional.conv_transpose2d if transposed else torch.nn.functional.conv2d
+    pairs = zip(x, weight, [None] * len(x) if bias is None else bias, strict=True)
+    y = torch.stack([
+        way(one.movedim(-1, 1), kernel, shift, shape.stride, shape.padding) for one, kernel, shift in pairs
+    ])  # fmt: skip
+    return (y.relu() if rectified else y).movedim(2, -1)
+
+
+def drawn(shape, transposed, members, batch, generator):
+    sides = (
+        (shape.height, shape.width)
+        if transposed
+        else (shape.height * shape.stride, shape.width * shape.stride)
+    )
+    sizes = [
+        (members, batch, *sides, shape.coarse if transposed else shape.fine),
+        (members, shape.coarse, shape.fine, shape.kernel, shape.kernel),
+        (members, shape.fine if transposed else shape.coarse),
+    ]
+    return [torch.randn(size, generator=generator, dtype=torch.float64, device=DEVICE) for size in sizes]
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Fresh memory holds NaN."""
+    empty, new_empty = torch.empty, torch.Tensor.new_empty
+    monkeypatch.setattr(torch, "empty", lambda *size, **options: empty(*size, **options).fill_(torch.nan))
+    monkeypatch.setattr(
+        torch.Tensor, "new_empty", lambda x, *size, **options: new_empty(x, *size, **options).fill_(torch.nan)
+    )
+
+
+SUITED = [shape for shape in LAYERS if shape.kernel == shape.stride + 2 * shape.padding]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("shape", "masked"), [*((shape, True) for shape in SUITED), (SUITED[1], False)])
+def test_convolutions_and_their_gradients_are_those_in_double_precision(shape, transposed, masked, poisoned):
+    """With a ReLU before and after, whose derivatives both are left to the next layer, or with none and no bias."""
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    x, weight, bias = drawn(shape, transposed, 2, 3, generator)
+    x = x.relu() if masked else x
+    given = [x, weight, bias] if masked else [x, weight]
+    exact = [value.clone().requires_grad_() for value in given]
+    narrow = [value.float().requires_grad_() for value in given]
+    ours = _convolutions.convolve(
+        *narrow[:2], narrow[2] if masked else None, shape, transposed=transposed, rectified=masked, masked=masked,
+        dtype=torch.float32,
+    )  # fmt: skip
+    theirs = convolved(*exact[:2], exact[2] if masked else None, shape, transposed, masked)
+    slope = torch.randn(theirs.shape, generator=generator, dtype=torch.float64, device=DEVICE)
+    one = torch.autograd.grad(ours, narrow, (slope * (theirs > 0) if masked else slope).float())
+    other = list(torch.autograd.grad(theirs, exact, slope))
+    if masked:
+        other[0] = other[0] * (x > 0)
+    for value, known in zip((ours, *one), (theirs, *other), strict=True):
+        assert (value.double() - known).norm() <= 1e-6 * known.norm()
+
+
+@pytest.mark.parametrize("kind", ["gather", "scatter", "weigh"])
+def test_sizes_of_blocks_change_nothing(kind):
+    """Fine pixels by one product or parity by parity, blocks larger and smaller than what there is."""
+    shape = Shape(4, 2, 1, 20, 32, 3, 3)
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    coarse, weight, _ = (value.float() for value in drawn(shape, True, 2, 3, generator))
+    fine = drawn(shape, False, 2, 3, generator)[0].float()
+    packed = weight.permute(0, 3, 4, 2, 1).contiguous()
+    results = []
+    for sizes in ((16, 16, 16, 4, 2), (64, 64, 32, 4, 3), (32, 128, 64, 4, 2)):
+        for whole in (False, True) if kind == "scatter" else (False,):
+            tile = _convolutions.Tile(*sizes, whole)
+            if kind == "weigh":
+                results.append(torch.cat([
+                    value.flatten() for side in ("fine", "coarse")
+                    for value in _convolutions.weigh(fine, coarse, shape, torch.float32, bias=side, tile=tile)
+                ]))  # fmt: skip
+            else:
+                run = _convolutions.gather if kind == "gather" else _convolutions.scatter
+                results.append(run(fine if kind == "gather" else coarse, packed, shape, tile=tile))
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_member_alone_convolves_as_in_a_stack():
+    shape = Shape(4, 2, 1, 8, 32, 4, 4)
+    x, weight, bias = (
+        value.float() for value in drawn(shape, False, 5, 9, torch.Generator(DEVICE).manual_seed(0))
+    )
+
+    def run(rows):
+        given = [value[rows].clone().requires_grad_() for value in (x, weight, bias)]
+        y = _convolutions.convolve(*given, shape, transposed=False, rectified=True, dtype=torch.float32)
+        return y, *torch.autograd.grad(y.sin().sum(), given)
+
+    for one, all_of_them in zip(run(slice(3, 4)), run(slice(None)), strict=True):
+        torch.testing.assert_close(one[0], all_of_them[3], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_networks_with_kernels_compute_what_they_are_stacked_from(part):
+    """Padded pictures that are no squares, colour, and ReLUs between convolutions and before other layers."""
+    build = lambda: unseam.models.convolutional((3, 16, 20), 6, 3, (3, 16, 20))[part].to(DEVICE)  # noqa: E731
+    networks = [build() for _ in range(2)]
+    for seed, network in enumerate(networks):
+        unseam.models.initialise(network, generator=torch.Generator().manual_seed(seed))
+    parameters, _ = torch.func.stack_module_state(networks)
+    x = torch.randn(2, 3, *((3,) if part else (3, 16, 20)), generator=torch.Generator().manual_seed(2)).to(
+        DEVICE
+    )
+    twin = products.stacked(networks[0], kernels=True)
+    ours = torch.vmap(lambda member, x: torch.func.functional_call(twin, member, (x,)))(parameters, x)
+    assert len(LAUNCHES) >= 2
+    gradients = torch.autograd.grad(ours.sin().sum(), list(parameters.values()))
+    for member, network in enumerate(networks):
+        exact = network.double()(x[member].double())
+        assert (ours[member] - exact).norm() <= 1e-6 * exact.norm()
+        known = torch.autograd.grad(exact.sin().sum(), list(network.parameters()))
+        for one, other in zip(gradients, known, strict=True):
+            assert (one[member] - other).norm() <= 1e-5 * other.norm()
+
+
+def test_layers_that_kernels_do_not_suit():
+    """Double precision, a kernel of another side, and pictures that a stride does not divide."""
+    x = torch.zeros(1, 1, 1, 8, 8, device=DEVICE)
+    suited = Shape(4, 2, 1, 1, 8, 4, 4)
+    assert _convolutions.can_convolve(x, suited)
+    assert not _convolutions.can_convolve(x.double(), suited)
+    assert not _convolutions.can_convolve(x, suited._replace(padding=0))
+    assert not _convolutions.can_convolve(x, suited._replace(kernel=5, stride=3))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
+from unseam.models._convolutions import Shape, can_convolve, convolve
 from unseam.models._members import over_members
 from unseam.models.affine import StackedLinear
 from unseam.models.bernoulli import Bernoulli, StackedBernoulli
@@ -16,6 +17,7 @@ from unseam.models.bernoulli import Bernoulli, StackedBernoulli
 __all__ = [
     "Geometry",
     "StackedConvolution",
+    "rectified_gradient",
     "stacked",
     "stacked_convolution",
     "stacked_transposed_convolution",
@@ -35,33 +37,52 @@ class Geometry(NamedTuple):
         return self.kernel // self.stride
 
 
-def stacked(module: nn.Module) -> nn.Module:
+def stacked(module: nn.Module, *, kernels: bool = False) -> nn.Module:
     """A copy of a module that computes the same under ``vmap`` over members, faster on a GPU.
 
     Vectorised convolutions become grouped ones, which GPU libraries run group by group when groups are narrow.
-    The copy gathers windows and calls one batched matrix product for all members instead; gradients of affine layers
-    come out as parameters lie, and a Bernoulli likelihood passes over pixels once. It has the same parameter names, and
-    works under ``vmap`` over members and reverse-mode differentiation only.
+    The copy gathers windows for one batched matrix product of all members; gradients of affine layers come out as
+    parameters lie, and a Bernoulli likelihood passes over pixels once. It has the same parameter names, and works under
+    ``vmap`` over members and reverse-mode differentiation only.
+
+    Args:
+        module: to copy.
+        kernels: convolve by kernels that copy no windows where Triton is there (CUDA, single precision and bfloat16,
+            kernels of side s + 2p), with a ReLU that follows in a sequence inside them.
 
     >>> type(stacked(nn.Sequential(nn.Conv2d(1, 8, 4, 2, 1)))[0]).__name__
     'StackedConvolution'
     """
     twin = copy.deepcopy(module)
     for name, child in list(twin.named_modules()):
-        layer = _stacked_layer(child)
+        layer = _stacked_layer(child, kernels)
         if layer is not None:
             parent, _, attribute = name.rpartition(".")
             setattr(twin.get_submodule(parent), attribute, layer)
+    for chain in twin.modules():
+        if kernels and type(chain) is nn.Sequential:
+            _rectify(chain)
     return twin
 
 
-def _stacked_layer(layer: nn.Module) -> nn.Module | None:
+def _rectify(chain: nn.Sequential) -> None:
+    """Move every ReLU after a convolution into it, and its derivative into a convolution that follows."""
+    for place in range(len(chain) - 1):
+        layer, after = chain[place], chain[place + 2] if place + 2 < len(chain) else None
+        if isinstance(layer, StackedConvolution) and type(chain[place + 1]) is nn.ReLU:
+            layer.rectified = True
+            chain[place + 1] = nn.Identity()
+            if isinstance(after, StackedConvolution):
+                layer.handed = after.masked = True
+
+
+def _stacked_layer(layer: nn.Module, kernels: bool) -> nn.Module | None:
     if isinstance(layer, nn.Linear):
         return StackedLinear(layer)
     if isinstance(layer, Bernoulli):
         return StackedBernoulli()
     if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and StackedConvolution.suits(layer):
-        return StackedConvolution(layer)
+        return StackedConvolution(layer, kernels=kernels)
     return None
 
 
@@ -75,7 +96,7 @@ class StackedConvolution(nn.Module):
     torch.Size([3, 5, 8, 4, 4])
     """
 
-    def __init__(self, layer: nn.Conv2d | nn.ConvTranspose2d) -> None:
+    def __init__(self, layer: nn.Conv2d | nn.ConvTranspose2d, *, kernels: bool = False) -> None:
         super().__init__()
         if not self.suits(layer):
             raise ValueError(
@@ -84,6 +105,9 @@ class StackedConvolution(nn.Module):
         self.weight, self.bias = layer.weight, layer.bias
         self.transposed = isinstance(layer, nn.ConvTranspose2d)
         self.geometry = Geometry(layer.kernel_size[0], layer.stride[0], int(layer.padding[0]))
+        self.kernels = kernels
+        # whether a ReLU follows; whether the next layer takes its derivative; whether this one does so for the last
+        self.rectified = self.handed = self.masked = False
 
     @staticmethod
     def suits(layer: nn.Conv2d | nn.ConvTranspose2d) -> bool:
@@ -102,8 +126,32 @@ class StackedConvolution(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Convolve pictures (batch, channel, height, width)."""
         bias = self.bias if self.bias is not None else self.weight.new_zeros(())
-        convolve = partial(_convolve, transposed=self.transposed, geometry=self.geometry)
-        return over_members(convolve, x, self.weight, bias)
+        return over_members(self._members, x, self.weight, bias)
+
+    def _members(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Convolve (member, batch, channel, height, width), in the type that automatic casting asks for."""
+        narrow = x.dtype
+        if torch.is_autocast_enabled(x.device.type):
+            narrow = torch.get_autocast_dtype(x.device.type)
+        stride = 1 if self.transposed else self.geometry.stride
+        height, width = x.shape[3] // stride, x.shape[4] // stride
+        shape = Shape(*self.geometry, weight.shape[2], weight.shape[1], height, width)
+        fits = (height * stride, width * stride) == tuple(x.shape[3:])
+        if not (self.kernels and fits and self.geometry.kernel > 1 and can_convolve(x, shape)):
+            x = rectified_gradient(x) if self.masked else x
+            y = _convolve(x, weight, bias, transposed=self.transposed, geometry=self.geometry)
+            return y.relu() if self.rectified else y
+        y = convolve(
+            x.permute(0, 1, 3, 4, 2),
+            weight,
+            bias if bias.ndim == 2 else None,
+            shape,
+            transposed=self.transposed,
+            rectified=self.rectified,
+            masked=self.masked,
+            dtype=narrow,
+        ).permute(0, 1, 4, 2, 3)
+        return rectified_gradient(y) if self.rectified and not self.handed else y
 
 
 def stacked_convolution(x: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry) -> Tensor:
@@ -151,6 +199,31 @@ def _convolve(x: Tensor, weight: Tensor, bias: Tensor, *, transposed: bool, geom
         )
     convolve = stacked_transposed_convolution if transposed else stacked_convolution
     return convolve(x.permute(0, 1, 3, 4, 2), weight, bias, geometry).permute(0, 1, 4, 2, 3)
+
+
+def rectified_gradient(y: Tensor) -> Tensor:
+    """What comes out of a ReLU, with the derivative of that ReLU.
+
+    >>> y = torch.tensor([0.0, 2.0], requires_grad=True)
+    >>> rectified_gradient(y).sum().backward()
+    >>> y.grad
+    tensor([0., 1.])
+    """
+    same: Tensor = _Rectified.apply(y)
+    return same
+
+
+class _Rectified(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, y: Tensor) -> Tensor:
+        ctx.save_for_backward(y)
+        return y.view_as(y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (y,) = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(gradients[0], y, 0.0)
 
 
 class _Convolution(torch.autograd.Function):

@@ -145,6 +145,7 @@ def stack_trials(
     size: int,
     device: torch.device | str = "cpu",
     products: bool | None = None,
+    kernels: bool = False,
     drawn: bool = True,
 ) -> Stack:
     """A fresh stack of trials that differ in member fields only.
@@ -156,6 +157,7 @@ def stack_trials(
         device: where to train.
         products: run convolutions as batched matrix products (see :func:`unseam.models.stacked`); by default on CUDA,
             unless the objective takes the decoder's Jacobian, which needs forward mode.
+        kernels: run those products by kernels that copy no windows, on CUDA.
         drawn: whether to draw initial weights; without, they have to be loaded.
 
     >>> stack_trials([Trial(latent=2)], (1, 4, 4), size=10).template.model.posterior.latent
@@ -194,7 +196,7 @@ def stack_trials(
     return Stack(
         trials=tuple(trials),
         template=template,
-        runner=stacked(template) if products else template,
+        runner=stacked(template, kernels=kernels) if products else template,
         flat=flat,
         parameters=_views(flat, named, starts),
         columns=torch.cat([start + torch.arange(named[name].numel()) for name, start in starts.items()]).to(

@@ -1,0 +1,445 @@
+"""CUDA kernels of stacked convolutions, transposed or not: implicit matrix products that copy no window.
+
+A convolution reads a fine picture and writes a coarse one; a transposed convolution goes the other way, and so does
+the gradient of either by its input. Three kernels are all that is needed:
+
+    gather   coarse[m, n, g] = Σ_{t, f} fine[m, n@t, f] w[m, t, f, g]
+    scatter  fine[m, n, f] = Σ_{t, g} coarse[m, n@t, g] w[m, t, f, g]
+    weigh    dw[m, t, f, g] = Σ_n fine[m, n@t, f] coarse[m, n, g]
+
+for members m, pixels n of all pictures, kernel positions t, and n@t the pixel that n meets at t. A window's line of
+pixels lies in one piece where channels come last, so the sum over t and channels runs over a few long lines. Fine
+pixels that lie alike between coarse ones (s² parities at stride s) meet the same positions t: to each belongs a
+product of its own or, for few channels, one product with a sparse matrix does all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from unseam.models import _fused
+
+__all__ = ["Shape", "Tile", "can_convolve", "convolve", "gather", "scatter", "weigh"]
+
+# Programs that keep an H200's 132 multiprocessors busy.
+BUSY = 264
+# Columns from which every parity is a product of its own.
+PARTED = 16
+WIDEST = 1 << 31
+
+
+class Shape(NamedTuple):
+    """Side k of the kernel, stride s and padding p; channels of fine and of coarse pictures; the latter's sides.
+
+    With k = s + 2p, sides of fine pictures are s times those of coarse ones.
+    """
+
+    kernel: int
+    stride: int
+    padding: int
+    fine: int
+    coarse: int
+    height: int
+    width: int
+
+
+class Tile(NamedTuple):
+    """Pixels, summands and columns of one program's product, its warps, and the depth of its pipeline.
+
+    In ``weigh`` pixels are summed over, and ``inner`` are rows of its product.
+    """
+
+    pixels: int
+    inner: int
+    columns: int
+    warps: int
+    stages: int
+    whole: bool = False
+    """Fine pixels of all parities by one product."""
+
+
+def can_convolve(x: Tensor, shape: Shape) -> bool:
+    """Whether the kernels suit x (member, …) and the layer."""
+    plain = shape.kernel % shape.stride == 0 and shape.kernel == shape.stride + 2 * shape.padding
+    largest = x[0].numel() * shape.stride**2 * max(shape.fine, shape.coarse)
+    return plain and _fused.can_fuse(x) and largest < WIDEST
+
+
+def convolve(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    shape: Shape,
+    *,
+    transposed: bool,
+    rectified: bool = False,
+    masked: bool = False,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Convolution of every member, with its ReLU, differentiable once in reverse mode.
+
+    Args:
+        x: (member, batch, height, width, channel).
+        weight: (member, coarse channel, fine channel, k, k), which both kinds of layers have.
+        bias: (member, output channel).
+        shape: of the layer.
+        transposed: from coarse to fine.
+        rectified: apply ReLU. Its derivative is left to what ``masked`` says of the next layer.
+        masked: x comes from a ReLU that left its derivative to this layer.
+        dtype: in which numbers are multiplied; sums are in single precision.
+
+    Returns:
+        (member, batch, height', width', output channel) in ``dtype``.
+    """
+    y: Tensor = _Convolve.apply(x, weight, bias, shape, transposed, rectified, masked, dtype)
+    return y
+
+
+class _Convolve(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        shape: Shape,
+        transposed: bool,
+        rectified: bool,
+        masked: bool,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        x = x.contiguous()
+        lines = weight.permute(0, 3, 4, 2, 1)
+        packed = torch.empty(lines.shape, dtype=dtype, device=x.device).copy_(lines)
+        ctx.save_for_backward(x, packed)
+        ctx.shape, ctx.transposed, ctx.masked = shape, transposed, masked
+        return (scatter if transposed else gather)(x, packed, shape, bias=bias, rectified=rectified)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        x, packed = ctx.saved_tensors
+        gradient = gradients[0].contiguous()
+        by_x = None
+        if ctx.needs_input_grad[0]:
+            back = gather if ctx.transposed else scatter
+            by_x = back(gradient, packed, ctx.shape, mask=x if ctx.masked else None).to(x.dtype)
+        fine, coarse = (gradient, x) if ctx.transposed else (x, gradient)
+        side = ("fine" if ctx.transposed else "coarse") if ctx.needs_input_grad[2] else None
+        by_weight, by_bias = weigh(fine, coarse, ctx.shape, packed.dtype, bias=side)
+        return by_x, by_weight.permute(0, 4, 3, 1, 2), by_bias, None, None, None, None, None
+
+
+def gather(
+    fine: Tensor,
+    packed: Tensor,
+    shape: Shape,
+    *,
+    bias: Tensor | None = None,
+    rectified: bool = False,
+    mask: Tensor | None = None,
+    tile: Tile | None = None,
+) -> Tensor:
+    """Coarse pictures (member, batch, height, width, g) from fine ones and weights (member, k, k, f, g)."""
+    kernel, stride, _, channels, columns, height, width = shape
+    y = packed.new_empty(*fine.shape[:2], height, width, columns)
+    tile = tile or _tile("gather", shape, fine, packed.dtype)
+    window = (height * stride, width * stride, channels, kernel, stride)
+    _correlate(fine, packed, y, shape, window, 0, bias, rectified, mask, tile)
+    return y
+
+
+def scatter(
+    coarse: Tensor,
+    packed: Tensor,
+    shape: Shape,
+    *,
+    bias: Tensor | None = None,
+    rectified: bool = False,
+    mask: Tensor | None = None,
+    tile: Tile | None = None,
+) -> Tensor:
+    """Fine pictures (member, batch, height · s, width · s, f) from coarse ones and weights (member, k, k, f, g)."""
+    kernel, stride, padding, columns, channels, height, width = shape
+    y = packed.new_empty(*coarse.shape[:2], height * stride, width * stride, columns)
+    tile = tile or _tile("scatter", shape, coarse, packed.dtype)
+    # i = m + (r + p) div s − u for parity r and u < k/s
+    side = kernel // stride
+    if tile.whole:
+        side += (stride - 1 + padding) // stride - padding // stride
+    window = (height, width, channels, side, 1)
+    _correlate(coarse, packed, y, shape, window, 1 + tile.whole, bias, rectified, mask, tile)
+    return y
+
+
+def _correlate(
+    x: Tensor,
+    packed: Tensor,
+    y: Tensor,
+    shape: Shape,
+    window: tuple[int, int, int, int, int],
+    kind: int,
+    bias: Tensor | None,
+    rectified: bool,
+    mask: Tensor | None,
+    tile: Tile,
+) -> None:
+    columns = (shape.coarse, shape.fine, shape.fine * shape.stride**2)[kind]
+    parities = shape.stride**2 if kind == 1 else 1
+    members, rows = len(x), x.shape[1] * shape.height * shape.width
+    grid = (-(-rows // tile.pixels) * -(-columns // tile.columns) * parities, members)
+    with _fused._device(x):
+        _compiled().correlate[grid](
+            x, packed, bias if bias is not None else packed, mask if mask is not None else packed, y, rows,
+            0 if bias is None else bias.stride(0), *shape, *window, columns, math.gcd(window[2], tile.inner),
+            kind, bias is not None, rectified, mask is not None,
+            _multiplication(packed.dtype), tile.pixels, tile.inner, tile.columns,
+            num_warps=tile.warps, num_stages=tile.stages,
+        )  # fmt: skip
+
+
+def weigh(
+    fine: Tensor,
+    coarse: Tensor,
+    shape: Shape,
+    dtype: torch.dtype,
+    *,
+    bias: str | None = None,
+    tile: Tile | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Gradients of weights, (member, k, k, f, g), and of biases, sums over the ``fine`` or the ``coarse`` pictures."""
+    kernel, stride, padding, channels, columns, height, width = shape
+    members, rows, inner = len(fine), fine.shape[1] * height * width, kernel**2 * channels
+    tile = tile or _tile("weigh", shape, coarse, dtype)
+    blocks = -(-inner // tile.inner) * -(-columns // tile.columns)
+    splits = max(1, min(BUSY // (members * blocks), rows // (4 * tile.pixels)))
+    each = math.ceil(rows / splits / tile.pixels) * tile.pixels
+    product = torch.empty(members, splits, inner, columns, dtype=torch.float32, device=fine.device)
+    sums = product.new_empty(members, splits, {"fine": inner, "coarse": columns, None: 0}[bias])
+    with _fused._device(fine):
+        _compiled().weigh[(blocks, splits, members)](
+            fine, coarse, product, sums, rows, splits, each, *shape,
+            math.gcd(channels, tile.inner), (None, "coarse", "fine").index(bias),
+            _narrow(dtype), _multiplication(dtype), tile.pixels, tile.inner, tile.columns,
+            num_warps=tile.warps, num_stages=tile.stages,
+        )  # fmt: skip
+    product, sums = (value.sum(1) if splits > 1 else value[:, 0] for value in (product, sums))
+    by_weight = product.view(members, kernel, kernel, channels, columns)
+    if bias == "fine":
+        # windows at the s² positions after the padding meet every fine pixel once
+        inside = slice(padding, padding + stride)
+        sums = sums.view(members, kernel, kernel, channels)[:, inside, inside].sum((1, 2))
+    return by_weight, None if bias is None else sums
+
+
+def _tile(kind: str, shape: Shape, x: Tensor, dtype: torch.dtype) -> Tile:
+    """Sizes for a kernel of a layer, x its input or the coarse picture (member, batch, …)."""
+    tile = _rule(kind, shape, dtype.itemsize)
+    if kind == "weigh":
+        return tile
+    columns = shape.coarse if kind == "gather" else shape.fine
+    parts = len(x) * -(-columns // tile.columns)
+    parts *= shape.stride**2 if kind == "scatter" and not tile.whole else 1
+    pixels = tile.pixels
+    while pixels > 16 and parts * -(-x.shape[1] * shape.height * shape.width // pixels) < BUSY:
+        pixels //= 2
+    return tile._replace(pixels=pixels)
+
+
+def _rule(kind: str, shape: Shape, size: int) -> Tile:
+    """Sizes for numbers of so many bytes, where there are enough members to keep a GPU busy."""
+    kernel, stride, _, fine, coarse, _, _ = shape
+    whole = kind == "scatter" and stride > 1 and fine < PARTED
+    columns = coarse if kind != "scatter" else fine * (stride**2 if whole else 1)
+    block = min(64, max(16, _power(columns)))
+    if kind == "weigh":
+        return Tile(32, min(max(16, _power(kernel**2 * fine)), 128), block, 4, 3)
+    summands = kernel**2 * fine if kind == "gather" else (kernel // stride + whole) ** 2 * coarse
+    return Tile(128, min(max(16, _power(summands)), 64 if size == 2 else 32), block, 4, 3, whole)
+
+
+def _power(size: int) -> int:
+    """The next power of two."""
+    return 1 << (size - 1).bit_length()
+
+
+def _multiplication(dtype: torch.dtype) -> str:
+    """How single precision is multiplied; what torch's products do."""
+    if dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision != "tf32":
+        return "ieee"
+    return "tf32"
+
+
+class _Kernels(NamedTuple):
+    correlate: Any
+    weigh: Any
+
+
+def _narrow(dtype: torch.dtype) -> Any:
+    import triton.language as tl
+
+    return tl.bfloat16 if dtype == torch.bfloat16 else tl.float32
+
+
+@cache
+def _compiled() -> Any:
+    import triton
+    import triton.language as tl
+
+    return _Kernels(_correlate_kernel(triton, tl), _weigh_kernel(triton, tl))
+
+
+def _correlate_kernel(triton: Any, tl: Any) -> Any:
+    """A program computes some columns of some pixels of one member, of one parity where these are apart."""
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def correlate(  # type: ignore[no-untyped-def]
+        x, packed, bias, mask, y, rows, bias_stride, kernel: tl.constexpr, stride: tl.constexpr,
+        padding: tl.constexpr, fine: tl.constexpr, coarse: tl.constexpr, height: tl.constexpr,
+        width: tl.constexpr, high: tl.constexpr, wide: tl.constexpr, channels: tl.constexpr,
+        side: tl.constexpr, step: tl.constexpr, columns: tl.constexpr, even: tl.constexpr, kind: tl.constexpr,
+        biased: tl.constexpr, rectified: tl.constexpr, masked: tl.constexpr, multiplication: tl.constexpr,
+        pixels: tl.constexpr, inner: tl.constexpr, block: tl.constexpr,
+    ):  # fmt: skip
+        line: tl.constexpr = side * channels
+        summands: tl.constexpr = side * line
+        reach: tl.constexpr = kernel // stride
+        parities: tl.constexpr = stride * stride if kind == 1 else 1
+        blocks: tl.constexpr = (columns + block - 1) // block
+        lowest: tl.constexpr = -padding if kind == 0 else padding // stride - (reach - 1)
+        member = tl.program_id(1).to(tl.int64)
+        place = tl.program_id(0)
+        parity = place % parities
+        o = (place // parities) % blocks * block + tl.arange(0, block)
+        n = place // (parities * blocks) * pixels + tl.arange(0, pixels)
+        live, inside = n < rows, o < columns
+        picture, q = n // (height * width), n % (height * width)
+        qy, qx = q // width, q % width
+        ry, rx = parity // stride, parity % stride
+        top, left = lowest, lowest
+        if kind == 1:
+            top, left = (ry + padding) // stride - (reach - 1), (rx + padding) // stride - (reach - 1)
+        iy, ix = qy * step + top, qx * step + left
+        x += member * rows * (step * step * channels)
+        packed += member * (kernel * kernel * fine * coarse)
+        start = ((picture * high + iy) * wide + ix) * channels
+        if kind == 2:
+            f, oy, ox = o % fine, o // fine // stride, o // fine % stride
+        else:
+            f, oy, ox = o, ry, rx
+        acc = tl.zeros((pixels, block), dtype=tl.float32)
+        for first in range(0, summands, inner):
+            j = first + tl.arange(0, inner)
+            # equal over channels: a mask that the compiler knows to be so leaves loads wide
+            ky = tl.max_constancy(j // line, even)
+            kx = tl.max_constancy(j % line // channels, even)
+            c = tl.max_contiguous(j % channels, even)
+            row, column = iy[:, None] + ky[None, :], ix[:, None] + kx[None, :]
+            met = live[:, None] & (row >= 0) & (row < high) & (column >= 0) & (column < wide)
+            if summands % inner != 0:
+                met = met & (j < summands)[None, :]
+            offset = (ky * wide + kx) * channels + c
+            a = tl.load(x + start[:, None] + offset[None, :], met, 0.0)
+            known = inside[None, :] & (j < summands)[:, None]
+            if kind == 0:
+                w = tl.load(packed + j[:, None] * coarse + o[None, :], known, 0.0)
+            else:
+                uy, ux = ky[:, None], kx[:, None]
+                if kind == 1:
+                    ty = (ry + padding) % stride + stride * (reach - 1 - uy)
+                    tx = (rx + padding) % stride + stride * (reach - 1 - ux)
+                else:
+                    # u of window position i is m + (r + p) div s − i
+                    vy = ((oy + padding) // stride - top)[None, :] - uy
+                    vx = ((ox + padding) // stride - left)[None, :] - ux
+                    ty = ((oy + padding) % stride)[None, :] + stride * vy
+                    tx = ((ox + padding) % stride)[None, :] + stride * vx
+                    known = known & (vy >= 0) & (vy < reach) & (vx >= 0) & (vx < reach)
+                t = ty * kernel + tx
+                w = tl.load(packed + (t * fine + f[None, :]) * coarse + c[:, None], known, 0.0)
+            acc = tl.dot(a.to(w.dtype), w, acc, input_precision=multiplication)
+        if kind == 0:
+            there = n[:, None] * coarse + o[None, :]
+        else:
+            if kind == 1:
+                spot = ((picture * height + qy) * stride + ry) * (width * stride) + qx * stride + rx
+                there = spot[:, None] * fine + o[None, :]
+            else:
+                spot = (picture * height + qy) * (stride * width * stride) + qx * stride
+                there = (spot[:, None] + (oy * (width * stride) + ox)[None, :]) * fine + f[None, :]
+        area: tl.constexpr = coarse if kind == 0 else stride * stride * fine
+        there += member * rows * area
+        both = live[:, None] & inside[None, :]
+        if biased:
+            acc += tl.load(bias + member * bias_stride + f, inside, 0.0).to(tl.float32)[None, :]
+        if rectified:
+            acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        if masked:
+            acc = tl.where(tl.load(mask + there, both, 0.0) > 0, acc, 0.0)
+        tl.store(y + there, acc, both)
+
+    return correlate
+
+
+def _weigh_kernel(triton: Any, tl: Any) -> Any:
+    """A program sums some pixels' products of some positions and fine channels with some coarse channels."""
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def weigh(  # type: ignore[no-untyped-def]
+        given, seen, product, sums, rows, splits, each: tl.constexpr, kernel: tl.constexpr, stride: tl.constexpr,
+        padding: tl.constexpr, fine: tl.constexpr, coarse: tl.constexpr, height: tl.constexpr,
+        width: tl.constexpr, even: tl.constexpr, bias: tl.constexpr, narrow: tl.constexpr, multiplication: tl.constexpr,
+        pixels: tl.constexpr, inner: tl.constexpr, block: tl.constexpr,
+    ):  # fmt: skip
+        line: tl.constexpr = kernel * fine
+        summands: tl.constexpr = kernel * line
+        strips: tl.constexpr = (summands + inner - 1) // inner
+        high: tl.constexpr = height * stride
+        wide: tl.constexpr = width * stride
+        member, split = tl.program_id(2).to(tl.int64), tl.program_id(1)
+        strip, group = tl.program_id(0) % strips, tl.program_id(0) // strips
+        j, g = strip * inner + tl.arange(0, inner), group * block + tl.arange(0, block)
+        ky, kx = tl.max_constancy(j // line, even), tl.max_constancy(j % line // fine, even)
+        offset = (ky * wide + kx) * fine + tl.max_contiguous(j % fine, even)
+        known, inside = j < summands, g < coarse
+        given += member * rows * (stride * stride * fine)
+        seen += member * rows * coarse
+        acc = tl.zeros((inner, block), dtype=tl.float32)
+        tall = tl.zeros((inner, 16), dtype=tl.float32)
+        flat = tl.zeros((16, block), dtype=tl.float32)
+        for begin in range(0, each, pixels):
+            n = split * each + begin + tl.arange(0, pixels)
+            live = n < rows
+            picture, q = n // (height * width), n % (height * width)
+            iy, ix = q // width * stride - padding, q % width * stride - padding
+            start = ((picture * high + iy) * wide + ix) * fine
+            row, column = iy[:, None] + ky[None, :], ix[:, None] + kx[None, :]
+            met = (
+                (live[:, None] & known[None, :]) & (row >= 0) & (row < high) & (column >= 0) & (column < wide)
+            )
+            a = tl.load(given + start[:, None] + offset[None, :], met, 0.0).to(narrow)
+            here = live[:, None] & inside[None, :]
+            c = tl.load(seen + n[:, None] * coarse + g[None, :], here, 0.0).to(narrow)
+            acc = tl.dot(tl.trans(a), c, acc, input_precision=multiplication)
+            # sums over pixels as products with ones
+            if bias == 1:
+                one = tl.full((16, pixels), 1.0, dtype=narrow)
+                flat = tl.dot(one, c, flat, input_precision=multiplication)
+            if bias == 2:
+                one = tl.full((pixels, 16), 1.0, dtype=narrow)
+                tall = tl.dot(tl.trans(a), one, tall, input_precision=multiplication)
+        part = member * splits + split
+        there = (part * summands + j)[:, None] * coarse + g[None, :]
+        tl.store(product + there, acc, known[:, None] & inside[None, :])
+        if bias == 1 and strip == 0:
+            tl.store(sums + part * coarse + g, tl.max(flat, axis=0), inside)
+        if bias == 2 and group == 0:
+            tl.store(sums + part * summands + j, tl.max(tall, axis=1), known)
+
+    return weigh
