@@ -37,6 +37,7 @@ NAMES = {
     "delta_kl": "ΔKL",
     "active": "active latents",
     "udr": "UDR",
+    "replication": "replication",
     "elbo": "ELBO",
     "mig": "MIG",
     "dci": "DCI",
@@ -253,7 +254,7 @@ def _chosen(found: Sequence[Selection]) -> Section:
     )
     prose = (
         "Of the seeds of each setting one is chosen without labels: that with the smallest DtO, |cos|, Hadamard gap, "
-        "Eq. 7 error or ΔKL, or with the largest UDR or ELBO. Zero is a random choice; the choice by labels is the "
+        "Eq. 7 error or ΔKL, or with the largest UDR, replication or ELBO. Zero is a random choice; the choice by labels is the "
         "most that can be gained.",
     )
     how = ("Mean over settings of the chosen model's score less the mean score of its setting; 95 % intervals by "

@@ -35,6 +35,7 @@ LABEL_FREE: dict[str, int] = {
     "precision_error": -1,
     "delta_kl": -1,
     "udr": 1,
+    "replication": 1,
     "elbo": 1,
 }
 """Measures that need no labels, with the direction that should be good."""
