@@ -254,8 +254,8 @@ def _chosen(found: Sequence[Selection]) -> Section:
     )
     prose = (
         "Of the seeds of each setting one is chosen without labels: that with the smallest DtO, |cos|, Hadamard gap, "
-        "Eq. 7 error or ΔKL, or with the largest UDR, replication or ELBO. Zero is a random choice; the choice by labels is the "
-        "most that can be gained.",
+        "Eq. 7 error or ΔKL, or with the largest UDR, replication or ELBO. Zero is a random choice; "
+        "the choice by labels is the most that can be gained.",
     )
     how = ("Mean over settings of the chosen model's score less the mean score of its setting; 95 % intervals by "
            "bootstrap over settings.",)  # fmt: skip
@@ -296,6 +296,7 @@ def _best(table: pd.DataFrame, folder: str) -> Section:
                 float(row[along]),
                 _tip(row, fields, along, folder),
                 ring=bool(edge[place]),
+                copy=_command(row, folder),
             )
             for place, row in enumerate(_records(known))
         ]
@@ -318,7 +319,7 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 def _tip(row: Mapping[str, Any], fields: Sequence[str], along: str, folder: str) -> str:
     text = f"{describe_setting(row, fields)}, seed {row['seed']}: {_name(along)} {significant(float(row[along]))}"
     command = _command(row, folder)
-    return f"{text}; {command}" if command else text
+    return f"{text}; click to copy: {command}" if command else text
 
 
 def _command(row: Mapping[str, Any], folder: str) -> str:

@@ -161,18 +161,14 @@ def _within(a: Numbers, b: Numbers, g: NDArray[Any], generator: np.random.Genera
     """Correlation of ranks within groups, and its interval over resampled members of each."""
     if not len(a):
         return NONE
-    _, g = np.unique(g, return_inverse=True)
-    hot = (g[:, None] == np.arange(g.max() + 1)).astype(float)
-    for members in hot.T.astype(bool):
-        a, b = a.copy(), b.copy()
-        # in [0, 1], so that large groups do not outweigh small ones by their ranks
-        a[members], b[members] = (_ranks(values[members]) / members.sum() for values in (a, b))
-    weights = np.zeros((RESAMPLES + 1, len(a)))
-    weights[0] = 1.0
-    for members in hot.T.astype(bool):
-        count = int(members.sum())
-        weights[1:, members] = generator.multinomial(count, np.full(count, 1 / count), RESAMPLES)
-    return _interval(_weighted(a, b, weights, hot))
+    order = np.argsort(g, kind="stable")
+    starts = np.unique(g[order], return_index=True)[1]
+    parts = np.split(order, starts[1:])
+    # in [0, 1], so that large groups do not outweigh small ones by their ranks
+    a, b = (np.concatenate([_ranks(values[part]) / len(part) for part in parts]) for values in (a, b))
+    drawn = [generator.multinomial(len(part), np.full(len(part), 1 / len(part)), RESAMPLES) for part in parts]
+    weights = np.concatenate([np.ones((1, len(a))), np.concatenate(drawn, axis=1)])
+    return _interval(_weighted(a, b, weights, starts))
 
 
 def _pooled(a: Numbers, b: Numbers, g: NDArray[Any], generator: np.random.Generator) -> Interval:
@@ -185,15 +181,19 @@ def _pooled(a: Numbers, b: Numbers, g: NDArray[Any], generator: np.random.Genera
     count = int(clusters.max()) + 1
     drawn = generator.multinomial(count, np.full(count, 1 / count), RESAMPLES).astype(float)
     weights = np.concatenate([np.ones((1, len(a))), drawn[:, clusters]])
-    return _interval(_weighted(_ranks(a), _ranks(b), weights, np.ones((len(a), 1))))
+    return _interval(_weighted(_ranks(a), _ranks(b), weights, np.array([0])))
 
 
-def _weighted(a: Numbers, b: Numbers, weights: Numbers, hot: Numbers) -> Numbers:
-    """Correlations (resample,) of values centred within groups, with integer weights."""
-    size = np.maximum(weights @ hot, 1.0)
+def _weighted(a: Numbers, b: Numbers, weights: Numbers, starts: NDArray[Any]) -> Numbers:
+    """Correlations (resample,) of values centred within groups, which begin at some places, with integer weights."""
+
+    def sums(values: Numbers) -> Numbers:
+        return np.asarray(np.add.reduceat(values, starts, axis=1))
+
+    size = np.maximum(sums(weights), 1.0)
 
     def product(x: Numbers, y: Numbers) -> Numbers:
-        return weights @ (x * y) - (((weights * x) @ hot) * ((weights * y) @ hot) / size).sum(1)
+        return np.asarray(weights @ (x * y) - (sums(weights * x) * sums(weights * y) / size).sum(1))
 
     with np.errstate(invalid="ignore", divide="ignore"):
         scale = np.sqrt(np.maximum(product(a, a) * product(b, b), 0.0))

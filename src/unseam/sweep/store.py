@@ -476,15 +476,14 @@ def _schema(rows: Sequence[Mapping[str, Any]]) -> pa.Schema:
 def _deduplicated(table: pa.Table) -> pa.Table:
     """One row of each key: the earliest, whatever part it lies in."""
     import numpy as np
-    import pyarrow.compute as pc
 
-    if pc.count_distinct(table["key"]).as_py() == len(table):
+    keys = table["key"].to_pandas()
+    if not keys.duplicated().any():
         return table
     frame = table.select([name for name in ("created", "stack") if name in table.column_names]).to_pandas()
     order = frame.sort_values(list(frame), kind="stable").index.to_numpy() if len(frame.columns) else None
-    keys = table["key"].to_numpy(zero_copy_only=False).astype(str)
     order = np.arange(len(keys)) if order is None else order
-    first = np.unique(keys[order], return_index=True)[1]
+    first = np.flatnonzero(~keys.iloc[order].duplicated())
     return table.take(np.sort(order[first]))
 
 
