@@ -68,3 +68,20 @@ def test_udr_is_no_metric_of_a_stack_of_several_settings(tmp_path):
         sweep.run(spec([0]) | {"score": {"metrics": ["udr"]}}, tmp_path)
     with pytest.raises(ValueError, match="score.preset must be fast, dlib, got 'fats'"):
         sweep.run(spec([0]) | {"score": {"preset": "fats"}}, tmp_path)
+
+
+def test_data_without_factors_are_compared_too(tmp_path, monkeypatch):
+    (tmp_path / "own_table.py").write_text(
+        "import torch\nfrom unseam.choices import World\nfrom unseam.data import open_data\n"
+        "x = torch.rand(60, 4, generator=torch.Generator().manual_seed(0))\n"
+        "WORLD = World('table', 'a table', lambda: open_data(x).world)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    given = spec([0, 1])
+    given["trial"] |= {"world": "own_table:WORLD", "steps": 30}
+    table = sweep.run(given, tmp_path / "store", device="cpu").table()
+    assert table[["udr", "replication"]].notna().all().all()
+    with pytest.raises(
+        ValueError, match=r"trial.data is no field of a trial; data of your own are a world in code"
+    ):
+        sweep.read_spec({"trial": {"data": "x.npy"}})

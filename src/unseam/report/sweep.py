@@ -48,7 +48,7 @@ NAMES = {
     "gamma": "γ",
 }
 """Usual names of columns."""
-LINES, CHARTS, SCORES, BEST = 5, 9, 3, 10
+LINES, CHARTS, SCORES, BEST = 5, 15, 3, 10
 """Lines of one chart, charts of one axis, scores in the correlations, and models of a list, at most."""
 
 

@@ -161,9 +161,8 @@ def _within(a: Numbers, b: Numbers, g: NDArray[Any], generator: np.random.Genera
     """Correlation of ranks within groups, and its interval over resampled members of each."""
     if not len(a):
         return NONE
-    order = np.argsort(g, kind="stable")
-    starts = np.unique(g[order], return_index=True)[1]
-    parts = np.split(order, starts[1:])
+    parts = _parts(g)
+    starts = np.cumsum([0, *map(len, parts[:-1])])
     # in [0, 1], so that large groups do not outweigh small ones by their ranks
     a, b = (np.concatenate([_ranks(values[part]) / len(part) for part in parts]) for values in (a, b))
     drawn = [generator.multinomial(len(part), np.full(len(part), 1 / len(part)), RESAMPLES) for part in parts]
@@ -182,6 +181,12 @@ def _pooled(a: Numbers, b: Numbers, g: NDArray[Any], generator: np.random.Genera
     drawn = generator.multinomial(count, np.full(count, 1 / count), RESAMPLES).astype(float)
     weights = np.concatenate([np.ones((1, len(a))), drawn[:, clusters]])
     return _interval(_weighted(_ranks(a), _ranks(b), weights, np.array([0])))
+
+
+def _parts(g: NDArray[Any]) -> list[NDArray[np.int64]]:
+    """The places of each group."""
+    order = np.argsort(g, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(g[order])) + 1)
 
 
 def _weighted(a: Numbers, b: Numbers, weights: Numbers, starts: NDArray[Any]) -> Numbers:
@@ -231,12 +236,11 @@ def selections(table: pd.DataFrame, *, seed: int = 0) -> list[Selection]:
         for score in score_columns(table):
             pair = table[[name, score]].to_numpy(dtype=np.float64)
             known = np.isfinite(pair).all(1)
+            parts = (np.flatnonzero(known)[part] for part in _parts(groups[known]))
             rows = [
-                _choose(
-                    LABEL_FREE[name] * pair[known & (groups == group), 0], pair[known & (groups == group), 1]
-                )
-                for group in np.unique(groups)
-                if (known & (groups == group)).sum() >= LEAST
+                _choose(LABEL_FREE[name] * pair[part, 0], pair[part, 1])
+                for part in parts
+                if len(part) >= LEAST
             ]
             if not rows:
                 continue

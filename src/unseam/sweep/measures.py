@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from unseam import metrics
 from unseam.choices import load_object
 from unseam.independence import NotSmoothError
 from unseam.independence import coupling as measure_coupling
-from unseam.metrics import evaluate
 from unseam.metrics.evaluate import METRICS
 from unseam.replicate import replicate_members
 from unseam.run import Run, score
@@ -135,15 +135,10 @@ def udr(members: Sequence[Member], settings: Score) -> list[float | None]:
     if any(run.trials[member].posterior == "point" for run, member in members):
         return [None] * len(members)
     codes = [run.codes([member], points=settings.items, seed=settings.seed) for run, member in members]
-    table = evaluate(
-        torch.cat([one.mean for one in codes]),
-        codes[0].factors,
-        ["udr"],
-        variance=torch.cat([one.variance for one in codes]),
-        preset=settings.preset,
-        generator=torch.Generator().manual_seed(settings.seed),
-    )
-    return [float(value) for value in table.sort_values("member")["score"]]
+    mean, variance = (torch.cat(part).double() for part in list(zip(*codes, strict=True))[:2])
+    kl = 0.5 * (mean.square() + variance - variance.log() - 1).mean(1)
+    generator = torch.Generator().manual_seed(settings.seed)
+    return metrics.udr(mean, kl, preset=settings.preset, generator=generator).score.tolist()
 
 
 def replication(members: Sequence[Member], settings: Score) -> list[float | None]:

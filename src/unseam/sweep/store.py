@@ -523,11 +523,13 @@ def compare_all(rows: pd.DataFrame, later: pd.DataFrame) -> pd.DataFrame:
             since = np.nan_to_num(newest[count].to_numpy(dtype=float)) > np.nan_to_num(compared)
             compared = np.where(since, newest[count].to_numpy(dtype=float), compared)
             value = np.where(since, newest[name].to_numpy(dtype=float), value)
+            if (why := newest.get(f"{name}_note")) is not None:
+                found[f"{name}_note"] = np.where(since, why, rows.get(f"{name}_note", why))
         stale = sound & (compared != seeds) & (seeds > 1) & ~np.isnan(compared)
         found |= {name: np.where(compared == seeds, value, np.nan), count: compared}
         if stale.any():
             note = [f"{a:.0f} of {b:.0f} seeds compared" for a, b in zip(compared, seeds, strict=True)]
-            before: Any = rows.get(f"{name}_note")
+            before: Any = found.get(f"{name}_note", rows.get(f"{name}_note"))
             found[f"{name}_note"] = np.where(stale, np.array(note, dtype=object), before)
     return rows.assign(**found)
 
