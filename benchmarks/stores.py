@@ -33,7 +33,7 @@ MEASURES = (
 
 
 def stores(device: torch.device, *, rows: int = 100_000) -> Iterator[dict[str, Any]]:
-    """A store of stacks of 250, as they are appended and after :meth:`unseam.sweep.Store.merge`."""
+    """A store of stacks of 250, as they are appended."""
     generator = np.random.default_rng(0)
     template = trial_row(Trial())
     with tempfile.TemporaryDirectory() as folder:
@@ -51,22 +51,12 @@ def stores(device: torch.device, *, rows: int = 100_000) -> Iterator[dict[str, A
                     for place, line in enumerate(values)
                 ]
             )
-        for merged in (False, True):
-            if merged:
-                begun = time.perf_counter()
-                store.merge()
-                yield {
-                    "what": "merge",
-                    "rows": rows,
-                    "parts": len(store.parts()),
-                    "seconds": time.perf_counter() - begun,
-                }
-            for what in ("open", "keys", "table"):
-                begun = time.perf_counter()
-                found = sweep.open(folder)
-                if what == "keys":
-                    assert len(found.store.keys()) == rows
-                elif what == "table":
-                    assert len(found.table()) == rows
-                seconds = time.perf_counter() - begun
-                yield {"what": what, "rows": rows, "parts": len(found.store.parts()), "seconds": seconds}
+        for what in ("open", "keys", "table"):
+            begun = time.perf_counter()
+            found = sweep.open(folder)
+            if what == "keys":
+                assert len(found.store.keys()) == rows
+            elif what == "table":
+                assert len(found.table()) == rows
+            seconds = time.perf_counter() - begun
+            yield {"what": what, "rows": rows, "parts": len(found.store.parts()), "seconds": seconds}

@@ -300,14 +300,32 @@ def replicate_seeds(
     found, undefined = [], None
     for group in groups.values():
         if len(group) > 1:
-            subjects = [_titled(run, member, several=len(runs) > 1) for run, member in group]
             try:
-                found.append(_replicate(subjects, group, None, items, torch.Generator().manual_seed(seed)))
+                found.append(replicate_members(group, items=items, seed=seed))
             except _UndefinedError as error:
                 undefined = error
     if undefined is not None and not found:
         raise undefined
     return found
+
+
+def replicate_members(members: Sequence[tuple[Run, int]], *, items: int = 500, seed: int = 0) -> Replication:
+    """Compare members of one run or of several, which have seen the same data.
+
+    Args:
+        members: runs with the numbers of their members.
+        items: number of held-out items to compare at.
+        seed: of items and rotations.
+
+    >>> import unseam
+    >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)
+    >>> runs = [Run.of(unseam.train(dataclasses.replace(trial, seed=seed))) for seed in (0, 1)]
+    >>> replicate_members([(run, 0) for run in runs], items=50).members
+    (0, 0)
+    """
+    several = len({id(run) for run, _ in members}) > 1
+    subjects = [_titled(run, member, several=several) for run, member in members]
+    return _replicate(subjects, list(members), None, items, torch.Generator().manual_seed(seed))
 
 
 def describe_seeds(

@@ -104,7 +104,7 @@ def test_a_page_of_a_store(tmp_path):
     assert [one["groups"] for one in found["correlations"]] == [5]
     page = (tmp_path / "report.html").read_text()
     assert "Does it &lt;matter&gt;?" in page
-    assert f"unseam explore {tmp_path}/runs/a --member 3" in page
+    assert page.count(f'data-copy="unseam explore {tmp_path}/runs/a --member 3"') == 20
     assert "Along β" in page
     titles = [section.title for section in sweep_sections(store.table())]
     assert titles == ["Along β", "Does geometry predict scores?", "Choosing without labels", "Best models"]

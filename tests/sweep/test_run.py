@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -14,7 +15,7 @@ import unseam
 from unseam import sweep
 from unseam.cli import app
 from unseam.sweep import Job, Score, work
-from unseam.sweep.store import Store
+from unseam.sweep.store import Store, trial_row
 from unseam.trial import Trial
 
 SMALL = {
@@ -145,6 +146,48 @@ def test_a_stopped_stack_goes_on_from_its_checkpoint_at_any_address(tmp_path):
         assert steps[0] == 20  # not 10: the checkpoint was at step 19
         assert len(Store(address).table()) == 4
         assert not Store(address).claims()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_who_was_taken_over_neither_writes_rows_nor_removes_the_checkpoint(tmp_path, late):
+    """As after a long suspension: another process works on the trials, or has finished them."""
+    given, store, others = job(tmp_path, spec(seeds=2)), Store(tmp_path), []
+
+    def suspended(trials, **options):
+        done = unseam.train(trials, **options)
+        if not others:
+            (own,) = store.claims()
+            others.append(store.hold(trials[:0], instead=own.token))
+            others[0].keys = own.keys
+            others[0]._write()
+            if late:
+                store.append([trial_row(trial) | {"stopped": None, "mig": 9.0} for trial in trials])
+                others[0].finish()
+            else:
+                threading.Timer(3.0, others[0].release).start()
+        return done
+
+    assert work(given, train=suspended) == {}
+    table = store.table()
+    assert len(table) == 4
+    assert (table["mig"] == 9.0).all() == late
+    assert sum(int(name.partition("-")[2].removesuffix(".parquet")) for name in store.parts()) == 4
+    assert late or len(others) == 1
+
+
+def test_a_full_disk_ends_the_sweep_and_what_was_trained_waits(tmp_path, monkeypatch):
+    calls, given = [], job(tmp_path, spec(seeds=2))
+
+    def full(store, rows, folder="parts"):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "append", full)
+        with pytest.raises(OSError, match="No space left"):
+            work(given)
+    assert work(given, train=lambda trials, **o: calls.append(unseam.train(trials, **o)) or calls[0]) == {}
+    assert len(Store(tmp_path).table()) == 4
+    assert len(list(tmp_path.glob("work/*"))) == 0
 
 
 def test_names_of_measures_are_checked_before_training(tmp_path):

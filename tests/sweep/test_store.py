@@ -76,8 +76,30 @@ def test_a_reader_sees_all_rows_while_parts_are_merged(tmp_path, monkeypatch):
     names = reader.parts()
     store.merge()
     listed = iter([names])
-    monkeypatch.setattr(reader, "parts", lambda: next(listed, None) or Store(tmp_path).parts())
+    monkeypatch.setattr(reader, "parts", lambda folder: next(listed, None) or Store(tmp_path).parts(folder))
     assert len(reader.table()) == 6
+
+
+def test_keys_are_all_there_while_parts_are_merged(tmp_path, monkeypatch):
+    """One that seemed missing would be trained again."""
+    store = Store(tmp_path)
+    for number in range(3):
+        store.append(rows(number))
+    reader, listed = Store(tmp_path), iter([store.parts()])
+    monkeypatch.setattr("unseam.sweep.store.MANY", 2)
+    store.merge()
+    monkeypatch.setattr(reader, "parts", lambda folder: next(listed, None) or Store(tmp_path).parts(folder))
+    assert len(reader.keys()) == 3
+
+
+def test_of_two_rows_of_one_trial_the_earlier_counts_in_whatever_part(store, monkeypatch):
+    for number, when in enumerate(("03", "01", "02")):
+        store.append(rows(0, dci=float(number), created=f"2026-01-{when}"))
+        store.append(rows(1 + number, created="2026-01-09"))
+    assert store.table().set_index("seed").loc[0, "dci"] == 1.0
+    monkeypatch.setattr("unseam.sweep.store.MANY", 2)
+    store.merge()
+    assert store.table().set_index("seed").loc[0, "dci"] == 1.0
 
 
 def test_no_two_hold_one_trial_and_a_released_claim_is_free(store):
@@ -91,6 +113,12 @@ def test_no_two_hold_one_trial_and_a_released_claim_is_free(store):
     assert third is not None
     with pytest.raises(OSError, match="taken over"):
         first.check()
+    first._gone.clear()
+    first._write()  # as a late renewal would
+    with pytest.raises(OSError, match="taken over"):
+        first.check()
+    third.check()
+    store.remove(f"claims/{first.token}.json")
     for holding in (second, third):
         holding.check()
         holding.finish()
@@ -120,7 +148,9 @@ def test_the_claim_of_a_dead_process_is_free_and_that_of_another_machine_lapses(
 
 def test_rows_of_one_store_are_measured_alike(store):
     spec = sweep.read_spec({"axes": {"seed": [0, 1]}})
+    store.settle(sweep.read_spec({"score": {"points": 8}}))  # of which nothing was measured
     store.settle(spec)
+    store.append(rows(0))
     store.settle(sweep.read_spec({"axes": {"beta": [0, 1]}, "questions": ["Why?"]}))
     assert sweep.open(store.address).questions == ["Why?"] or store.local is None
     with pytest.raises(ValueError, match="measured with score.points = 500, got 9; use the same"):

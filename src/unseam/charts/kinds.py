@@ -73,13 +73,14 @@ class Band(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """One mark of a cloud: where it is, what it says, where it leads."""
+    """One mark of a cloud: where it is, what it says, what a click copies."""
 
     x: float
     y: float
     title: str
     cls: str = "c0"
     ring: bool = False
+    copy: str = ""
 
 
 def bars(
@@ -256,7 +257,8 @@ def cloud(spots: Sequence[Spot], label: str, *, across: str, along: str) -> str:
     for spot in spots:
         if spot.ring:
             canvas.add("circle", cx=x(spot.x), cy=y(spot.y), r=6, cls="ring c5")
-        canvas.add("circle", "", spot.title, cx=x(spot.x), cy=y(spot.y), r=3, cls=f"fill thin {spot.cls}")
+        at = {"cx": x(spot.x), "cy": y(spot.y)}
+        canvas.add("circle", "", spot.title, **at, r=3, cls=f"fill thin {spot.cls}", data_copy=spot.copy)
     return canvas.svg(label)
 
 

@@ -82,7 +82,7 @@ def _print_plan(rows: list[dict[str, Any]], spec: Any, as_json: bool) -> None:
     left = sum(row["trials"] for row in rows)
     if rows:
         shown = [
-            row | {"memory": f"{row['memory'] / 1e6:,.0f} MB", "seconds": round(row["seconds"])}
+            row | {"memory": f"{row['memory'] / 1e6:,.1f} MB", "seconds": round(row["seconds"])}
             for row in rows
         ]
         print_rows(shown, title="stacks to train, by shape", as_json=False)

@@ -21,6 +21,12 @@
   };
   document.addEventListener("pointermove", show);
   document.addEventListener("pointerdown", show);
+  document.addEventListener("click", async (event) => {
+    const command = event.target.closest?.("[data-copy]")?.dataset.copy;
+    if (!command) return;
+    await navigator.clipboard.writeText(command);
+    tip.textContent = `Copied: ${command}`;
+  });
   document.addEventListener("scroll", () => { tip.textContent = ""; }, { passive: true });
 
   // what scrolls can be reached by keyboard
@@ -154,6 +160,7 @@
     return new Promise((done) => canvas.toBlob(done, "image/png"));
   };
   document.querySelectorAll(".panel, figure.card").forEach((panel) => {
+    if (panel.matches(":has(> .legend:only-child)")) return; // no figure
     const model = panel.closest(".group")?.querySelector(".model")?.textContent;
     const heading = panel.closest("section").querySelector("h2").textContent;
     const caption = panel.querySelector(".caption")?.textContent ?? "";

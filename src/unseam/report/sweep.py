@@ -37,6 +37,7 @@ NAMES = {
     "delta_kl": "ΔKL",
     "active": "active latents",
     "udr": "UDR",
+    "replication": "replication",
     "elbo": "ELBO",
     "mig": "MIG",
     "dci": "DCI",
@@ -47,7 +48,7 @@ NAMES = {
     "gamma": "γ",
 }
 """Usual names of columns."""
-LINES, CHARTS, SCORES, BEST = 5, 9, 3, 10
+LINES, CHARTS, SCORES, BEST = 5, 15, 3, 10
 """Lines of one chart, charts of one axis, scores in the correlations, and models of a list, at most."""
 
 
@@ -253,8 +254,8 @@ def _chosen(found: Sequence[Selection]) -> Section:
     )
     prose = (
         "Of the seeds of each setting one is chosen without labels: that with the smallest DtO, |cos|, Hadamard gap, "
-        "Eq. 7 error or ΔKL, or with the largest UDR or ELBO. Zero is a random choice; the choice by labels is the "
-        "most that can be gained.",
+        "Eq. 7 error or ΔKL, or with the largest UDR, replication or ELBO. Zero is a random choice; "
+        "the choice by labels is the most that can be gained.",
     )
     how = ("Mean over settings of the chosen model's score less the mean score of its setting; 95 % intervals by "
            "bootstrap over settings.",)  # fmt: skip
@@ -295,6 +296,7 @@ def _best(table: pd.DataFrame, folder: str) -> Section:
                 float(row[along]),
                 _tip(row, fields, along, folder),
                 ring=bool(edge[place]),
+                copy=_command(row, folder),
             )
             for place, row in enumerate(_records(known))
         ]
@@ -317,7 +319,7 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 def _tip(row: Mapping[str, Any], fields: Sequence[str], along: str, folder: str) -> str:
     text = f"{describe_setting(row, fields)}, seed {row['seed']}: {_name(along)} {significant(float(row[along]))}"
     command = _command(row, folder)
-    return f"{text}; {command}" if command else text
+    return f"{text}; click to copy: {command}" if command else text
 
 
 def _command(row: Mapping[str, Any], folder: str) -> str:

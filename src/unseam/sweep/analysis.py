@@ -35,6 +35,7 @@ LABEL_FREE: dict[str, int] = {
     "precision_error": -1,
     "delta_kl": -1,
     "udr": 1,
+    "replication": 1,
     "elbo": 1,
 }
 """Measures that need no labels, with the direction that should be good."""
@@ -160,18 +161,13 @@ def _within(a: Numbers, b: Numbers, g: NDArray[Any], generator: np.random.Genera
     """Correlation of ranks within groups, and its interval over resampled members of each."""
     if not len(a):
         return NONE
-    _, g = np.unique(g, return_inverse=True)
-    hot = (g[:, None] == np.arange(g.max() + 1)).astype(float)
-    for members in hot.T.astype(bool):
-        a, b = a.copy(), b.copy()
-        # in [0, 1], so that large groups do not outweigh small ones by their ranks
-        a[members], b[members] = (_ranks(values[members]) / members.sum() for values in (a, b))
-    weights = np.zeros((RESAMPLES + 1, len(a)))
-    weights[0] = 1.0
-    for members in hot.T.astype(bool):
-        count = int(members.sum())
-        weights[1:, members] = generator.multinomial(count, np.full(count, 1 / count), RESAMPLES)
-    return _interval(_weighted(a, b, weights, hot))
+    parts = _parts(g)
+    starts = np.cumsum([0, *map(len, parts[:-1])])
+    # in [0, 1], so that large groups do not outweigh small ones by their ranks
+    a, b = (np.concatenate([_ranks(values[part]) / len(part) for part in parts]) for values in (a, b))
+    drawn = [generator.multinomial(len(part), np.full(len(part), 1 / len(part)), RESAMPLES) for part in parts]
+    weights = np.concatenate([np.ones((1, len(a))), np.concatenate(drawn, axis=1)])
+    return _interval(_weighted(a, b, weights, starts))
 
 
 def _pooled(a: Numbers, b: Numbers, g: NDArray[Any], generator: np.random.Generator) -> Interval:
@@ -184,15 +180,25 @@ def _pooled(a: Numbers, b: Numbers, g: NDArray[Any], generator: np.random.Genera
     count = int(clusters.max()) + 1
     drawn = generator.multinomial(count, np.full(count, 1 / count), RESAMPLES).astype(float)
     weights = np.concatenate([np.ones((1, len(a))), drawn[:, clusters]])
-    return _interval(_weighted(_ranks(a), _ranks(b), weights, np.ones((len(a), 1))))
+    return _interval(_weighted(_ranks(a), _ranks(b), weights, np.array([0])))
 
 
-def _weighted(a: Numbers, b: Numbers, weights: Numbers, hot: Numbers) -> Numbers:
-    """Correlations (resample,) of values centred within groups, with integer weights."""
-    size = np.maximum(weights @ hot, 1.0)
+def _parts(g: NDArray[Any]) -> list[NDArray[np.int64]]:
+    """The places of each group."""
+    order = np.argsort(g, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(g[order])) + 1)
+
+
+def _weighted(a: Numbers, b: Numbers, weights: Numbers, starts: NDArray[Any]) -> Numbers:
+    """Correlations (resample,) of values centred within groups, which begin at some places, with integer weights."""
+
+    def sums(values: Numbers) -> Numbers:
+        return np.asarray(np.add.reduceat(values, starts, axis=1))
+
+    size = np.maximum(sums(weights), 1.0)
 
     def product(x: Numbers, y: Numbers) -> Numbers:
-        return weights @ (x * y) - (((weights * x) @ hot) * ((weights * y) @ hot) / size).sum(1)
+        return np.asarray(weights @ (x * y) - (sums(weights * x) * sums(weights * y) / size).sum(1))
 
     with np.errstate(invalid="ignore", divide="ignore"):
         scale = np.sqrt(np.maximum(product(a, a) * product(b, b), 0.0))
@@ -230,12 +236,11 @@ def selections(table: pd.DataFrame, *, seed: int = 0) -> list[Selection]:
         for score in score_columns(table):
             pair = table[[name, score]].to_numpy(dtype=np.float64)
             known = np.isfinite(pair).all(1)
+            parts = (np.flatnonzero(known)[part] for part in _parts(groups[known]))
             rows = [
-                _choose(
-                    LABEL_FREE[name] * pair[known & (groups == group), 0], pair[known & (groups == group), 1]
-                )
-                for group in np.unique(groups)
-                if (known & (groups == group)).sum() >= LEAST
+                _choose(LABEL_FREE[name] * pair[part, 0], pair[part, 1])
+                for part in parts
+                if len(part) >= LEAST
             ]
             if not rows:
                 continue

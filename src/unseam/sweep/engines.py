@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from unseam.sweep.pieces import MOST
+from unseam.sweep.measures import COMPARISONS
+from unseam.sweep.pieces import MOST, is_split
 from unseam.sweep.store import Store, piece_name
 from unseam.sweep.work import Job, Plan, work
 from unseam.training import Interrupted
@@ -234,7 +235,13 @@ def _divide(job: Job, gpu: bool) -> list[Job]:
     """A job per stack that is left; what does not fit a node's memory is divided again there."""
     most = job.stack or MOST["cuda" if gpu else "cpu"]
     pieces = Plan(dataclasses.replace(job, stack=most)).pieces(Store(job.store).keys())
-    return [dataclasses.replace(job, trials=tuple(piece)) for piece in pieces]
+    apart = COMPARISONS.keys() & job.score.measures
+    return [
+        dataclasses.replace(
+            job, trials=tuple(piece), weights=job.weights or bool(apart and is_split(piece, job.trials))
+        )
+        for piece in pieces
+    ]
 
 
 def _all_failed(job: Job, error: BaseException) -> Failures:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from unseam import metrics
 from unseam.choices import load_object
 from unseam.independence import NotSmoothError
 from unseam.independence import coupling as measure_coupling
-from unseam.metrics import evaluate
 from unseam.metrics.evaluate import METRICS
+from unseam.replicate import replicate_members
 from unseam.run import Run, score
 from unseam.sweep.spec import Score
 from unseam.trial import Trial
 
-__all__ = ["MEASURES", "Measure", "check_score", "measure"]
+__all__ = ["COMPARISONS", "MEASURES", "Measure", "check_score", "compare_seeds", "measure"]
 
+Member = tuple[Run, int]
 Columns = Mapping[str, float | int | str | None]
 Measure = Callable[[Run, Sequence[int], Score], Mapping[int, Columns]]
 """A function of a run, of some of its members, and of the settings: columns by member."""
@@ -36,28 +38,41 @@ def measure(run: Run, members: Sequence[int], settings: Score) -> dict[int, dict
     """
     found: dict[int, dict[str, Any]] = {member: {} for member in members}
     for name in settings.measures:
+        if name in COMPARISONS:
+            continue
         function: Measure = load_object(name) if ":" in name else MEASURES[name]
         try:
-            columns = function(run, members, settings)
+            given = function(run, members, settings)
         except ValueError as error:
             # what was trained is worth more than what could not be measured of it
-            columns = {member: {f"{name}_note": str(error)} for member in members}
-        for member, values in columns.items():
+            given = {member: {f"{name}_note": str(error)} for member in members}
+        for member, values in given.items():
             found[member] |= {key: _finite(value) for key, value in values.items()}
+    alike: dict[Trial, list[Member]] = {}
+    for member in members:
+        alike.setdefault(dataclasses.replace(run.trials[member], seed=0), []).append((run, member))
+    for group in alike.values():
+        for (_, member), columns in compare_seeds(group, settings).items():
+            found[member] |= columns
     return found
 
 
 def check_score(settings: Score) -> None:
     """Refuse names of metrics and measures that do not exist, before anything is trained."""
-    known = {"metrics": [metric.__name__ for metric in METRICS], "measures": list(MEASURES)}
+    known = {
+        "metrics": [metric.__name__ for metric in METRICS if metric.__name__ not in COMPARISONS],
+        "measures": [*MEASURES, *COMPARISONS],
+        "preset": ["fast", "dlib"],
+    }
     for kind, names in known.items():
-        for name in getattr(settings, kind):
-            if ":" in name:
+        given = getattr(settings, kind)
+        for name in [given] if isinstance(given, str) else given:
+            if ":" in name and kind != "preset":
                 load_object(name)
             elif name not in names:
-                raise ValueError(
-                    f"score.{kind} must be {', '.join(names)} or package.module:function, got {name!r}"
-                )
+                own = " or package.module:function" * (kind != "preset")
+                where = f"; {name} belongs in score.measures" if name in COMPARISONS else ""
+                raise ValueError(f"score.{kind} must be {', '.join(names)}{own}, got {name!r}{where}")
 
 
 def _finite(value: Any) -> Any:
@@ -115,28 +130,49 @@ def scores(run: Run, members: Sequence[int], settings: Score) -> dict[int, Colum
     }
 
 
-def udr(run: Run, members: Sequence[int], settings: Score) -> dict[int, Columns]:
-    """UDR among the seeds of the stack, which differ in nothing else, and how many these are."""
-    groups: dict[Trial, list[int]] = {}
-    for member in members:
-        if run.trials[member].posterior != "point":
-            groups.setdefault(dataclasses.replace(run.trials[member], seed=0), []).append(member)
-    found: dict[int, Columns] = {}
-    for alike in groups.values():
-        if len(alike) < 2:
-            continue
-        codes = run.codes(alike, points=settings.items, seed=settings.seed)
-        generator = torch.Generator().manual_seed(settings.seed)
-        table = evaluate(
-            codes.mean,
-            codes.factors,
-            ["udr"],
-            variance=codes.variance,
-            preset=settings.preset,
-            generator=generator,
-        )
-        for place, value in zip(table["member"], table["score"], strict=True):
-            found[alike[place]] = {"udr": float(value), "udr_seeds": len(alike)}
+def udr(members: Sequence[Member], settings: Score) -> list[float | None]:
+    """UDR of models that differ in their seed alone."""
+    if any(run.trials[member].posterior == "point" for run, member in members):
+        return [None] * len(members)
+    codes = [run.codes([member], points=settings.items, seed=settings.seed) for run, member in members]
+    mean, variance = (torch.cat(part).double() for part in list(zip(*codes, strict=True))[:2])
+    kl = 0.5 * (mean.square() + variance - variance.log() - 1).mean(1)
+    generator = torch.Generator().manual_seed(settings.seed)
+    return metrics.udr(mean, kl, preset=settings.preset, generator=generator).score.tolist()
+
+
+def replication(members: Sequence[Member], settings: Score) -> list[float | None]:
+    """Share of the other seeds in which the active latents of each return (see :mod:`unseam.replicate`)."""
+    shares = replicate_members(members, items=settings.points, seed=settings.seed).scores
+    return [None if share is None else share.value for share in shares]
+
+
+COMPARISONS: dict[str, Callable[[Sequence[Member], Score], list[float | None]]] = {
+    "udr": udr,
+    "replication": replication,
+}
+"""Measures of the seeds of one setting together."""
+
+
+def compare_seeds(members: Iterable[Member], settings: Score) -> dict[Member, dict[str, Any]]:
+    """Columns of models that differ in their seed alone, by all comparisons of the settings.
+
+    With each comes the number of seeds that were compared.
+
+    Args:
+        members: runs with the numbers of their members.
+        settings: which comparisons, and at how many items.
+    """
+    members = sorted(members, key=lambda one: one[0].trials[one[1]].seed)
+    found: dict[Member, dict[str, Any]] = {one: {} for one in members}
+    for name in COMPARISONS.keys() & settings.measures if len(members) > 1 else ():
+        values, note = list[float | None](), dict[str, str]()
+        try:
+            values = COMPARISONS[name](members, settings)
+        except ValueError as error:
+            values, note = [None] * len(members), {f"{name}_note": str(error)}
+        for one, value in zip(members, values, strict=True):
+            found[one] |= {name: _finite(value), f"{name}_seeds": len(members), **note}
     return found
 
 
@@ -158,6 +194,5 @@ MEASURES: dict[str, Measure] = {
     "training": training,
     "geometry": geometry,
     "scores": scores,
-    "udr": udr,
     "coupling": coupling,
 }

@@ -13,7 +13,7 @@ from unseam.training import group
 from unseam.training.learner import blank_learner
 from unseam.trial import Trial
 
-__all__ = ["MOST", "capacity", "cut", "member_bytes"]
+__all__ = ["MOST", "capacity", "cut", "is_split", "member_bytes"]
 
 MOST = {"cpu": 32, "cuda": 256}
 """Members of a stack at most, by default: more make a step no more efficient, and a fault more costly."""
@@ -99,3 +99,14 @@ def cut(trials: Sequence[Trial], sizes: Mapping[tuple[Any, ...], int]) -> Iterat
                 piece = piece[size:]
         if piece:
             yield piece
+
+
+def is_split(piece: Sequence[Trial], trials: Sequence[Trial]) -> bool:
+    """Whether a setting has seeds in a piece and others elsewhere.
+
+    >>> trials = [Trial(seed=seed) for seed in range(3)]
+    >>> is_split(trials[:2], trials), is_split(trials, trials)
+    (True, False)
+    """
+    settings, inside = {dataclasses.replace(trial, seed=0) for trial in piece}, set(piece)
+    return any(trial not in inside and dataclasses.replace(trial, seed=0) in settings for trial in trials)

@@ -53,9 +53,9 @@ class Score:
             if isinstance(given, str) or not all(isinstance(one, str) for one in given):
                 raise ValueError(f"score.{name} must be a list of names, got {given!r}")
             object.__setattr__(self, name, tuple(given))
-        for name in ("points", "items"):
-            if not isinstance(given := getattr(self, name), int) or given < 2:
-                raise ValueError(f"score.{name} must be a whole number of at least 2, got {given!r}")
+        for name, least in (("points", 2), ("items", 2), ("seed", 0)):
+            if not isinstance(given := getattr(self, name), int) or given < least:
+                raise ValueError(f"score.{name} must be a whole number of at least {least}, got {given!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON values."""
@@ -270,7 +270,8 @@ def _check_field(name: str, where: str) -> None:
     known = Trial.__dataclass_fields__
     if name in known or (pair in PAIRS and key):
         return
-    raise ValueError(f"{where}{name} is no field of a trial{_hint(name, known)}")
+    own = '; data of your own are a world in code: world = "package.module:object"' if pair == "data" else ""
+    raise ValueError(f"{where}{name} is no field of a trial{own or _hint(name, known)}")
 
 
 def _check_keys(given: Any, known: Sequence[str], where: str) -> None:

@@ -12,14 +12,15 @@ import tempfile
 import threading
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 
 from unseam.files import remove_folder, write_atomically
 from unseam.locks import EXPIRY, HEARTBEAT, LockedError, alive, mark
+from unseam.sweep.analysis import settings_of
 from unseam.sweep.spec import Spec
 from unseam.trial import Trial
 
@@ -30,10 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "Holding", "Store", "piece_name", "trial_row"]
 
 FORMAT = 1
-SMALL, MANY = 1 << 24, 16
+SMALL, MANY = 1 << 24, 32
 """Parts below so many bytes are merged once there are so many of them."""
 _PART = re.compile(r"(?P<digest>[0-9a-f]{32})-(?P<rows>\d+)\.parquet")
 ATTEMPTS = 5
+T = TypeVar("T")
 
 
 class Claim(NamedTuple):
@@ -47,16 +49,19 @@ class Claim(NamedTuple):
     """Steps done, of all trials together."""
     steps: int
     """Steps to do."""
+    instead: str = ""
+    """Token of the claim that this one replaces."""
 
 
 class Store:
     """A folder, or any address that fsspec knows, with the rows of a sweep.
 
     Rows lie in ``parts/``, files that are named after the digest of their content and written whole: one that is cut
-    short, changed or of another origin is not read. Of two rows of one trial the first part's counts. ``claims/`` says
-    who works on what: a process writes its claim, then looks for others of the same trials, and withdraws where there
-    is one, so that of any two at most one goes on. A claim is renewed while its process lives, and lapses
-    after :data:`unseam.locks.EXPIRY` by the clock of the store.
+    short, changed or of another origin is not read. Of two rows of one trial the earlier one counts. ``seeds/`` holds
+    comparisons of the seeds of a setting that were made after its rows. ``claims/`` says who works on what: a process
+    writes its claim, then looks for others of the same trials, and withdraws where there is one, so that of any two at
+    most one goes on. A claim is renewed while its process lives, and lapses after :data:`unseam.locks.EXPIRY` by the
+    clock of the store; the claim that replaces it names it, so that its process learns of it whenever it comes back.
 
     Args:
         address: of the store, e.g. ``sweeps/beta`` or ``s3://bucket/beta``.
@@ -107,9 +112,10 @@ class Store:
     def settle(self, spec: Spec) -> None:
         """Record a spec, after its settings were compared with those of the rows that are there."""
         score = spec.score.to_dict()
-        if (before := self.settings()) is None:
-            if self.names("parts"):
-                raise ValueError(f"{self.address} holds rows without store.json; choose another folder")
+        before, rows = self.settings(), self.names("parts")
+        if before is None and rows:
+            raise ValueError(f"{self.address} holds rows without store.json; choose another folder")
+        if before is None or (before["score"] != score and not rows and not self.claims()):
             self.write("store.json", json.dumps({"format": FORMAT, "score": score}, indent=1).encode())
         elif before["score"] != score:
             apart = [key for key, value in score.items() if before["score"].get(key) != value]
@@ -146,13 +152,14 @@ class Store:
 
     # Rows
 
-    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write rows of finished trials as one part."""
+    def append(self, rows: Sequence[Mapping[str, Any]], folder: str = "parts") -> None:
+        """Write rows of finished trials, or comparisons of seeds, as one part."""
         import pyarrow as pa
 
-        self._append(pa.Table.from_pylist([dict(row) for row in rows], schema=_schema(rows)))
+        self._append(pa.Table.from_pylist([dict(row) for row in rows], schema=_schema(rows)), folder)
+        self.merge(folder)
 
-    def _append(self, table: pa.Table) -> str:
+    def _append(self, table: pa.Table, folder: str) -> str:
         import pyarrow.parquet as pq
 
         sink = io.BytesIO()
@@ -160,40 +167,47 @@ class Store:
         pq.write_table(table.replace_schema_metadata(note), sink, compression="zstd")
         digest = hashlib.sha256(sink.getvalue()).hexdigest()[:32]
         name = f"{digest}-{table.num_rows}.parquet"
-        self.write(f"parts/{name}", sink.getvalue())
+        self.write(f"{folder}/{name}", sink.getvalue())
         return name
 
-    def parts(self) -> list[str]:
+    def parts(self, folder: str = "parts") -> list[str]:
         """Names of the parts."""
-        return [name for name in self.names("parts") if _PART.fullmatch(name)]
+        return [name for name in self.names(folder) if _PART.fullmatch(name)]
 
     def keys(self) -> frozenset[str]:
         """Keys of the trials that have a row."""
-        names = self.parts()
-        for name in names:
+
+        def held(name: str) -> frozenset[str] | None:
             if name not in self._keys:
-                held = self._part(name, ["key"])
-                self._keys[name] = frozenset(held["key"].to_pylist() if held is not None else ())
-        return frozenset().union(*(self._keys[name] for name in names))
+                if (part := self._part(f"parts/{name}", ["key"])) is None:
+                    return None
+                self._keys[name] = frozenset(part["key"].to_pylist())
+            return self._keys[name]
+
+        return frozenset().union(*self._each("parts", held))
 
     def table(self) -> pd.DataFrame:
-        """All rows, one per trial."""
-        return _deduplicated(self._rows()[0]).to_pandas()
+        """All rows, one per trial; comparisons of seeds where they are of all seeds that a setting has."""
+        rows = _deduplicated(self._rows("parts")).to_pandas(split_blocks=True)
+        return compare_all(rows, self._rows("seeds").to_pandas())
 
-    def _rows(self) -> tuple[pa.Table, list[str]]:
-        """All rows, those of one trial together as often as parts hold it; and the parts."""
+    def _rows(self, folder: str) -> pa.Table:
+        """All rows, those of one trial as often as parts hold it."""
         import pyarrow as pa
 
-        for _ in range(ATTEMPTS):
-            names = self.parts()
-            parts = [self._part(name) for name in names]
-            # one that is gone was merged into another meanwhile
-            if all(part is not None for part in parts) or self.parts() == names:
-                break
-        held = [part for part in parts if part is not None]
+        held = self._each(folder, lambda name: self._part(f"{folder}/{name}"))
         if not held:
-            return pa.table({"key": pa.array([], pa.string())}), names
-        return pa.concat_tables(held, promote_options="permissive"), names
+            return pa.table({"key": pa.array([], pa.string())})
+        return pa.concat_tables(held, promote_options="permissive")
+
+    def _each(self, folder: str, read: Callable[[str], T | None]) -> list[T]:
+        """What is read of every part but the damaged ones, all of one moment: others may merge parts meanwhile."""
+        for _ in range(ATTEMPTS):
+            names = self.parts(folder)
+            found = [read(name) for name in names]
+            if all(one is not None for one in found) or self.parts(folder) == names:
+                return [one for one in found if one is not None]
+        raise OSError(f"{self.address}/{folder} changes while it is read; try again")
 
     def _part(self, name: str, columns: list[str] | None = None) -> pa.Table | None:
         """A part, or nothing where it is gone or not what was written."""
@@ -201,39 +215,45 @@ class Store:
         import pyarrow.parquet as pq
 
         try:
-            content = self.read(f"parts/{name}")
+            content = self.read(name)
         except FileNotFoundError:
             return None
-        if hashlib.sha256(content).hexdigest()[:32] != name[:32]:
+        if hashlib.sha256(content).hexdigest()[:32] != name.rpartition("/")[2][:32]:
             warnings.warn(
-                f"{self.address}/parts/{name} is not what was written; its rows are left out", stacklevel=3
+                f"{self.address}/{name} is not what was written; its rows are left out", stacklevel=3
             )
             return None
         file = pq.ParquetFile(pa.BufferReader(content))
         if (written := (file.schema_arrow.metadata or {}).get(b"unseam.sweep")) != str(FORMAT).encode():
-            raise ValueError(
-                f"{self.address}/parts/{name} has format {written!r}, this version reads {FORMAT}"
-            )
+            raise ValueError(f"{self.address}/{name} has format {written!r}, this version reads {FORMAT}")
         return file.read(columns=columns).replace_schema_metadata(None)
 
-    def merge(self) -> None:
+    def merge(self, folder: str = "parts") -> None:
         """Make one part of many small ones."""
-        small = [name for name in self.parts() if self.fs.size(f"{self.root}/parts/{name}") < SMALL]
-        if len(small) < MANY:
-            return
         import pyarrow as pa
 
-        held = {name: part for name in small if (part := self._part(name)) is not None}
-        merged = self._append(_deduplicated(pa.concat_tables(held.values(), promote_options="permissive")))
-        for name in held:
-            if name != merged:
-                self.remove(f"parts/{name}")
+        names = self.parts(folder)
+        if len(names) < MANY:
+            return
+        held = {}
+        for path in (f"{folder}/{name}" for name in names):
+            with suppress(FileNotFoundError):  # merged by another process meanwhile
+                if self.fs.size(f"{self.root}/{path}") < SMALL and (part := self._part(path)) is not None:
+                    held[path] = part
+        if len(held) < MANY:
+            return
+        rows = pa.concat_tables(held.values(), promote_options="permissive")
+        merged = self._append(_deduplicated(rows) if folder == "parts" else rows, folder)
+        for path in held.keys() - {f"{folder}/{merged}"}:
+            self.remove(path)
 
     # Claims
 
     def claims(self) -> list[Claim]:
         """Who works on what, and what was left unfinished."""
-        return [claim for name in self.names("claims") if (claim := self._claim(name)) is not None]
+        found = [claim for name in self.names("claims") if (claim := self._claim(name)) is not None]
+        replaced = {claim.instead for claim in found}
+        return [claim for claim in found if claim.token not in replaced]
 
     def _claim(self, name: str) -> Claim | None:
         try:
@@ -245,11 +265,16 @@ class Store:
                 if living is None:
                     age = self._now() - self.fs.modified(f"{self.root}/claims/{name}").timestamp()
                     living = age < EXPIRY
-            return Claim(token, keys, bool(living), int(record["step"]), int(record["steps"]))
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError):
-            return None  # no claim
+            return Claim(
+                token,
+                keys,
+                bool(living),
+                int(record["step"]),
+                int(record["steps"]),
+                record.get("instead", ""),
+            )
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None  # gone, or no claim
 
     def _now(self) -> float:
         """The time by the clock of the store."""
@@ -267,7 +292,7 @@ class Store:
             trials: what to work on.
             instead: token of a claim that is no longer held, which this one replaces.
         """
-        holding = Holding(self, trials)
+        holding = Holding(self, trials, instead)
         wanted = set(holding.keys)
         others = (claim for claim in self.claims() if claim.token != holding.token)
         if any(claim.living and wanted & set(claim.keys) for claim in others):
@@ -327,6 +352,7 @@ class Holding:
 
     store: Store
     trials: Sequence[Trial]
+    instead: str = ""
 
     def __post_init__(self) -> None:
         self.token, self.step = secrets.token_hex(8), 0
@@ -342,7 +368,8 @@ class Holding:
 
     def check(self) -> None:
         """Raise :class:`LockedError` where another process has taken over, as after a long suspension."""
-        if not self.store.fs.exists(self._path):
+        held = any(claim.token == self.token for claim in self.store.claims())
+        if not held or self.store.keys() & set(self.keys):
             raise LockedError(f"trials of {self.store.address} were taken over by another process")
 
     def release(self) -> None:
@@ -374,6 +401,7 @@ class Holding:
             "mark": mark(),
             "released": self._gone.is_set(),
             "keys": list(self.keys),
+            "instead": self.instead,
             "step": self.step * len(self.keys),
             "steps": sum(trial.steps for trial in self.trials),
         }
@@ -446,12 +474,64 @@ def _schema(rows: Sequence[Mapping[str, Any]]) -> pa.Schema:
 
 
 def _deduplicated(table: pa.Table) -> pa.Table:
-    """The first row of each key."""
+    """One row of each key: the earliest, whatever part it lies in."""
     import numpy as np
 
-    keys = table["key"].to_numpy(zero_copy_only=False)
-    first = np.unique(keys.astype(str), return_index=True)[1]
-    return table if len(first) == len(table) else table.take(np.sort(first))
+    keys = table["key"].to_pandas()
+    if not keys.duplicated().any():
+        return table
+    frame = table.select([name for name in ("created", "stack") if name in table.column_names]).to_pandas()
+    order = frame.sort_values(list(frame), kind="stable").index.to_numpy() if len(frame.columns) else None
+    order = np.arange(len(keys)) if order is None else order
+    first = np.flatnonzero(~keys.iloc[order].duplicated())
+    return table.take(np.sort(order[first]))
+
+
+def compare_all(rows: pd.DataFrame, later: pd.DataFrame) -> pd.DataFrame:
+    """A table whose comparisons of seeds are of all seeds that a setting has by now, and undefined otherwise.
+
+    A column ``x`` is a comparison where a column ``x_seeds`` says how many seeds took part.
+
+    Args:
+        rows: of a store.
+        later: comparisons that were made since, which replace those of fewer seeds.
+
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"key": ["a", "b"], "seed": [0, 1], "udr": [0.5, 0.5], "udr_seeds": [2, 2]})
+    >>> more = pd.DataFrame({"key": ["c"], "seed": [2], "udr": [0.5], "udr_seeds": [1]})
+    >>> compare_all(pd.concat([rows, more], ignore_index=True), pd.DataFrame())["udr"].isna().all()
+    np.True_
+    """
+    import numpy as np
+
+    counts = [str(name) for name in dict.fromkeys([*rows, *later]) if str(name).endswith("_seeds")]
+    if rows.empty or not counts:
+        return rows
+    sound = rows["stopped"].isna().to_numpy() if "stopped" in rows else np.ones(len(rows), dtype=bool)
+    groups = settings_of(rows)
+    seeds = np.bincount(groups, weights=sound)[groups]
+    found: dict[str, Any] = {}
+    for count in counts:
+        name = count.removesuffix("_seeds")
+        compared, value = (
+            rows[column].to_numpy(dtype=float) if column in rows else np.full(len(rows), np.nan)
+            for column in (count, name)
+        )
+        if count in later:
+            newest = later.sort_values(count).drop_duplicates("key", keep="last").set_index("key")
+            newest = newest.reindex(rows["key"])
+            since = np.nan_to_num(newest[count].to_numpy(dtype=float)) > np.nan_to_num(compared)
+            compared = np.where(since, newest[count].to_numpy(dtype=float), compared)
+            value = np.where(since, newest[name].to_numpy(dtype=float), value)
+            if (why := newest.get(f"{name}_note")) is not None:
+                found[f"{name}_note"] = np.where(since, why, rows.get(f"{name}_note", why))
+        stale = sound & (compared != seeds) & (seeds > 1) & ~np.isnan(compared)
+        found |= {name: np.where(compared == seeds, value, np.nan), count: compared}
+        if stale.any():
+            note = [f"{a:.0f} of {b:.0f} seeds compared" for a, b in zip(compared, seeds, strict=True)]
+            before: Any = found.get(f"{name}_note", rows.get(f"{name}_note"))
+            found[f"{name}_note"] = np.where(stale, np.array(note, dtype=object), before)
+    return rows.assign(**found)
 
 
 def _write_bytes(path: Path, content: bytes) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from unseam.run import Run
+from unseam.sweep.analysis import settings_of
 from unseam.sweep.engines import ENGINES, show_progress
-from unseam.sweep.measures import check_score, measure
+from unseam.sweep.measures import COMPARISONS, check_score, compare_seeds, measure
 from unseam.sweep.pieces import member_bytes
 from unseam.sweep.spec import Spec, read_spec
 from unseam.sweep.store import Store, row_trial
@@ -70,13 +74,27 @@ class Sweep:
         """The questions of the specs that were run into the store."""
         return list(dict.fromkeys(text for spec in self.store.specs() for text in spec["questions"]))
 
-    def run(self, stack: str) -> Run:
-        """The run of a stack whose weights were stored, by the name in the column ``stack``."""
-        if self.store.local is None or not (self.store.local / "runs" / stack / "run.json").exists():
-            raise ValueError(
-                f"{self.store.address} holds no weights of stack {stack}: sweep with weights=True"
-            )
-        return Run.open(self.store.local / "runs" / stack)
+    def run(
+        self, stack: str, folder: str | Path | None = None, *, device: str = "cpu", trust: bool = False
+    ) -> Run:
+        """The run of a stack whose weights were stored.
+
+        Args:
+            stack: its name, as in the column ``stack``.
+            folder: where to copy it to, from a store that is no folder.
+            device: of the members.
+            trust: import the modules that it names as ``package.module:object``.
+        """
+        place, store = f"runs/{stack}", self.store
+        if "run.json" not in store.names(place):
+            raise ValueError(f"{store.address} holds no weights of stack {stack}: sweep with weights=True")
+        if store.local is not None:
+            return Run.open(store.local / place, device=device, trust=trust)
+        if folder is None:
+            raise ValueError(f"{store.address} is no folder: say where to copy the run to")
+        for name in store.names(place):
+            Store(folder).write(f"{stack}/{name}", store.read(f"{place}/{name}"))
+        return Run.open(Path(folder) / stack, device=device, trust=trust)
 
 
 def open(store: str | Path) -> Sweep:
@@ -141,12 +159,36 @@ def run(
     )
     with show_progress(place, spec.trials, progress):
         failed = ENGINES[engine](job, **options)
-    place.merge()
+    _compare(Sweep(place), spec, device)
     missing = {trial.key() for trial in spec.trials} - place.keys()
     if missing:
         why = next(iter(failed.values()), "its worker died")
         raise FailedError(f"{len(missing)} of {len(spec.trials)} trials failed: {why}", failed)
     return Sweep(place)
+
+
+def _compare(sweep: Sweep, spec: Spec, device: str | None) -> None:
+    """Compare the seeds of settings whose models were trained in several stacks, where their weights are stored."""
+    names = [name for name in COMPARISONS if name in spec.score.measures]
+    table = sweep.table()
+    if not names or table.empty:
+        return
+    setting = settings_of(table)
+    wanted = np.isin(setting, setting[table["key"].isin({trial.key() for trial in spec.trials})])
+    kept = wanted & table["stopped"].isna().to_numpy()
+    opened: dict[str, Run] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for _, rows in table[kept].groupby(setting[kept]):
+            whole = all(
+                f"{name}_seeds" in rows and (rows[f"{name}_seeds"] == len(rows)).all() for name in names
+            )
+            if len(rows) < 2 or whole or rows["run"].isna().any():
+                continue
+            for stack in set(rows["stack"]) - opened.keys():
+                opened[stack] = sweep.run(stack, folder, device=device or "cpu", trust=True)
+            keys = {(opened[row["stack"]], int(row["member"])): row["key"] for row in rows.to_dict("records")}
+            found = compare_seeds(keys, spec.score)
+            sweep.store.append([{"key": keys[one], **columns} for one, columns in found.items()], "seeds")
 
 
 def plan(

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 from unseam.data import load as load_world
+from unseam.locks import LockedError
 from unseam.run import Run
-from unseam.sweep.measures import measure
-from unseam.sweep.pieces import capacity, cut
+from unseam.sweep.measures import COMPARISONS, measure
+from unseam.sweep.pieces import capacity, cut, is_split
 from unseam.sweep.spec import Score
 from unseam.sweep.store import Claim, Holding, Store, piece_name, trial_row
 from unseam.training import DivergenceWarning, Ensemble, Interrupted, train
@@ -51,7 +52,7 @@ class Job:
     stack: int | None = None
     """Members of a stack at most; by default what memory holds."""
     weights: bool = False
-    """Whether weights are stored, as a run per stack."""
+    """Whether weights are stored, as a run per stack; they are where stacks must be compared with others."""
     workers: int = 1
     """Among how many workers the trials are to be divided."""
     share: float = 1.0
@@ -152,6 +153,10 @@ def work(job: Job, *, train: Train = train, wait: bool = True) -> dict[str, str]
                 continue  # finished by another process after we looked
             try:
                 train_stack(store, holding, job, train=train)
+            except LockedError:
+                continue  # another process has taken over, with the checkpoint
+            except OSError:
+                raise  # as of a full disk: what was trained waits in the checkpoint
             except Exception as error:
                 store.discard(holding.name)
                 if not _is_full(error):
@@ -235,8 +240,11 @@ def train_stack(store: Store, holding: Holding, job: Job, *, train: Train = trai
             raise
         run = Run.of(ensemble)
         found = measure(run, run.sound, job.score) if run.sound else {}
-        place = store.save_run(folder) if job.weights else None
+        apart = COMPARISONS.keys() & job.score.measures and is_split(holding.trials, job.trials)
+        place = store.save_run(folder) if job.weights or apart else None
         holding.check()
+        if (settings := store.settings()) is not None and settings["score"] != job.score.to_dict():
+            raise OSError(f"{store.address}/store.json was changed: its rows are measured differently")
         store.append([_row(run, member, found.get(member, {}), place) for member in range(len(run))])
         store.discard(holding.name)
 
