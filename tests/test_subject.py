@@ -16,6 +16,7 @@ from unseam.files import read_array
 from unseam.trial import Trial
 
 OWN = """
+import numpy as np
 import torch
 from torch import nn
 
@@ -33,7 +34,26 @@ def encode(x):
     return x[:, :3], torch.full((len(x), 3), 0.5)
 
 number = 3
+
+class Autoencoder(nn.Module):
+    # probabilities, and posteriors with log-variances
+
+    def encode(self, x):
+        return x[:, :3], torch.full((len(x), 3), -4.0)
+
+    def decode(self, z):
+        return torch.cat([z, 2 * z], dim=1).sigmoid()
+
+def waves(z):
+    return np.concatenate([np.sin(z), z], axis=1)
 """
+
+# What the four commands say to a model of one's own: a module with posteriors, and a function of NumPy.
+AUTOENCODER = (
+    *("mine_to_inspect.py:Autoencoder", "--data", "x.npy"),
+    *("--log-variance", "--probabilities", "--likelihood", "bernoulli"),
+)
+WAVES = ("mine_to_inspect.py:waves", "--latent", "3")
 
 
 @pytest.fixture
@@ -210,6 +230,46 @@ def test_commands_take_a_file_of_code(own, monkeypatch, capsys):
             load_object("broken.py:f")
     with pytest.raises(ValueError, match=r"absent.py must be a file of Python code, and does not exist"):
         load_object("absent.py:f")
+
+
+@pytest.mark.parametrize("model", [AUTOENCODER, WAVES], ids=["module", "numpy"])
+@pytest.mark.parametrize("verb", ["inspect", "report", "explore"])
+def test_commands_take_models_of_ones_own(own, monkeypatch, capsys, verb, model):
+    served = []
+    monkeypatch.setattr("unseam.explore.serve", lambda subject, **options: served.append(subject))
+    np.save("x.npy", np.random.default_rng(0).uniform(size=(40, 6)).astype(np.float32))
+    beta = ("--beta", "2") if model is AUTOENCODER else ()
+    more = () if verb == "explore" else ("--points", "40")
+    said = command(monkeypatch, capsys, verb, *model, *beta, *more, "--json").out
+    if verb == "explore":
+        (subject,) = served
+        assert subject.latent == 3
+        assert subject.beta == (2.0 if beta else None)
+        if beta:
+            torch.testing.assert_close(subject.encoder(subject.x)[1], torch.full((40, 3), -4.0).exp())
+        return
+    (found,) = json.loads(said)["inspected" if verb == "inspect" else "models"]
+    assert found["cosine"] == pytest.approx(0, abs=1e-5)
+    assert found["beta"] == (2.0 if beta else 1.0)
+
+
+def test_scores_of_a_model_of_ones_own(own, monkeypatch, capsys):
+    """Its codes are the factors, and all latents are active."""
+    factors = np.random.default_rng(0).integers(4, size=(400, 3))
+    np.save("x.npy", np.concatenate([factors, factors], 1).astype(np.float32))
+    np.save("factors.npy", factors)
+    model, *rest = AUTOENCODER
+    said = command(monkeypatch, capsys, "score", model, "factors.npy", *rest, "--metric", "mig", "--json")
+    (row,) = json.loads(said.out)["scores"]
+    assert row["score"] == pytest.approx(1, abs=0.05) and row["active"] == 3
+
+
+@pytest.mark.parametrize("verb", ["score", "explore"])
+def test_runs_refuse_what_is_of_ones_own_models(own, monkeypatch, capsys, verb):
+    monkeypatch.setattr("sys.argv", ["unseam", verb, ".", "--log-variance"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "a run has its own; got --log-variance" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,8 @@ def counts() -> Any:
     draw = np.random.default_rng(0)
     means = np.exp(draw.normal(size=(400, 3)) @ draw.normal(size=(3, 60)) * 0.7 + 1)
     cells = draw.poisson(means * draw.gamma(2, 0.5, size=means.shape)).astype(np.float32)
-    return anndata.AnnData(cells, obs=pd.DataFrame({"batch": draw.choice(["a", "b"], 400)}))
+    with pd.option_context("future.infer_string", False):  # anndata cannot write the strings of pandas 3 by default
+        return anndata.AnnData(cells, obs=pd.DataFrame({"batch": draw.choice(["a", "b"], 400)}))
 
 
 def trained(make: Callable[[Any], Any]) -> Any:
@@ -73,7 +74,8 @@ def trained(make: Callable[[Any], Any]) -> Any:
 
 
 def scvi() -> unseam.Subject:
-    """SCVI with ZINB: means are those of its own generative network."""
+    """SCVI with ZINB: means are those of its own generative network, and results are written with its cells."""
+    import anndata
     import scvi
 
     scvi.model.SCVI.setup_anndata(data := counts(), batch_key="batch")
@@ -86,6 +88,8 @@ def scvi() -> unseam.Subject:
         px = model.module.generative(mean, library, torch.ones(4, 1).long())["px"]
     torch.testing.assert_close(subject.picture(mean), px.mean, atol=1e-4, rtol=1e-3)
     unseam.adapters.annotate(model)
+    data.write_h5ad(FOLDER / "cells.h5ad")
+    data = anndata.read_h5ad(FOLDER / "cells.h5ad")
     assert data.varm["unseam_slopes"].shape == (60, 3) and "summary" in data.uns["unseam"]
     return subject
 

@@ -200,6 +200,12 @@ def test_models_are_recognised_by_the_package_of_their_class_or_its_bases():
     assert subject.encoder(torch.zeros(4, 3))[1].tolist() == [[1.0, 1.0]] * 4
 
 
+def test_hyperparameters_say_how_many_latents_there_are():
+    model = of("lightning", base=Autoencoder)
+    model.hparams = {"latent_dim": 3}
+    assert unseam.wrap(model).latent == 3
+
+
 def of(package, name="Model", base=object):
     return type(name, (base,), {"__module__": f"{package}.models"})()
 

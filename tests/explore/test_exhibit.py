@@ -108,6 +108,7 @@ def test_logits_become_probabilities():
     [
         (lambda z: z, {}, "latent must say how many latents the decoder has"),
         (lambda z: z, {"latent": 0}, "latent must be at least 1, got 0"),
+        (lambda z: z, {"latent": 4096}, "at most 512 latents to be explored, got 4096; unseam.inspect"),
         (
             "decoder",
             {"latent": 2},

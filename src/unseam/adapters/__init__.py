@@ -1,7 +1,6 @@
 """Other libraries' models as subjects: what inspect, score, report and explore take."""
 
 from unseam.adapters.diffusers import diffusers
-from unseam.adapters.lightning import lightning
 from unseam.adapters.numpy import numpy
 from unseam.adapters.onnx import onnx
 from unseam.adapters.plain import plain
@@ -15,7 +14,6 @@ __all__ = [
     "diffusers",
     "gene_table",
     "import_subject",
-    "lightning",
     "numpy",
     "onnx",
     "plain",

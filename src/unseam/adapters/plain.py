@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ def plain(
     log_variance: bool = False,
     probabilities: bool | None = None,
 ) -> Subject:
-    """A torch module or a function of one's own; a module is used in evaluation mode and stays as it is.
+    """A module of torch or Lightning or a function of one's own; modules are used in evaluation mode and stay as they are.
 
     Args:
         model: a module with ``encode`` and ``decode`` (or ``encoder`` and ``decoder``), a decoder or generator alone,
@@ -50,8 +50,8 @@ def plain(
         encoder: x -> (mean, variance), or the name of the model's method.
         decoder: z -> output, or the name of the model's method.
         likelihood: its name or itself; a decoder that returns distributions has its own.
-        latent: number of latents, or their shape such as ``(100, 1, 1)``, where neither points nor data nor the first
-            layer of the decoder say it.
+        latent: number of latents, or their shape such as ``(100, 1, 1)``, where neither points nor data nor an attribute
+            or hyperparameter (``latent_dim``, ``z_dim``, …) nor the first layer of the decoder say it.
         x: data (batch, *data).
         z: points (batch, *latent).
         log_variance: whether the second of a pair that the encoder returns is the logarithm of the variance.
@@ -146,7 +146,9 @@ def _latent_shape(
     if x is not None and encode is not None:
         with torch.no_grad():
             return tuple(moments(encode.call(encode.read(x[:1])))[0].shape[1:])
-    sizes = (getattr(model, name, None) for name in _SIZES)
+    named = getattr(model, "hparams", None)  # of a LightningModule
+    named = named if isinstance(named, Mapping) else {}
+    sizes = (getattr(model, name, None) or named.get(name) for name in _SIZES)
     if isinstance(size := next((size for size in sizes if isinstance(size, int)), None), int):
         return (size,)
     layers = decode.modules() if isinstance(decode, nn.Module) else ()

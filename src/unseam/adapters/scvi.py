@@ -222,20 +222,21 @@ def gene_table(model: Any, *, batch: str | None = None, points: int = 200) -> pd
     """
     import pandas as pd
 
-    subject, names = scvi(model, batch=batch, points=points), list(model.adata.var_names)
+    subject, names = scvi(model, batch=batch, points=points), model.adata.var_names
     assert subject.encoder is not None and subject.x is not None
     means = subject.encoder(subject.x)[0]
     with torch.no_grad():
         parts = [jacobian(subject.decoder, part)[:, : len(names)].sum(0) for part in means.split(32)]
     slopes = torch.stack(parts).sum(0) / len(means)
     columns = [f"latent {latent}" for latent in range(subject.latent)]
-    return pd.DataFrame(slopes.double().cpu().numpy(), index=pd.Index(names, name="gene"), columns=columns)
+    # names of the type that they have in the AnnData, which then can be written if it could be before
+    return pd.DataFrame(slopes.double().cpu().numpy(), index=names.rename("gene"), columns=columns)
 
 
 def annotate(model: Any, found: Inspection | None = None, *, batch: str | None = None) -> None:
     """Write results into the model's AnnData: codes into ``obsm``, slopes of genes into ``varm``, numbers into ``uns``.
 
-    The keys are ``unseam_codes``, ``unseam_slopes`` and ``unseam``, the last as JSON text.
+    The keys are ``unseam_codes``, ``unseam_slopes`` and ``unseam``, the last as JSON text, which ``write_h5ad`` keeps.
 
     Args:
         model: a trained SCVI, LinearSCVI or DRVI.

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from unseam.adapters.diffusers import diffusers
-from unseam.adapters.lightning import lightning
 from unseam.adapters.onnx import onnx
 from unseam.adapters.parts import Encode, find_likelihood
 from unseam.adapters.plain import plain
@@ -30,10 +29,8 @@ __all__ = ["import_subject", "wrap"]
 _ADAPTERS: dict[str, Callable[..., Subject]] = {
     "diffusers": diffusers,
     "drvi": scvi,
-    "lightning": lightning,
     "onnx": onnx,
     "onnxruntime": onnx,
-    "pytorch_lightning": lightning,
     "pythae": pythae,
     "scvi": scvi,
     "sklearn": sklearn,

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from unseam.cli.options import (
-    Json,
-    MovedData,
-    OwnEncoder,
-    OwnLatent,
-    OwnLikelihood,
-    OwnWorld,
-    Trust,
-    names_run,
-    open_target,
-)
+from unseam.cli import options
 from unseam.cli.printing import print_json
 
 __all__ = ["explore_run"]
@@ -40,13 +30,16 @@ def explore_run(
         ),
     ] = "127.0.0.1",
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
-    root: Annotated[str | None, typer.Option(help="File or folder of the run's data, if moved.")] = None,
-    world: OwnWorld = None,
-    data: MovedData = None,
-    encoder: OwnEncoder = None,
-    likelihood: OwnLikelihood = None,
-    latent: OwnLatent = None,
-    trust: Trust = False,
+    root: options.Root = None,
+    world: options.OwnWorld = None,
+    data: options.OwnData = None,
+    encoder: options.OwnEncoder = None,
+    beta: options.OwnBeta = None,
+    likelihood: options.OwnLikelihood = None,
+    latent: options.OwnLatent = None,
+    log_variance: options.LogVariance = False,
+    probabilities: options.Probabilities = False,
+    trust: options.Trust = False,
     points: Annotated[
         int | None, typer.Option(min=2, help="Items of the world that are shown; 600, of a page 300.")
     ] = None,
@@ -57,18 +50,16 @@ def explore_run(
     members: Annotated[
         list[int] | None, typer.Option("--members", help="--export: only this member; repeat for more.")
     ] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Explore a run's latent spaces in the browser: pictures, geometry, a map, β; until Ctrl-C."""
     from unseam.explore import export, serve
-    from unseam.run import Run
 
-    opened: Any
-    if names_run(run):
-        opened = Run.open(run, root=root, world=world, data=data, trust=trust)
-    else:
-        own = {"data": data, "encoder": encoder, "likelihood": likelihood, "latent": latent}
-        opened = open_target(run, own, member=None, root=root, world=None, trust=trust, points=points or 600)
+    own = {"data": data, "encoder": encoder, "beta": beta, "likelihood": likelihood, "latent": latent}
+    own |= {"log_variance": log_variance, "probabilities": probabilities}
+    opened = options.open_target(
+        run, own, member=None, root=root, world=world, trust=trust, points=points or 600
+    )
     if page is not None:
         written = export(opened, page, members=members or None, first=member or None, points=points or 300)
         size = written.stat().st_size

@@ -23,7 +23,6 @@ __all__ = [
     "Layer",
     "LogVariance",
     "Members",
-    "MovedData",
     "OwnBeta",
     "OwnData",
     "OwnEncoder",
@@ -39,6 +38,7 @@ __all__ = [
     "names_run",
     "names_sweep",
     "open_target",
+    "refuse_own",
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
@@ -67,9 +67,6 @@ Standardise = Annotated[
 Layer = Annotated[str | None, typer.Option(help="Data: layer of an .h5ad file, instead of X.")]
 DataOptions = Annotated[
     list[str] | None, typer.Option("--data-option", help="Data: column=name, split=name; repeat for more.")
-]
-MovedData = Annotated[
-    Path | None, typer.Option("--data", help="Its data, where they have moved: a file or folder.")
 ]
 OwnData = Annotated[
     Path | None,
@@ -169,14 +166,19 @@ def open_target(
     from unseam.run import Run
 
     if names_run(target):
-        others = {flag: value for flag, value in own.items() if flag != "data"}
-        _refuse(others, "are for a model of your own; a run has its own")
+        refuse_own(own)
         return Run.open(target, root=root, world=world, data=own.get("data"), trust=trust)
     _refuse({"member": member, "root": root, "world": world}, "are for a run; a model of your own has none")
     if own.get("encoder") is not None and own.get("data") is None:
         raise ValueError("--encoder needs --data, the file of data that it encodes")
     given = {flag: value or None for flag, value in own.items() if flag != "latents"}
     return import_subject(target, points=points, **given)
+
+
+def refuse_own(own: Mapping[str, Any]) -> None:
+    """Refuse flags of a model of the user's own beside a run, which has all but moved data itself."""
+    others = {flag: value for flag, value in own.items() if flag != "data"}
+    _refuse(others, "are for a model of your own; a run has its own")
 
 
 def _refuse(given: Mapping[str, object], reason: str) -> None:

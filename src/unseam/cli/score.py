@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unseam.cli.options import Json, MovedData, OwnEncoder, OwnLatent, OwnWorld, Trust, names_run
+from unseam.cli import options
 from unseam.cli.printing import Row, print_json, print_table, print_words
 
 if TYPE_CHECKING:
@@ -39,30 +39,42 @@ def score_codes(
         str, typer.Option(help="fast, or dlib for numbers comparable with the 12 600-model study (slower).")
     ] = "fast",
     points: Annotated[int, typer.Option(min=2, help="Most items of the world to encode.")] = 50_000,
-    member: Annotated[list[int] | None, typer.Option(help="Only this member; repeat for more.")] = None,
+    member: options.Members = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the items and of the metrics.")] = 0,
-    root: Annotated[str | None, typer.Option(help="File or folder of its data, if moved.")] = None,
-    world: OwnWorld = None,
-    data: MovedData = None,
-    encoder: OwnEncoder = None,
-    latent: OwnLatent = None,
-    trust: Trust = False,
+    root: options.Root = None,
+    world: options.OwnWorld = None,
+    data: options.OwnData = None,
+    encoder: options.OwnEncoder = None,
+    likelihood: options.OwnLikelihood = None,
+    latent: options.OwnLatent = None,
+    log_variance: options.LogVariance = False,
+    probabilities: options.Probabilities = False,
+    trust: options.Trust = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Score codes against factors, with intervals: of a run (saved as its scores.parquet), or of two files."""
+    import torch
+
+    from unseam.data import open_data
     from unseam.run import Run, score, score_files
 
     asked = [name for part in metrics or () for name in part.split(",")] or None
-    if not names_run(run):
+    own = {"encoder": encoder, "likelihood": likelihood, "latent": latent}
+    own |= {"log_variance": log_variance, "probabilities": probabilities}
+    if not options.names_run(run):
         from unseam.adapters import import_subject
 
-        subject = import_subject(run, encoder=encoder, latent=latent)
-        table = score(
-            subject, asked, preset=preset, points=points, seed=seed, world=world, data=data, factors=factors
-        )
+        given: dict[str, Any] = {flag: value or None for flag, value in own.items()}
+        held: Any = world
+        if data is not None and factors is not None:
+            held = open_data(data, factors=factors).world
+            given["x"] = held.images(torch.arange(1))  # its encoder says how many latents there are
+        subject = import_subject(run, **given)
+        table = score(subject, asked, preset=preset, points=points, seed=seed, world=held)
         _print_scores(table, run, preset, [], as_json)
         return
+    options.refuse_own(own)
     if factors is not None or Path(run).is_file():
         if factors is None:
             raise ValueError(f"FACTORS must follow {run}: the file of factors, one row per code")

@@ -29,6 +29,8 @@ _ACTIVE = 0.01
 # Points of N(0, I) at which a decoder without an encoder is looked at, at most, and derivatives in all: seconds for a
 # convolutional decoder, however many latents it has.
 _PROBES, _DERIVATIVES = 64, 512
+# Most latents with a slider each: at every point the page has the column of each of them.
+_LATENTS = 512
 
 
 class Codes(NamedTuple):
@@ -318,6 +320,11 @@ def exhibit_decoder(
         "name": name,
     }
     subject = wrap(decoder, **given)
+    if subject.latent > _LATENTS:
+        raise ValueError(
+            f"decoder must have at most {_LATENTS} latents to be explored, got {subject.latent}; unseam.inspect and "
+            "unseam.report.write sample them"
+        )
     if world is None and subject.x is not None:
         world = _world_of(subject.x)
     z = subject.prior(256, torch.Generator().manual_seed(0))

@@ -15,23 +15,26 @@ ENOUGH = {"cpu": 2**26, "cuda": 2**32}
 UNKNOWN = 2**30
 
 
-def points_at_once(latent: int, widest: int, dtype: torch.dtype, device: torch.device) -> int:
+def points_at_once(
+    latent: int, widest: int, dtype: torch.dtype, device: torch.device, *, least: int = 1
+) -> int:
     r"""Number of points whose tangents are carried through a decoder together.
 
     A point needs (latent + 1) · widest numbers for each of the few arrays held together. Half of what is
-    free is used at most, and no more than makes the computation fast.
+    free is used at most, and no more than makes the computation fast, but for ``least`` points.
 
     Args:
         latent: number of latents d.
         widest: numbers in the widest intermediate result of one point.
         dtype: their type.
         device: where they are.
+        least: points that are better taken together even if the processor's caches are full.
 
     >>> points_at_once(5, 4096, torch.float32, torch.device("cpu")) >= 1
     True
     """
     point = COPIES * (latent + 1) * max(1, widest) * dtype.itemsize
-    budget = min(free_memory(device) // 2, ENOUGH.get(device.type, UNKNOWN))
+    budget = min(free_memory(device) // 2, max(ENOUGH.get(device.type, UNKNOWN), least * point))
     return max(1, budget // point)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch.func import jvp, vjp
+from torch.func import jvp, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unseam.geometry.checks import check_chunk_size, check_decoder, check_points
@@ -17,6 +17,9 @@ from unseam.geometry.memory import free_memory, points_at_once
 from unseam.inputs import Array, Decoder, as_mask, check_count, check_generator, check_number
 
 __all__ = ["Probes", "probe"]
+
+PARTNERS = {True: 8, False: 2}
+"""Partners of each anchor where every column is computed anyway, and where each partner is a further one."""
 
 
 class Probes(NamedTuple):
@@ -59,6 +62,10 @@ class Probes(NamedTuple):
     pairs: int
 
 
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
 class _Plan(NamedTuple):
     partners: int
     threshold: float
@@ -89,7 +96,7 @@ def probe(
     generator: torch.Generator,
     likelihood: FisherWeighted | None = None,
     active: Array | None = None,
-    partners: int = 8,
+    partners: int | None = None,
     footprint_threshold: float = 0.05,
     chunk_size: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -112,9 +119,9 @@ def probe(
     a typical norm, from a probe r of random signs by :math:`E\lVert Jr \rVert^2 = \sum_j \lVert c_j \rVert^2`,
     and lets the partners correct what that norm gets wrong.
 
-    A column is computed once at each point, and many of them in one batch: A anchors cost about A forward-mode and 2A
-    reverse-mode passes and one for each partner that is no anchor. Where every latent is an anchor, no reverse mode is
-    needed: G is the product of the columns, which are held if memory allows.
+    A column is computed once at each point, and many of them in one batch that shares the pass of the point itself: A
+    anchors cost about A forward-mode and 2A reverse-mode passes and one for each partner that is no anchor. Where every
+    latent is an anchor, no reverse mode is needed: G is the product of the columns, which are held if memory allows.
 
     Energy and norm are unbiased, and so are cosine and fraction where no column has collapsed; the rest are ratios of
     unbiased estimates. Standard errors are over anchors and partners, the points given being fixed; ratios by
@@ -128,7 +135,8 @@ def probe(
         generator: source of anchors, partners and probes.
         likelihood: gives W by ``fisher_weight(output)``; ``None`` for the identity.
         active: mask (latent,) of the latents to sample from, in the order of ``z.flatten(1)``; all by default.
-        partners: number of partners of each anchor.
+        partners: number of partners of each anchor; by default 8 where every latent is an anchor, and otherwise 2, as
+            each then costs a pass.
         footprint_threshold: relative size from which an entry counts to a column's footprint, in (0, 1).
         chunk_size: columns made at once; by default what free memory allows.
         progress: called with the number of anchors measured so far and of all, over all points.
@@ -143,9 +151,11 @@ def probe(
     check_generator(generator)
     positions = _positions(active, points)
     latents = min(latents, len(positions))
-    plan = _Plan(partners, footprint_threshold)
+    plan = _Plan(partners or PARTNERS[latents == len(positions)], footprint_threshold)
     glance = check_decoder(decoder, points, at_once=1)
-    at_once = chunk_size or points_at_once(1, glance.widest, points.dtype, points.device)
+    # columns at once share a pass of the point itself, and four anchors with their partners most of what can be shared
+    least = 4 * (1 + plan.partners)
+    at_once = chunk_size or points_at_once(1, glance.widest, points.dtype, points.device, least=least)
     total = latents * len(points)
     found = []
     # Forward mode has no rule for fused attention, which the decoders of latent diffusion use.
@@ -186,6 +196,8 @@ class _Columns:
         weight = torch.ones_like(output) if likelihood is None else likelihood.fisher_weight(output)
         self.scale, self.shape = weight.detach().sqrt(), output.shape
         self.whole: Tensor | None = None
+        self.vectorised = True
+        self.pull: Callable[[Tensor], tuple[Tensor]] | None = None
 
     def hold_all(self) -> bool:
         """Compute every column once, (latent, data), where they fit into the memory that is free."""
@@ -215,16 +227,46 @@ class _Columns:
         return [torch.cat(rows) for rows in zip(*map(self._pull, parts), strict=True)]
 
     def _pull(self, vectors: tuple[Tensor, ...]) -> list[Tensor]:
-        count = len(vectors[0])
-        _, pull, *_ = vjp(self.decoder, self._copies(count))
-        shape = (count, *self.shape[1:])
-        return [pull(vector.view(shape) * self.scale)[0].flatten(1)[:, self.latents] for vector in vectors]
+        return self._batched(self._pull_shared, self._pull_copies, vectors)
+
+    def _pull_shared(self, vectors: tuple[Tensor, ...]) -> list[Tensor]:
+        if self.pull is None:
+            _, self.pull, *_ = vjp(self.decoder, self.point)
+        pull = vmap(self.pull)
+        return [
+            pull(self._weighted(vector).unsqueeze(1))[0].flatten(1)[:, self.latents] for vector in vectors
+        ]
+
+    def _pull_copies(self, vectors: tuple[Tensor, ...]) -> list[Tensor]:
+        _, pull, *_ = vjp(self.decoder, self._copies(len(vectors[0])))
+        return [pull(self._weighted(vector))[0].flatten(1)[:, self.latents] for vector in vectors]
 
     def _push(self, latents: Tensor) -> Tensor:
         tangents = self.point.new_zeros(len(latents), self.point.numel())
         tangents.scatter_(1, self.latents[latents].unsqueeze(1), 1.0)
-        points = self._copies(len(latents))
-        return self._along(points, tangents.view_as(points)).flatten(1)
+        tangents = tangents.view(len(latents), *self.point.shape[1:])
+        return self._batched(self._push_shared, self._push_copies, tangents).flatten(1)
+
+    def _push_shared(self, tangents: Tensor) -> Tensor:
+        pushed = vmap(lambda tangent: jvp(self.decoder, (self.point,), (tangent,))[1])(tangents.unsqueeze(1))
+        return pushed.squeeze(1) * self.scale
+
+    def _push_copies(self, tangents: Tensor) -> Tensor:
+        return self._along(self._copies(len(tangents)), tangents)
+
+    def _batched(self, shared: Callable[[_In], _Out], copies: Callable[[_In], _Out], given: _In) -> _Out:
+        """A product in every direction with one pass of the point itself, or of its copies where vmap refuses."""
+        if self.vectorised:
+            try:
+                return shared(given)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:
+                self.vectorised = False
+        return copies(given)
+
+    def _weighted(self, vectors: Tensor) -> Tensor:
+        return vectors.view(-1, *self.shape[1:]) * self.scale
 
     def _copies(self, count: int) -> Tensor:
         return self.point.expand(count, *self.point.shape[1:]).clone()
@@ -403,12 +445,12 @@ def _positions(active: Array | None, points: Tensor) -> Tensor:
     return mask.nonzero().squeeze(1)
 
 
-def _check(z: Array, latents: int, partners: int, threshold: float, chunk_size: int | None) -> Tensor:
+def _check(z: Array, latents: int, partners: int | None, threshold: float, chunk_size: int | None) -> Tensor:
     points = check_points(z, shape="(batch, *latent)")
     if points[0].numel() < 2:
         raise ValueError("z must hold at least 2 latents to form a pair, got 1")
     check_count("latents", latents, 2)
-    check_count("partners", partners)
+    check_count("partners", 1 if partners is None else partners)
     check_number("footprint_threshold", threshold, above=0, below=1)
     check_chunk_size(chunk_size)
     return points
