@@ -45,13 +45,13 @@ test-adapters: | .venv/bin/python ## run the adapters on pythae, diffusers, scvi
 	build/adapters/bin/python tools/adapters.py
 
 test-package: .venv/.dev ## build wheel and sdist, install each into an empty environment and use it there (minutes)
-	rm -rf build/package dist
+	rm -rf dist
 	$(BIN)/python -m hatchling build -d dist
-	$(PYTHON) -m venv build/package
-	PIP_CONSTRAINT=constraints.txt build/package/bin/python -m pip install --quiet dist/*.whl
-	cd build && package/bin/python ../tools/installed.py
-	PIP_CONSTRAINT=constraints.txt build/package/bin/python -m pip install --quiet --force-reinstall --no-deps dist/*.tar.gz
-	cd build && package/bin/python ../tools/installed.py
+	for kind in whl tar.gz; do \
+	  rm -rf build/package && $(PYTHON) -m venv build/package && \
+	  PIP_CONSTRAINT=constraints.txt build/package/bin/python -m pip install --quiet dist/*.$$kind && \
+	  (cd build && package/bin/python ../tools/installed.py) || exit 1; \
+	done
 
 test-floors: | .venv/bin/python ## run the tests of the library with the lowest versions that pyproject.toml allows (torch's apart)
 	rm -rf build/floors && $(PYTHON) -m venv build/floors
