@@ -38,11 +38,12 @@ test-browser: .venv/.browser chromium ## run the tests of pages in Chromium, whi
 test-kernels: .venv/kernels ## run the tests of the CUDA kernels on the host, by Triton's interpreter
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 PYTHONPATH=.venv/kernels $(BIN)/python -m pytest -n $(WORKERS) tests/training/test_kernels.py
 
-test-adapters: | .venv/bin/python ## run the adapters on pythae, diffusers, scvi-tools, DRVI, Lightning and ONNX themselves (minutes)
+test-adapters: | .venv/bin/python ## run the adapters on pythae, diffusers, scvi-tools, DRVI, Lightning and ONNX themselves, and on data of anndata and datasets (minutes)
 	rm -rf build/adapters && $(PYTHON) -m venv build/adapters
-	PIP_CONSTRAINT=constraints.txt build/adapters/bin/python -m pip install --quiet -e . diffusers lightning scvi-tools onnx onnxruntime onnxscript cloudpickle
+	PIP_CONSTRAINT=constraints.txt build/adapters/bin/python -m pip install --quiet -e . diffusers lightning scvi-tools datasets onnx onnxruntime onnxscript cloudpickle
 	build/adapters/bin/python -m pip install --quiet --no-deps pythae drvi-py
 	build/adapters/bin/python tools/adapters.py
+	build/adapters/bin/python tools/own_data.py
 
 test-package: .venv/.dev ## build wheel and sdist, install each into an empty environment and use it there (minutes)
 	rm -rf dist
