@@ -38,20 +38,21 @@ test-browser: .venv/.browser chromium ## run the tests of pages in Chromium, whi
 test-kernels: .venv/kernels ## run the tests of the CUDA kernels on the host, by Triton's interpreter
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 PYTHONPATH=.venv/kernels $(BIN)/python -m pytest -n $(WORKERS) tests/training/test_kernels.py
 
-test-adapters: | .venv/bin/python ## run the adapters on pythae, diffusers, scvi-tools, DRVI, Lightning and ONNX themselves (minutes)
+test-adapters: | .venv/bin/python ## run the adapters on pythae, diffusers, scvi-tools, DRVI, Lightning and ONNX themselves, and on data of anndata and datasets (minutes)
 	rm -rf build/adapters && $(PYTHON) -m venv build/adapters
-	PIP_CONSTRAINT=constraints.txt build/adapters/bin/python -m pip install --quiet -e . diffusers lightning scvi-tools onnx onnxruntime onnxscript cloudpickle
+	PIP_CONSTRAINT=constraints.txt build/adapters/bin/python -m pip install --quiet -e . diffusers lightning scvi-tools datasets onnx onnxruntime onnxscript cloudpickle
 	build/adapters/bin/python -m pip install --quiet --no-deps pythae drvi-py
 	build/adapters/bin/python tools/adapters.py
+	build/adapters/bin/python tools/own_data.py
 
 test-package: .venv/.dev ## build wheel and sdist, install each into an empty environment and use it there (minutes)
-	rm -rf build/package dist
+	rm -rf dist
 	$(BIN)/python -m hatchling build -d dist
-	$(PYTHON) -m venv build/package
-	PIP_CONSTRAINT=constraints.txt build/package/bin/python -m pip install --quiet dist/*.whl
-	cd build && package/bin/python ../tools/installed.py
-	PIP_CONSTRAINT=constraints.txt build/package/bin/python -m pip install --quiet --force-reinstall --no-deps dist/*.tar.gz
-	cd build && package/bin/python ../tools/installed.py
+	for kind in whl tar.gz; do \
+	  rm -rf build/package && $(PYTHON) -m venv build/package && \
+	  PIP_CONSTRAINT=constraints.txt build/package/bin/python -m pip install --quiet dist/*.$$kind && \
+	  (cd build && package/bin/python ../tools/installed.py) || exit 1; \
+	done
 
 test-floors: | .venv/bin/python ## run the tests of the library with the lowest versions that pyproject.toml allows (torch's apart)
 	rm -rf build/floors && $(PYTHON) -m venv build/floors

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -160,6 +161,16 @@ def test_noise_belongs_to_a_gaussian_likelihood():
         advise(binary, noise=2.0)
     assert "A guide for linear logits" in advise(binary).summary()
     assert "Exact for linear decoders" in advise(binary, likelihood="gaussian", noise=2.0).summary()
+
+
+def test_counts_are_said_to_be_taken_as_real_values(tmp_path):
+    counts = np.random.default_rng(0).poisson(3, (60, 4))
+    pd.DataFrame(counts, columns=list("abcd")).to_csv(tmp_path / "c.csv", index=False)
+    for found in (advise(counts), advise(tmp_path / "c.csv")):
+        assert found.notes[-1].startswith("Whole values were taken as real ones, under a gaussian likelihood")
+        assert found.to_dict()["notes"] == list(found.notes)
+    assert not advise(counts, likelihood="gaussian").notes, "whoever asks for it knows"
+    assert not advise(counts + 0.5).notes and not advise(counts - 3.0).notes and not advise(counts % 2).notes
 
 
 def test_a_plot_is_an_svg(monkeypatch, capsys, tmp_path):

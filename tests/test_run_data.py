@@ -12,6 +12,7 @@ import unseam
 from unseam.cli import main
 from unseam.data import ArrayWorld
 from unseam.explore import exhibit_run
+from unseam.explore.exhibit import open_exhibit
 from unseam.run import Run, Standing, score
 
 TRIAL = unseam.Trial(
@@ -114,8 +115,14 @@ def test_data_are_given_to_folders(own, tmp_path):
     page = unseam.report.write(own, tmp_path / "r.html", world=scans()).read_text()
     assert "trained on 40 items of scans" in page
     assert exhibit_run(own, world=scans()).world.name == "scans"
+    with pytest.raises(ValueError, match="data must be left out beside a model of your own: give x"):
+        open_exhibit(torch.nn.Linear(2, 3), latent=2, data=scans())
+    for target in (own, str(own), Run.open(own, data=scans())):
+        given = {} if isinstance(target, Run) else {"data": scans()}
+        assert open_exhibit(target, **given).world.name == "scans"
     ensemble = unseam.load(own)
     assert exhibit_run(ensemble, world=scans()).world.name == "scans"
+    assert open_exhibit(ensemble, data=scans()).world.name == "scans"
     with pytest.raises(
         ValueError, match=r"this ensemble was trained on scans .* unseam.Run.of\(ensemble, world="
     ):

@@ -32,6 +32,10 @@ __all__ = ["Advice", "advise", "advice_figure"]
 # Values that are read at once: 64 MB in single precision.
 _AT_ONCE = 2**24
 _ARRAYS = (".npy", ".npz", ".safetensors")
+COUNTS = (
+    "Whole values were taken as real ones, under a gaussian likelihood; if they are counts, training gives them a "
+    "negative binomial one, for which no closed form is known, and these values of β are not its."
+)
 # Side of the largest matrix that is decomposed: points are as many where they have more values than this.
 _MOST_SIDE = 2**13
 
@@ -131,6 +135,7 @@ class Advice:
             "plateau": self.plateau,
             "thresholds": self.thresholds.tolist(),
             "ranges": self.rows(),
+            "notes": list(self.notes),
         }
 
 
@@ -175,12 +180,13 @@ def advise(
         world, notes = _world(target, data_options or {})
         name = str(target) if isinstance(target, str | Path) else world.name
         count, values, batches = _images(world, points, seed)
-    lowest, highest = np.inf, -np.inf
+    lowest, highest, whole = np.inf, -np.inf, True
 
     def seen() -> Iterator[Tensor]:
-        nonlocal lowest, highest
+        nonlocal lowest, highest, whole
         for batch in batches:
             lowest, highest = min(lowest, float(batch.min())), max(highest, float(batch.max()))
+            whole = whole and bool((batch == batch.round()).all())
             yield batch
 
     few = torch.cat([batch.flatten(1) for batch in seen()]) if count < values else None
@@ -196,6 +202,8 @@ def advise(
             f"for likelihood gaussian"
         )
     noise = 1.0 if noise is None else noise
+    if likelihood is None and chosen == "gaussian" and whole and lowest >= 0:
+        notes = (*notes, COUNTS)
     if few is not None:
         thresholds = sample_thresholds(few, chosen, noise=noise)  # type: ignore[arg-type]
         variance = torch.cat(

@@ -13,9 +13,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from unseam.adapters import wrap
 from unseam.data import ArrayWorld
 from unseam.geometry import active_latents
-from unseam.inspection import Inspection, inspect
+from unseam.inspection import Inspection
 from unseam.training import train
 from unseam.trial import Trial
 
@@ -151,12 +152,12 @@ class BetaVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Args:
             X: items.
-            options: those of :func:`unseam.inspection.inspect`.
+            options: those of :meth:`unseam.subject.Subject.inspect`.
         """
         check_is_fitted(self)
         model = self.model_
         given: dict[str, Any] = {"encoder": model.encode, "likelihood": model.likelihood, "beta": self.beta}
-        return inspect(model.decode, x=self._items(X), **given | options)
+        return wrap(model.decode, x=self._items(X), **given).inspect(**options)
 
     def _items(self, X: Any, *, reset: bool = False) -> Tensor:
         """Rows as items of the model's shape, in double precision."""

@@ -68,6 +68,14 @@ def test_the_next_mirror_is_tried(server, tmp_path, first):
     assert state.state == "verified"
 
 
+def test_progress_is_said_without_a_terminal(server, tmp_path, capsys):
+    known = catalogue(f"{server}/good/s.gz", size=len(CONTENT))
+    fetch("sprites2", tmp_path / "said", catalogue=known, progress=True)
+    assert capsys.readouterr().err == "fetched 0.0 of 0.0 MB\n"
+    fetch("sprites2", tmp_path / "quiet", catalogue=known)
+    assert capsys.readouterr().err == ""
+
+
 def test_wrong_checksum_is_refused_and_leaves_nothing(server, tmp_path):
     with pytest.raises(
         FetchError, match=rf"wrong checksum, expected sha256:{SHA256}, got sha256:.*pass root="

@@ -190,6 +190,8 @@ def test_missing_values_are_counted_or_masked(tmp_path):
         (X, {"factors": Z[:5]}, r"one row per item \(60\)"),
         (frame(), {}, "'group' is text"),
         (frame(), {"factors": "nope,group"}, "got 'nope'"),
+        (frame().iloc[:0], {"factors": "group"}, "at least one row"),
+        (pd.DataFrame({"a;b": ["1;2"]}), {}, "is ';' its separator"),
         (X, {"fit": "stretch"}, "fit must be"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,7 +38,7 @@ def fetch_files(
     """Fetch the files of a published data set, checked against their checksums."""
     from unseam.data.fetch import fetch
 
-    states = fetch(name, root, variant=variant, progress=sys.stderr.isatty(), unverified=unverified)
+    states = fetch(name, root, variant=variant, progress=True, unverified=unverified)
     print_rows(file_rows(states), title="files", as_json=as_json)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ SLOWEST = 10_000.0
 LARGEST = 20_000_000_000
 """Bytes that are fetched of a file whose size is not known."""
 PIECE = 1 << 16
+EVERY = 100_000_000
+"""Bytes between two lines of progress at most, where there is no terminal."""
 
 
 class FetchError(OSError):
@@ -91,7 +94,8 @@ def fetch(
         name: name of the data set.
         root: folder for the files; by default a folder of that name in the cache.
         variant: which files, where there are several; by default the first.
-        progress: whether to show a progress bar.
+        progress: whether to say on standard error how far it is: a bar on a terminal, elsewhere a line every
+            tenth, or 100 MB.
         unverified: whether to accept files whose checksum is not known.
         catalogue: data sets by key.
 
@@ -278,9 +282,21 @@ def _copy(url: str, target: IO[bytes], largest: int, progress: bool) -> None:
 
 @contextmanager
 def _bar(wanted: bool, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar, where one is wanted."""
+    """A progress bar, where one is wanted; lines where there is no terminal."""
     if not wanted:
         yield lambda count: None
+        return
+    if not sys.stderr.isatty():
+        step, arrived = min(total / 10, EVERY), 0
+
+        def line(count: int) -> None:
+            nonlocal arrived
+            before, arrived = arrived, arrived + count
+            if arrived // step > before // step:
+                of = "" if total == LARGEST else f" of {total / 1e6:.1f}"
+                print(f"fetched {arrived / 1e6:.1f}{of} MB", file=sys.stderr, flush=True)
+
+        yield line
         return
     from rich.console import Console
     from rich.progress import DownloadColumn, Progress, TransferSpeedColumn

@@ -350,11 +350,18 @@ def _table(name: str, table: pd.DataFrame, columns: tuple[str, ...]) -> _Source:
             f"factors must name columns of {name} ({', '.join(map(str, table))}), got {absent[0]!r}"
         )
     values = table.drop(columns=list(columns))
+    if not len(table):
+        raise ValueError(f"{name} must hold at least one row below its header, got none")
+    if len(titles) == 1 and (mark := next((mark for mark in ";\t|" if mark in titles[0]), None)):
+        raise ValueError(
+            f"{name} must have its columns separated by commas (tabs in .tsv), got one column {titles[0]!r}: is "
+            f"{mark!r} its separator?"
+        )
     words = [str(title) for title in values if not pd.api.types.is_numeric_dtype(values[title].dtype)]
     if words:
         raise ValueError(
             f"{name} must hold numbers, but {', '.join(map(repr, words))} {'is' if len(words) == 1 else 'are'} text: "
-            f"drop {'it' if len(words) == 1 else 'them'}, or name as factors"
+            f"drop {'it' if len(words) == 1 else 'them'}, or name as factors (--factors)"
         )
     if values.empty:
         raise ValueError(
@@ -395,8 +402,9 @@ def _image(file: Path | bytes) -> Iterator[Any]:
     with open_file(file) if isinstance(file, Path) else io.BytesIO(file) as opened:
         try:
             image = Image.open(opened)
+        except UnidentifiedImageError:
+            raise ValueError(f"{name} is no image that can be read: its format is not known") from None
         except (
-            UnidentifiedImageError,
             OSError,
             ValueError,
             SyntaxError,

@@ -226,14 +226,17 @@ def open_exhibit(
     x: Any = None,
     root: str | None = None,
     points: int = 600,
+    data: object = None,
 ) -> Exhibit:
     """The exhibit of whatever :func:`unseam.explore.serve` takes; arguments are its."""
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
     if isinstance(decoder, str | Path):
-        decoder, world = Run.open(decoder, root=root, world=world), None
+        decoder, world, data = Run.open(decoder, root=root, world=world, data=data), None, None
     if isinstance(decoder, Run | Ensemble):
-        return exhibit_run(decoder, points=points, world=world)
+        return exhibit_run(decoder, points=points, world=world, data=data)
+    if data is not None:
+        raise ValueError("data must be left out beside a model of your own: give x, the data that it encodes")
     if isinstance(world, str):
         raise ValueError(f"world must be a World beside a decoder of your own, got {world!r}")
     return exhibit_decoder(
@@ -250,7 +253,11 @@ def open_exhibit(
 
 
 def exhibit_run(
-    run: Run | Ensemble | str | Path, *, points: int = 600, world: World | str | None = None
+    run: Run | Ensemble | str | Path,
+    *,
+    points: int = 600,
+    world: World | str | None = None,
+    data: object = None,
 ) -> Exhibit:
     """The members of a run, with items of their world.
 
@@ -258,20 +265,21 @@ def exhibit_run(
         run: the run, its folder, or the ensemble itself.
         points: number of items of the world that are shown.
         world: the data, where ``run`` is a folder or an ensemble and was trained on the user's own.
+        data: the same, as an array, a file or a folder.
     """
     if isinstance(run, Ensemble):
-        run = Run.of(run, world=load(world) if isinstance(world, str) else world)
+        run = Run.of(run, world=load(world) if isinstance(world, str) else world, data=data)
     else:
-        run = open_run(run, world)
-    data, shape = run.world, run.ensemble.shape
-    if data.shape != shape:
-        raise ValueError(f"world must have items of shape {shape}, got {data.shape}")
+        run = open_run(run, world, data)
+    shown, shape = run.world, run.ensemble.shape
+    if shown.shape != shape:
+        raise ValueError(f"world must have items of shape {shape}, got {shown.shape}")
     return Exhibit(
         [_member(run, member) for member in range(len(run))],
-        _look(data, points),
-        world=data,
-        index=_spread(len(data), points),
-        title=data.name if run.path is None else str(run.path),
+        _look(shown, points),
+        world=shown,
+        index=_spread(len(shown), points),
+        title=shown.name if run.path is None else str(run.path),
         remarks=run.remarks(),
         source=None if run.path is None else f"unseam.load({str(run.path)!r})",
         betas=_betas(run.trials),

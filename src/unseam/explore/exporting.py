@@ -64,7 +64,7 @@ def export(
         title: of the page, by default the name of the data, or of the decoder.
         note: a sentence below the title, such as how the members were chosen.
         points: number of items on the map.
-        options: ``encoder``, ``world``, ``latent``, ``likelihood``, ``beta``, ``name`` and ``root`` of
+        options: ``encoder``, ``world``, ``latent``, ``likelihood``, ``beta``, ``name``, ``root`` and ``data`` of
             :func:`unseam.explore.serve`.
 
     Returns:

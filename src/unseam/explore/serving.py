@@ -29,6 +29,7 @@ def serve(
     beta: float | None = None,
     name: str | None = None,
     x: Any = None,
+    data: object = None,
     member: int = 0,
     root: str | None = None,
     points: int = 600,
@@ -55,6 +56,7 @@ def serve(
         beta: of a decoder of your own: weight of the KL term in training.
         name: of a decoder of your own, on the page.
         x: of a model of your own: data (batch, *data) that its encoder reads, in place of a world.
+        data: of a run that was trained on the user's own: those data, as an array, a file or a folder.
         member: of a run: which member to begin with.
         root: of a run: file or folder of its data, where it has moved.
         points: number of items of the world that are shown.
@@ -78,6 +80,7 @@ def serve(
         x=x,
         root=root,
         points=points,
+        data=data,
     )
     if not 0 <= member < len(exhibit.subjects):
         raise ValueError(f"member must lie in [0, {len(exhibit.subjects)}), got {member}")

@@ -32,7 +32,7 @@ def widget(
     it needs the extra ``notebook``. Its trait ``z`` (latent,) can be read and set.
 
     Args:
-        model: a run or its folder, an ensemble, a subject, or a map (batch, latent) -> (batch, *data).
+        model: a run or its folder, an ensemble, a subject, or any model that :func:`unseam.wrap` takes.
         member: which member of a run.
         options: those of :func:`unseam.explore.exhibit_run`, or of :func:`unseam.explore.exhibit_decoder`.
     """
