@@ -557,7 +557,7 @@ def test_every_objective_is_in_the_precision_table():
 
 def test_the_example_of_the_readme_runs(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text("utf8"), re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text("utf8"), re.DOTALL)
     assert "steps=4000" in code
     exec(code.replace("steps=4000", "steps=2"), {})
     assert (tmp_path / "runs" / "ten" / "weights.safetensors").exists()
@@ -569,7 +569,7 @@ def test_the_example_of_the_readme_runs(root, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_example_of_the_readme_shows_what_it_claims(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text("utf8"), re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text("utf8"), re.DOTALL)
     exec(code, {})
     found = unseam.inspect(unseam.Run.open("runs/ten"))
     said = unseam.inspection.compare_members({str(member): one for member, one in found.items()})

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Annotated, Literal, NamedTuple
+from typing import ClassVar, Annotated, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,6 @@ from unseam.metrics._inputs import (
     draw_points,
     equal_width,
     labels,
-    resolve_preset,
     row_slices,
 )
 
@@ -207,18 +206,20 @@ def test_what_is_no_generator_is_named(given):
 
 
 @dataclasses.dataclass(frozen=True)
-class Some:
+class Some(AbstractSettings):
+    changes: ClassVar = {"fast": {"points": 1}}
+
     points: int = 3
 
 
 def test_presets_are_names_or_settings():
-    presets = {"dlib": Some(), "fast": Some(1)}
-    assert resolve_preset("fast", presets) == Some(1)
-    assert resolve_preset(Some(7), presets) == Some(7)
+    assert Some.resolve("dlib") == Some()
+    assert Some.resolve("fast") == Some(1)
+    assert Some.resolve(Some(7)) == Some(7)
     with pytest.raises(ValueError, match="preset must be one of dlib, fast, got 'slow'"):
-        resolve_preset("slow", presets)
+        Some.resolve("slow")
     with pytest.raises(ValueError, match="preset must be a name or Some, got dict"):
-        resolve_preset({}, presets)
+        Some.resolve({})
 
 
 class Outer(NamedTuple):

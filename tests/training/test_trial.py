@@ -142,7 +142,12 @@ def test_old_run_folders_load(tmp_path):
 
 def test_the_third_format_refuses_them():
     record = Trial.from_dict(FORMAT_2).to_dict()
-    assert record == FORMAT_2 | {"weights": {}} | {"encoder": "", "decoder": "", "missing": "refuse"}
+    assert record == FORMAT_2 | {"weights": {}} | {
+        "encoder": "",
+        "decoder": "",
+        "missing": "refuse",
+        "covariate_columns": 0,
+    }
     with pytest.raises(ValueError, match="gamma is used by"):
         Trial.from_dict(record | {"gamma": 7.0})
     with pytest.raises(ValueError, match="gamma is used by"):
