@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import ClassVar, Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd

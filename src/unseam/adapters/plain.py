@@ -42,7 +42,7 @@ def plain(
     log_variance: bool = False,
     probabilities: bool | None = None,
 ) -> Subject:
-    """A module of torch or Lightning or a function of one's own; modules are used in evaluation mode and stay as they are.
+    """A module of torch or Lightning, or a function; modules are used in evaluation mode and stay as they are.
 
     Args:
         model: a module with ``encode`` and ``decode`` (or ``encoder`` and ``decoder``), a decoder or generator alone,
@@ -50,8 +50,8 @@ def plain(
         encoder: x -> (mean, variance), or the name of the model's method.
         decoder: z -> output, or the name of the model's method.
         likelihood: its name or itself; a decoder that returns distributions has its own.
-        latent: number of latents, or their shape such as ``(100, 1, 1)``, where neither points nor data nor an attribute
-            or hyperparameter (``latent_dim``, ``z_dim``, …) nor the first layer of the decoder say it.
+        latent: number of latents, or their shape such as ``(100, 1, 1)``, where neither points nor data nor an
+            attribute or hyperparameter (``latent_dim``, ``z_dim``, …) nor the first layer of the decoder say it.
         x: data (batch, *data).
         z: points (batch, *latent).
         log_variance: whether the second of a pair that the encoder returns is the logarithm of the variance.

@@ -703,31 +703,13 @@ def _world(
         raise ValueError(f"data must hold numbers, got {source.name} of {source.dtype}")
     scan = _scan(source)
     if scan.missing and not mask:
-        names = (
-            [source.columns[i] for i in scan.where[:5]] if source.columns and len(source.shape) == 2 else []
-        )
-        where = f", in {', '.join(names)}" if names else ""
-        raise ValueError(
-            f"{source.name} must have no missing values, got {scan.missing} (NaN) in {scan.rows} of {source.shape[0]} "
-            f"items{where}: fill or drop them, or mask them out of the likelihood with Trial(missing='mask') "
-            f"(--missing mask)"
-        )
+        raise ValueError(_say_missing(source, scan))
     shape, axes, layout = _layout(source.shape[1:])
     notes = [*source.notes, *layout]
     pictures = len(shape) == 3
     binary = scan.whole and scan.least >= 0 and scan.most <= 1
     integers = source.dtype.kind in "biu"
-    of_bytes = not standardise and (
-        source.dtype == np.uint8
-        or (integers and binary)
-        or (
-            (integers or not (binary or scan.missing))
-            and pictures
-            and scan.whole
-            and scan.least >= 0
-            and scan.most <= 255
-        )
-    )
+    of_bytes = not standardise and _holds_bytes(source, scan, pictures)
     extra, covariates = _covariates(source.covariates, source.shape[0])
     if covariates and pictures:
         raise ValueError(f"covariates must be left out for pictures, got {', '.join(source.covariates)}")
@@ -778,6 +760,26 @@ def _world(
     )
     chosen, why = _likelihood(scan, of_bytes, standardise)
     return OwnData(world, chosen, (*notes, f"likelihood {chosen}, since values {why}"), covariates)
+
+
+def _say_missing(source: _Source, scan: _Scan) -> str:
+    """How many values are missing, where, and what to do about it."""
+    names = [source.columns[i] for i in scan.where[:5]] if source.columns and len(source.shape) == 2 else []
+    where = f", in {', '.join(names)}" if names else ""
+    return (
+        f"{source.name} must have no missing values, got {scan.missing} (NaN) in {scan.rows} of {source.shape[0]} "
+        f"items{where}: fill or drop them, or mask them out of the likelihood with Trial(missing='mask') "
+        f"(--missing mask)"
+    )
+
+
+def _holds_bytes(source: _Source, scan: _Scan, pictures: bool) -> bool:
+    """Whether values are brightnesses from 0 to 255, or zeros and ones of an integer type."""
+    integers, whole = source.dtype.kind in "biu", scan.whole and scan.least >= 0
+    if source.dtype == np.uint8 or (integers and whole and scan.most <= 1):
+        return True
+    binary = whole and scan.most <= 1
+    return pictures and whole and scan.most <= 255 and (integers or not (binary or scan.missing))
 
 
 def _likelihood(scan: _Scan, as_bytes: bool, standardise: bool) -> tuple[str, str]:
