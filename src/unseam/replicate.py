@@ -287,7 +287,7 @@ def replicate_seeds(
         One result per group of two or more that have active latents; nothing where all differ in more than their seed.
 
     >>> import unseam
-    >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, steps=200, learning_rate=1e-2)
+    >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, beta=1e-2, steps=200, learning_rate=1e-2)
     >>> run = Run.of(unseam.train([trial, dataclasses.replace(trial, seed=1), dataclasses.replace(trial, beta=4.0)]))
     >>> [found.members for found in replicate_seeds([run])]
     [(0, 1)]
@@ -318,7 +318,7 @@ def replicate_members(members: Sequence[tuple[Run, int]], *, items: int = 500, s
         seed: of items and rotations.
 
     >>> import unseam
-    >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, steps=200, learning_rate=1e-2)
+    >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, beta=1e-2, steps=200, learning_rate=1e-2)
     >>> runs = [Run.of(unseam.train(dataclasses.replace(trial, seed=seed))) for seed in (0, 1)]
     >>> replicate_members([(run, 0) for run in runs], items=50).members
     (0, 0)

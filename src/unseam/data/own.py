@@ -6,7 +6,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -727,14 +727,9 @@ def _world(
         notes.append(f"{scan.missing} missing values in {scan.rows} items are masked out of the likelihood")
     if standardise:
         constant = int((scan.deviation == 0).sum())
-        notes.append(
-            "values were standardised over all items"
-            + f", {constant} that are constant set to 0" * bool(constant)
-        )
-    for name in source.covariates:
-        count = sum(title.startswith(f"{name}=") for title in covariates)
-        kinds = f"{count} categories" if count else "a number"
-        notes.append(f"covariate {name}, {kinds}, shifts the parameter of each value")
+        zero = f", {constant} that are constant set to 0" if constant else ""
+        notes.append(f"values were standardised over all items{zero}")
+    notes += _say_covariates(source.covariates, covariates)
     dtype = np.dtype(np.uint8 if as_bytes else np.float32)
     shape = (shape[0] + len(covariates), *shape[1:])
     divisor = np.where(scan.deviation > 0, scan.deviation, 1.0)
@@ -771,6 +766,14 @@ def _say_missing(source: _Source, scan: _Scan) -> str:
         f"items{where}: fill or drop them, or mask them out of the likelihood with Trial(missing='mask') "
         f"(--missing mask)"
     )
+
+
+def _say_covariates(names: Iterable[str], titles: Sequence[str]) -> Iterator[str]:
+    """What each covariate is and does; categories have a title each."""
+    for name in names:
+        count = sum(title.startswith(f"{name}=") for title in titles)
+        kinds = f"{count} categories" if count else "a number"
+        yield f"covariate {name}, {kinds}, shifts the parameter of each value"
 
 
 def _holds_bytes(source: _Source, scan: _Scan, pictures: bool) -> bool:
