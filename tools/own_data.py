@@ -121,7 +121,7 @@ def main(names: list[str]) -> int:
             lines.append(f"| {case.name} | {library} {importlib.metadata.version(library)} | {spent:.1f} s |")
             print(lines[-1], flush=True)
     if not failed and not names:
-        text = f"# Data of other libraries, {datetime.date.today()}\n\nBy `make test-adapters`, torch "
+        text = f"# Data of other libraries, {datetime.date.today()}\n\nBy `python tools/own_data.py`, torch "
         text += f"{torch.__version__}, on {torch.get_num_threads()} threads.\n\n" + "\n".join(lines) + "\n"
         (ROOT / "benchmarks" / "own_data.md").write_text(text, "utf8")
     print("\n".join(failed), file=sys.stderr)
