@@ -62,9 +62,8 @@ def counts() -> Any:
     draw = np.random.default_rng(0)
     means = np.exp(draw.normal(size=(400, 3)) @ draw.normal(size=(3, 60)) * 0.7 + 1)
     cells = draw.poisson(means * draw.gamma(2, 0.5, size=means.shape)).astype(np.float32)
-    with pd.option_context(
-        "future.infer_string", False
-    ):  # anndata cannot write the strings of pandas 3 by default
+    # anndata cannot write the strings of pandas 3 by default
+    with pd.option_context("future.infer_string", False):
         return anndata.AnnData(cells, obs=pd.DataFrame({"batch": draw.choice(["a", "b"], 400)}))
 
 
