@@ -1,17 +1,4 @@
-"""CUDA kernels of stacked convolutions, transposed or not: implicit matrix products that copy no window.
-
-A convolution reads a fine picture and writes a coarse one; a transposed convolution goes the other way, and so does
-the gradient of either by its input. Three kernels are all that is needed:
-
-    gather   coarse[m, n, g] = Σ_{t, f} fine[m, n@t, f] w[m, t, f, g]
-    scatter  fine[m, n, f] = Σ_{t, g} coarse[m, n@t, g] w[m, t, f, g]
-    weigh    dw[m, t, f, g] = Σ_n fine[m, n@t, f] coarse[m, n, g]
-
-for members m, pixels n of all pictures, kernel positions t, and n@t the pixel that n meets at t. A window's line of
-pixels lies in one piece where channels come last, so the sum over t and channels runs over a few long lines. Fine
-pixels that lie alike between coarse ones (s² parities at stride s) meet the same positions t: to each belongs a
-product of its own or, for few channels, one product with a sparse matrix does all of them.
-"""
+"""CUDA kernels of stacked convolutions, transposed or not: implicit matrix products that copy no window."""
 
 from __future__ import annotations
 
@@ -26,6 +13,18 @@ from torch.autograd.function import once_differentiable
 from unseam.models import _fused
 
 __all__ = ["Shape", "Tile", "can_convolve", "convolve", "gather", "scatter", "weigh"]
+
+# A convolution reads a fine picture and writes a coarse one; a transposed convolution goes the other way, and so does
+# the gradient of either by its input. Three kernels are all that is needed:
+#
+#     gather   coarse[m, n, g] = Σ_{t, f} fine[m, n@t, f] w[m, t, f, g]
+#     scatter  fine[m, n, f] = Σ_{t, g} coarse[m, n@t, g] w[m, t, f, g]
+#     weigh    dw[m, t, f, g] = Σ_n fine[m, n@t, f] coarse[m, n, g]
+#
+# for members m, pixels n of all pictures, kernel positions t, and n@t the pixel that n meets at t. A window's line of
+# pixels lies in one piece where channels come last, so the sum over t and channels runs over a few long lines. Fine
+# pixels that lie alike between coarse ones (s² parities at stride s) meet the same positions t: to each belongs a
+# product of its own or, for few channels, one product with a sparse matrix does all of them.
 
 # Programs that keep an H200's 132 multiprocessors busy.
 BUSY = 264
