@@ -77,7 +77,7 @@ def test_a_link_restores_the_state(visit, server):
     page.wait_for_selector(".view .other img[src^='data:']")
     page.get_by_role("button", name="Copy link").click()
     page.wait_for_url(re.compile(r"\?member=0&z="))
-    assert page.evaluate("navigator.clipboard.readText()") == page.url
+    page.wait_for_function("async () => (await navigator.clipboard.readText()) == location.href")
     values = page.locator(SLIDERS).evaluate_all("all => all.map(one => one.value)")
     again = visit(page.url)
     again.wait_for_selector(".view .other img[src^='data:']")
