@@ -15,7 +15,7 @@ __all__ = ["WithCovariates"]
 class WithCovariates(AbstractLikelihood):
     r"""A family whose parameter is shifted by covariates, which latents then need not explain.
 
-    .. math:: p(x|z, c) = p\big(x \mid \theta(z) + W^T c\big)
+    .. math:: p(x|z, c) = p(x \mid \theta(z) + W^T c)
 
     with W learned, one row per covariate, as in the linearly decoded model of Svensson et al. 2020. An item is
     (x, c), c last, centred over all items. The encoder sees both. ``mean``, ``variance`` and ``fisher_weight`` are
