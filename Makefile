@@ -6,7 +6,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
        $(BIN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo explore screenshots test test-slow test-clusters test-browser test-kernels test-package test-floors test-faults hostile chromium lint types format docs pages check-pages record check-record fuzz mutants bench validation calibration clean test-adapters audit
+.PHONY: help venv demo explore screenshots test test-slow test-clusters test-trackers test-browser test-kernels test-package test-floors test-faults hostile chromium lint types format docs pages check-pages record check-record fuzz mutants bench validation calibration clean test-adapters audit
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -31,6 +31,12 @@ test-slow: .venv/.dev ## run the tests that make test leaves out for their time
 test-clusters: .venv/.dev ## run sweeps on a local Ray cluster, killing one of its nodes, and by submitit (minutes)
 	$(PIP) -e '.[ray,slurm,search]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --benchmark-disable tests/clusters -m slow
+
+test-trackers: | .venv/bin/python ## send histories to TensorBoard, MLflow and Weights & Biases themselves, and read them back
+	rm -rf build/trackers && $(PYTHON) -m venv build/trackers
+	PIP_CONSTRAINT=constraints.txt build/trackers/bin/python -m pip install --quiet -e . pytest pytest-benchmark hypothesis
+	build/trackers/bin/python -m pip install --quiet tensorboard 'mlflow-skinny>=3' wandb
+	build/trackers/bin/python -m pytest -m slow tests/training/test_tracker_libraries.py
 
 test-browser: .venv/.browser chromium ## run the tests of pages in Chromium, which is installed where it is absent
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) tests/browser -m "browser and not slow"

@@ -33,6 +33,7 @@ __all__ = [
     "Root",
     "Size",
     "Standardise",
+    "Track",
     "Trust",
     "data_options",
     "names_run",
@@ -100,7 +101,12 @@ OwnWorld = Annotated[
     typer.Option("--world", help="Run: its data, package.module:object, where they were your own."),
 ]
 
-
+Track = Annotated[
+    str | None,
+    typer.Option(
+        help="Send results to tensorboard[:FOLDER], mlflow[:ADDRESS], wandb[:PROJECT] or package.module:object."
+    ),
+]
 Trust = Annotated[bool, typer.Option("--trust", help="Run: import the modules of your own that it names.")]
 
 

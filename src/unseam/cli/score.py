@@ -51,6 +51,7 @@ def score_codes(
     probabilities: options.Probabilities = False,
     trust: options.Trust = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    track: options.Track = None,
     as_json: options.Json = False,
 ) -> None:
     """Score codes against factors, with intervals: of a run (saved as its scores.parquet), or of two files."""
@@ -58,7 +59,10 @@ def score_codes(
 
     from unseam.data import open_data
     from unseam.run import Run, score, score_files
+    from unseam.training import Tracking
 
+    if track is not None and not Path(run).is_dir():
+        raise ValueError(f"--track is for the models of a run; {run} is none")
     asked = [name for part in metrics or () for name in part.split(",")] or None
     own = {"encoder": encoder, "likelihood": likelihood, "latent": latent}
     own |= {"log_variance": log_variance, "probabilities": probabilities}
@@ -83,6 +87,10 @@ def score_codes(
         return
     opened = Run.open(run, root=root, world=world, data=data, trust=trust, device=device)
     table = score(opened, asked, preset=preset, points=points, members=member, seed=seed)
+    if track is not None:
+        with Tracking(track) as tracking:
+            for row in table.to_dict("records"):
+                tracking.log(opened.trials[row["member"]], {row["metric"]: row["score"]}, row["step"])
     _print_scores(table, run, preset, opened.remarks(member), as_json)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unseam.cli.options import Device, Json
+from unseam.cli.options import Device, Json, Track
 from unseam.cli.printing import print_json, print_rows
 
 __all__ = ["sweep_trials"]
@@ -40,6 +40,7 @@ def sweep_trials(
             help="Option of the engine: address=auto, gpus=1, slurm_partition=gpu; repeat for more."
         ),
     ] = None,
+    track: Track = None,
     as_json: Json = False,
 ) -> None:
     """Train and measure many trials; run again, it goes on where it stopped."""
@@ -55,8 +56,9 @@ def sweep_trials(
         options["workers"] = workers
     try:
         done = sweep.run(
-            found, store, engine=engine, device=device, stack=stack, weights=weights, progress=True, **options
-        )
+            found, store, engine=engine, device=device, stack=stack, weights=weights, progress=True, track=track,
+            **options,
+        )  # fmt: skip
     except TypeError as error:
         if "unexpected keyword argument" not in str(error):
             raise

@@ -44,12 +44,13 @@ def train_trials(
         int | None,
         typer.Option(min=1, help="End a member's training after so many rows without a smaller loss."),
     ] = None,
+    track: options.Track = None,
     as_json: Json = False,
 ) -> None:
     """Train one model, or a stack of them that differ in one or more fields."""
     import warnings
 
-    from unseam.training import DivergenceWarning, EarlyStopping, train
+    from unseam.training import Callback, DivergenceWarning, EarlyStopping, Tracking, train
 
     trials = flags.trials(vary or [])
     given = options.data_options(factors, size, fit, standardise, layer, data_option, covariates)
@@ -60,6 +61,9 @@ def train_trials(
         named = [dataclasses.replace(trial, world=data.absolute().stem, world_options=()) for trial in trials]
     folder = out if out is not None else flags.folder(named)
     _check_target(folder, resume, device)
+    callbacks: list[Callback] = [] if patience is None else [EarlyStopping(patience)]
+    if track is not None:
+        callbacks.append(Tracking(track))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)
         ensemble = train(
@@ -71,7 +75,7 @@ def train_trials(
             device=device,
             every=every,
             progress=True,
-            callbacks=[] if patience is None else [EarlyStopping(patience)],
+            callbacks=callbacks,
         )
     trials = list(ensemble.trials)
     members = member_rows(ensemble)

@@ -20,7 +20,7 @@ from unseam.sweep.pieces import member_bytes
 from unseam.sweep.spec import Spec, read_spec
 from unseam.sweep.store import Store, row_trial
 from unseam.sweep.work import Job, Plan
-from unseam.training import train
+from unseam.training import Tracking, train
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ def run(
     weights: bool = False,
     progress: bool | None = None,
     checkpoint_seconds: float = 30.0,
+    track: str | None = None,
     **options: Any,
 ) -> Sweep:
     """Train and measure what a store has no row of yet.
@@ -140,6 +141,8 @@ def run(
         weights: whether to store the weights, as a run per stack.
         progress: whether to report progress; by default only on a terminal.
         checkpoint_seconds: time between two checkpoints of a stack.
+        track: ``tensorboard``, ``mlflow``, ``wandb`` or a tracker of your own (see
+            :func:`unseam.training.open_tracker`), which gets the history and the measures of every model.
         options: of the engine: ``workers`` of :func:`unseam.sweep.local`, or those of ``on_ray`` and ``on_slurm`` in
             :mod:`unseam.sweep.engines`.
 
@@ -153,10 +156,13 @@ def run(
         raise ValueError(f"engine must be {', '.join(ENGINES)}, got {engine!r}")
     spec, place = read_spec(spec_or_trials), Store(store)
     check_score(spec.score)
+    if track is not None:
+        Tracking(track)  # refuses here what workers would
     place.settle(spec)
     job = Job(
-        place.address, spec.trials, spec.score, device, stack, weights, checkpoint_seconds=checkpoint_seconds
-    )
+        place.address, spec.trials, spec.score, device, stack, weights,
+        checkpoint_seconds=checkpoint_seconds, track=track,
+    )  # fmt: skip
     with show_progress(place, spec.trials, progress):
         failed = ENGINES[engine](job, **options)
     _compare(Sweep(place), spec, device)

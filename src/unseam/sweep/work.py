@@ -9,6 +9,7 @@ import secrets
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ from unseam.sweep.measures import COMPARISONS, measure
 from unseam.sweep.pieces import capacity, cut, is_split
 from unseam.sweep.spec import Score
 from unseam.sweep.store import Claim, Holding, Store, piece_name, trial_row
-from unseam.training import DivergenceWarning, Ensemble, Interrupted, train
+from unseam.training import DivergenceWarning, Ensemble, Interrupted, Tracking, train
 from unseam.training.run import choose_device
 from unseam.trial import Trial
 
@@ -58,6 +59,8 @@ class Job:
     share: float = 1.0
     """Fraction of the device's memory for this worker."""
     checkpoint_seconds: float = 30.0
+    track: str | None = None
+    """Tracker of histories and measures, as :func:`unseam.training.open_tracker` takes it."""
 
     def to_json(self) -> str:
         """The job as text."""
@@ -211,7 +214,8 @@ def train_stack(store: Store, holding: Holding, job: Job, *, train: Train = trai
         train: trains a stack, as :func:`unseam.train`.
     """
     uploaded = time.monotonic()
-    with store.workspace(holding.name) as folder:
+    tracked = nullcontext() if job.track is None else Tracking(job.track)
+    with store.workspace(holding.name) as folder, tracked as tracking:
 
         def follow(ensemble: Ensemble) -> None:
             nonlocal uploaded
@@ -230,7 +234,7 @@ def train_stack(store: Store, holding: Holding, job: Job, *, train: Train = trai
                     device=job.device,
                     progress=False,
                     checkpoint_seconds=job.checkpoint_seconds,
-                    callbacks=[_Follow(follow)],
+                    callbacks=[_Follow(follow), *([] if tracking is None else [tracking])],
                 )
 
         try:
@@ -246,6 +250,9 @@ def train_stack(store: Store, holding: Holding, job: Job, *, train: Train = trai
         if (settings := store.settings()) is not None and settings["score"] != job.score.to_dict():
             raise OSError(f"{store.address}/store.json was changed: its rows are measured differently")
         store.append([_row(run, member, found.get(member, {}), place) for member in range(len(run))])
+        if tracking is not None:
+            for member, columns in found.items():
+                tracking.log(run.trials[member], columns, run.trials[member].steps)
         store.discard(holding.name)
 
 

@@ -14,6 +14,7 @@ from unseam.training.stack import Stack, group, stack_trials
 from unseam.training.step import make_step, precision, update
 from unseam.training.stopping import EarlyStopping
 from unseam.training.streams import minibatches, normals, uniforms
+from unseam.training.trackers import Tracker, Tracking, open_tracker
 from unseam.trial import Trial
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "Split",
     "Stack",
     "Trial",
+    "Tracker",
+    "Tracking",
     "AdaGrad",
     "Adam",
     "group",
@@ -35,6 +38,7 @@ __all__ = [
     "make_step",
     "minibatches",
     "normals",
+    "open_tracker",
     "precision",
     "provenance",
     "save",
