@@ -29,6 +29,7 @@ from unseam import files
 from unseam.data.arrays import hdf5_blocks, npz_array
 from unseam.data.idx import read_idx
 from unseam.training import Trial
+from unseam.training.checkpoint import write_record
 
 Case = tuple[str, Callable[[], object]]
 BUDGET = 2 << 30
@@ -98,7 +99,7 @@ def records(place: Path) -> Iterator[Case]:
             continue
         folder = place / f"record-{number}"
         shutil.copytree(place / "run", folder)
-        (folder / "run.json").write_text(json.dumps(record | change))
+        write_record(folder, record | change)
         yield f"run.json: {title}", lambda folder=folder, title=title: _load(folder)
     for title, text in (("deep", "[" * 10**5), ("digits", '{"a": ' + "1" * 10**5 + "}"), ("list", "[]")):
         folder = place / f"text-{title}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +51,7 @@ __all__ = [
     "restore",
     "save",
     "write_checkpoint",
+    "write_record",
 ]
 
 T = TypeVar("T")
@@ -117,7 +120,8 @@ def adopt(model: VAE, trial: Trial | None, world: World | None = None) -> Ensemb
     first = next(model.parameters())
     z = torch.zeros(1, model.posterior.latent, device=first.device, dtype=first.dtype)
     shape = tuple(model.generate(z).shape[1:])
-    stack = stack_trials([trial], shape, size=1 if world is None else len(world), drawn=False)
+    size = 1 if world is None else round(len(world) * trial.train_fraction)
+    stack = stack_trials([trial], shape, size=size, drawn=False)
     named = {name.removeprefix("model."): value for name, value in {**stack.parameters, **stack.buffers}.items()
              if name.startswith("model.")}  # fmt: skip
     for name in sorted(own.keys() | named.keys()):
@@ -308,7 +312,7 @@ def write_checkpoint(
             files[name] = digest(folder / _waiting(name))
         if lock is not None:
             lock.check()
-        write_json(folder / "run.json", _record(ensemble) | {"files": files})
+        write_record(folder, _record(ensemble) | {"files": files})
     except BaseException:
         # an interrupt may come after run.json was replaced: then the files are those of the new checkpoint
         if not (folder / "run.json").exists() or read_json(folder / "run.json").get("files") != files:
@@ -316,6 +320,17 @@ def write_checkpoint(
                 (folder / _waiting(name)).unlink(missing_ok=True)
         raise
     _settle(folder, files)
+
+
+def write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """Write ``run.json`` with a digest of what it says."""
+    write_json(folder / "run.json", {**record, "digest": _record_digest(record)})
+
+
+def _record_digest(record: Mapping[str, Any]) -> str:
+    """SHA-256 of what ``run.json`` says, but for this digest itself."""
+    content = {key: value for key, value in record.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _settle(folder: Path, files: Mapping[str, str]) -> None:
@@ -459,14 +474,20 @@ def read_run(folder: Path, *, trust: bool = False) -> Recorded:
         )
         raise ValueError(f"{path} {what}; it was not written by this version")
     _check_schema(record, path)
+    if "digest" in record and record["digest"] != _record_digest(record):
+        raise ValueError(
+            f"{path} is damaged: its content has changed since it was written, says its digest; restore the file or "
+            f"train the run again"
+        )
     with choices.importing(trust):
         trials = tuple(_trial(entry, number, path) for number, entry in enumerate(record["trials"]))
-        stacks = len(group(trials))
+        stacks = group(trials)
     for name in ("sizes", "steps"):
-        if len(record[name]) != stacks:
+        if len(record[name]) != len(stacks):
             raise ValueError(
-                f"{path} is damaged: {name} must have one entry per stack ({stacks}), got {len(record[name])}"
+                f"{path} is damaged: {name} must have one entry per stack ({len(stacks)}), got {len(record[name])}"
             )
+    _check_consistent(record, trials, stacks, path)
     return Recorded(
         trials,
         tuple(record["shape"]),
@@ -477,7 +498,7 @@ def read_run(folder: Path, *, trust: bool = False) -> Recorded:
             int(member): cause if cause in CAUSES else ""
             for member, cause in record.get("stopped_by", {}).items()
         },
-        {key: value for key, value in record.items() if key not in (*MEMBERS, "stopped_by", "files")},
+        {key: value for key, value in record.items() if key not in (*MEMBERS, "stopped_by", "files", "digest")},
         record.get("files", {}),
     )
 
@@ -500,6 +521,7 @@ def _describes_data(world: object) -> bool:
     return (
         isinstance(world, dict)
         and isinstance(world.get("name"), str)
+        and ("items" not in world or _whole(world["items"], 1))
         and all(isinstance(world.get(key), kind | None) for key, kind in kinds.items())
     )
 
@@ -536,6 +558,7 @@ _SCHEMA: dict[str, tuple[str, Callable[[Any], object]]] = {
         "a list of descriptions of data",
         lambda v: isinstance(v, list) and all(map(_describes_data, v)),
     ),
+    "digest": ("text", lambda v: isinstance(v, str)),
     "resumed": ("a list of objects", lambda v: isinstance(v, list) and all(isinstance(w, dict) for w in v)),
 }
 
@@ -544,6 +567,24 @@ def _check_schema(record: Mapping[str, Any], path: Path) -> None:
     for name, (wanted, fits) in _SCHEMA.items():
         if name in record and not fits(record[name]):
             raise ValueError(f"{path} is damaged: {name} must be {wanted}, got {str(record[name])[:60]!r}")
+
+
+def _check_consistent(
+    record: Mapping[str, Any], trials: Sequence[Trial], stacks: Sequence[Sequence[int]], path: Path
+) -> None:
+    """Refuse steps, sizes and members that trials and data do not have."""
+    if absent := [member for member in record["stopped"] if int(member) >= len(trials)]:
+        raise ValueError(f"{path} is damaged: stopped names member {absent[0]} of {len(trials)}")
+    worlds = record.get("worlds", [])
+    for number, members in enumerate(stacks):
+        trial, size, step = trials[members[0]], record["sizes"][number], record["steps"][number]
+        if step > trial.steps:
+            raise ValueError(f"{path} is damaged: steps must be at most {trial.steps}, got {step}")
+        items = worlds[number].get("items") if number < len(worlds) else None
+        if items is not None and size != round(items * trial.train_fraction):
+            raise ValueError(
+                f"{path} is damaged: sizes must be {trial.train_fraction:g} of {items} items, got {size}"
+            )
 
 
 def _trial(entry: Mapping[str, Any], number: int, path: Path) -> Trial:
