@@ -370,7 +370,9 @@ def read_table(path: Path, columns: Mapping[str, str] | None = None) -> pd.DataF
             check_parquet(file, str(path))
             table = pd.read_parquet(file)
     except (pa.ArrowException, OSError, KeyError, TypeError, OverflowError) as error:
-        raise ValueError(f"{path} is truncated or damaged ({_first_line(error)}); restore or remove it") from None
+        raise ValueError(
+            f"{path} is truncated or damaged ({_first_line(error)}); restore or remove it"
+        ) from None
     for name, kinds in (columns or {}).items():
         if name not in table or table[name].dtype.kind not in kinds:
             found = (

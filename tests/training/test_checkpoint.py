@@ -671,7 +671,8 @@ def test_a_record_of_other_kinds_is_refused(tmp_path, change, said):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [('"beta": 1.0', '"beta": 9.0'), ('"complete": true', '"complete": tru3'), ('"seed": 0', '"seed": 1')]
+    ("old", "new"),
+    [('"beta": 1.0', '"beta": 9.0'), ('"complete": true', '"complete": tru3'), ('"seed": 0', '"seed": 1')],
 )
 def test_a_record_that_has_changed_is_noticed(tmp_path, old, new):
     unseam.train(dataclasses.replace(TRIAL, steps=3), out=tmp_path)
@@ -699,7 +700,10 @@ def test_a_record_that_contradicts_itself_is_refused(tmp_path, change, said):
 
 
 def test_a_vae_of_a_part_of_the_data_is_saved_and_loaded(tmp_path):
-    world, trial = unseam.data.load("linear", size=50), dataclasses.replace(TRIAL, train_fraction=0.8, steps=1)
+    world, trial = (
+        unseam.data.load("linear", size=50),
+        dataclasses.replace(TRIAL, train_fraction=0.8, steps=1),
+    )
     model = unseam.train(trial, world=world, device="cpu")[0]
     unseam.save(model, tmp_path, trial=trial, world=world)
     assert unseam.load(tmp_path).stacks[0].template.size == 40

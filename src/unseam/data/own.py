@@ -712,7 +712,7 @@ def _world(
         raise ValueError(f"data must hold numbers, got {source.name} of {source.dtype}")
     _check_room(source, path)
     scan = _scan(source)
-    if not standardise and max(-scan.least, scan.most) > np.finfo(np.float32).max:
+    if not standardise and max(-scan.least, scan.most) > torch.finfo(torch.float32).max:
         raise ValueError(
             f"{source.name} must lie within single precision, got values from {scan.least:g} to {scan.most:g}: "
             f"rescale them, or pass standardise=True"

@@ -29,6 +29,7 @@ from unseam.files import (
     write_table,
     write_tensors,
 )
+from unseam.inputs import ordinary_modes
 from unseam.locks import FolderLock, lock_folder
 from unseam.models import VAE
 from unseam.training.ensemble import Ensemble, empty_history
@@ -45,9 +46,12 @@ __all__ = [
     "Recorded",
     "Restored",
     "adopt",
+    "check_schema",
+    "learner_shapes",
     "load",
     "read_ensemble",
     "read_run",
+    "read_trial",
     "restore",
     "save",
     "write_checkpoint",
@@ -164,6 +168,7 @@ def _digests(about: Mapping[str, Any]) -> list[Any]:
     return [world.get("digest") for world in about.get("worlds", ())]
 
 
+@ordinary_modes()
 def load(path: str | Path, *, device: torch.device | str = "cpu", trust: bool = False) -> Ensemble:
     """Read an ensemble from its run folder; nothing in it can run code.
 
@@ -244,7 +249,10 @@ def _read_weights(record: Recorded, positions: Sequence[Sequence[int]], path: Pa
     """Weights, after their shapes were compared with what the trials say and before any memory is taken."""
     held = tensor_shapes(path)
     for number, members in enumerate(positions):
-        for name, shape in _shapes(record, number, members[0]).items():
+        first, size = members[0], record.sizes[number]
+        for name, shape in learner_shapes(
+            record.trials[first], record.shape, size=size, member=first
+        ).items():
             wanted = (len(members), *shape)
             found = held.get(f"{number}/{name}", TensorShape((), "nothing"))
             if found.shape != wanted:
@@ -255,14 +263,17 @@ def _read_weights(record: Recorded, positions: Sequence[Sequence[int]], path: Pa
     return read_tensors(path)
 
 
-def _shapes(record: Recorded, number: int, member: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of one member's parameters and buffers, from a model without memory."""
-    trial = record.trials[member]
+def learner_shapes(
+    trial: Trial, shape: tuple[int, ...], *, size: int, member: int = 0
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of one member's parameters and buffers, from a model without memory.
+
+    They are unknown, and none are returned, where networks of the user's own compute with values as they are made.
+    """
     try:
         with torch.device("meta"):
-            blank = blank_learner(trial, record.shape, size=record.sizes[number])
-    except (NotImplementedError, RuntimeError, TypeError) as error:
-        # networks of the user's own may compute with values where they are made
+            blank = blank_learner(trial, shape, size=size)
+    except (NotImplementedError, RuntimeError, TypeError, IndexError) as error:
         if any(":" in getattr(trial, name) for name in (*KINDS, *NETWORKS)):
             return {}
         raise ValueError(
@@ -473,14 +484,14 @@ def read_run(folder: Path, *, trust: bool = False) -> Recorded:
             f"lacks {missing[0]!r}" if missing else f"has format {record.get('format')!r}, expected {FORMAT}"
         )
         raise ValueError(f"{path} {what}; it was not written by this version")
-    _check_schema(record, path)
+    check_schema(record, path)
     if "digest" in record and record["digest"] != _record_digest(record):
         raise ValueError(
             f"{path} is damaged: its content has changed since it was written, says its digest; restore the file or "
             f"train the run again"
         )
     with choices.importing(trust):
-        trials = tuple(_trial(entry, number, path) for number, entry in enumerate(record["trials"]))
+        trials = tuple(read_trial(entry, number, path) for number, entry in enumerate(record["trials"]))
         stacks = group(trials)
     for name in ("sizes", "steps"):
         if len(record[name]) != len(stacks):
@@ -498,7 +509,11 @@ def read_run(folder: Path, *, trust: bool = False) -> Recorded:
             int(member): cause if cause in CAUSES else ""
             for member, cause in record.get("stopped_by", {}).items()
         },
-        {key: value for key, value in record.items() if key not in (*MEMBERS, "stopped_by", "files", "digest")},
+        {
+            key: value
+            for key, value in record.items()
+            if key not in (*MEMBERS, "stopped_by", "files", "digest")
+        },
         record.get("files", {}),
     )
 
@@ -563,7 +578,8 @@ _SCHEMA: dict[str, tuple[str, Callable[[Any], object]]] = {
 }
 
 
-def _check_schema(record: Mapping[str, Any], path: Path) -> None:
+def check_schema(record: Mapping[str, Any], path: Path) -> None:
+    """Refuse a record with a field of the wrong kind."""
     for name, (wanted, fits) in _SCHEMA.items():
         if name in record and not fits(record[name]):
             raise ValueError(f"{path} is damaged: {name} must be {wanted}, got {str(record[name])[:60]!r}")
@@ -587,8 +603,8 @@ def _check_consistent(
             )
 
 
-def _trial(entry: Mapping[str, Any], number: int, path: Path) -> Trial:
-    """One trial of a run, with every choice of the user's own looked up."""
+def read_trial(entry: Mapping[str, Any], number: int, path: Path) -> Trial:
+    """One trial of a record, with every choice of the user's own looked up."""
     try:
         trial = Trial.from_dict(entry)
         hash(trial.stack_key())
