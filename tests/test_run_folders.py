@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import multiprocessing
+import os
 import sys
 import time
 
@@ -252,3 +253,18 @@ def test_a_member_that_diverged_is_named_with_its_step(run, capsys, monkeypatch)
         unseam.explore.serve(opened, member=1, open_browser=False)
     with pytest.raises(ValueError, match=r"members \[0\], got 1 \(diverged at step 4, .*\); name all that"):
         unseam.explore.export(opened, run / "page.html", first=1)
+
+
+@pytest.mark.parametrize("damage", ["cut", "kind", "pipe"])
+def test_damaged_scores_are_an_error_before_anything_is_measured(damage, run, monkeypatch):
+    table, path = score(run, ["mig"], points=50), run / "scores.parquet"
+    path.unlink()
+    if damage == "kind":
+        table.assign(member=float("nan")).to_parquet(path)
+    elif damage == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(b"PAR1")
+    monkeypatch.setattr("unseam.run.evaluate_active", lambda *given, **options: pytest.fail("measured"))
+    with pytest.raises(ValueError, match=r"scores.parquet (is truncated or damaged|must)"):
+        score(run, ["sap"], points=50)
