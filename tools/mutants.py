@@ -14,7 +14,7 @@ fit into ``--seconds``. All seconds are processor time, so that a busy machine c
     killed     a test failed
     timeout    the tests took far more processor time than without the change; counted as killed, in its own column
     stalled    the tests took far longer by the clock alone: a deadlock, or a machine that is too busy; not killed
-    survived   every test that was run passed, and how many more reach the line but did not fit
+    survived   every test that was run passed; how many more reach the line, or may, but did not fit, stands beside it
     unreached  no test reaches the file
 
 Every fate is appended to ``--results`` at once, so that a sample that was stopped goes on where it was; ``--retry``
@@ -282,14 +282,19 @@ class Times(NamedTuple):
     seconds: dict[str, float]
     failing: list[str]
     coverage: str
+    beyond: int = 0
+    """Further tests that were not measured, since those before took enough."""
+    most: float = 0.0
+    """Seconds after which it was enough."""
 
 
 class Choice(NamedTuple):
-    """Tests of a mutant, their seconds without the change, and how many more reach it."""
+    """Tests of a mutant, their seconds without the change, how many more reach it, and how many more may."""
 
     tests: list[str]
     seconds: float
     left: int
+    unknown: int
 
 
 def choose_tests(mutant: Mutant, times: Sequence[Times], seconds: float) -> Choice:
@@ -299,6 +304,7 @@ def choose_tests(mutant: Mutant, times: Sequence[Times], seconds: float) -> Choi
     """
     statement = _statement(mutant)
     reached = [_reaching(known.coverage, mutant.path, statement) for known in times]
+    unknown = sum(known.beyond for known in times)
     if sum(len(those & known.seconds.keys()) for known, those in zip(times, reached, strict=True)) <= 1:
         reached = [_reaching(known.coverage, mutant.path, None) for known in times]
     chosen: list[str] = []
@@ -312,7 +318,7 @@ def choose_tests(mutant: Mutant, times: Sequence[Times], seconds: float) -> Choi
                 total += its
             else:
                 left += 1
-    return Choice(chosen, total, left)
+    return Choice(chosen, total, left, unknown)
 
 
 def _statement(mutant: Mutant) -> range:
@@ -351,6 +357,15 @@ def _reaching(coverage: str, path: str, lines: range | None) -> set[str]:
 # Running: workers with a copy of the tree each, and a fork per mutant that has the heavy imports done.
 
 
+class Ended(NamedTuple):
+    """How a run of tests ended: ``passed``, ``failed``, ``timeout`` or ``stalled``."""
+
+    how: str
+    seconds: dict[str, float]
+    failing: list[str]
+    collected: int
+
+
 class _Reports:
     """What pytest says about single tests."""
 
@@ -358,7 +373,12 @@ class _Reports:
         self.most = most
         self.seconds: dict[str, float] = {}
         self.failing: set[str] = set()
+        self.collected = 0
         self._before = 0.0
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        """Note how many tests there are."""
+        self.collected = len(session.items)
 
     def pytest_runtest_protocol(self, item: Any) -> None:
         """Stop where the tests before took enough."""
@@ -402,10 +422,8 @@ def _start(place: str) -> None:
     sys.modules["torch"].set_num_threads(1)
 
 
-def _run(
-    tests: Sequence[str], limit: float, *further: str, coverage: str = ""
-) -> tuple[str, dict[str, float], list[str]]:
-    """How tests end in a fork, ``passed``, ``failed``, ``timeout`` or ``stalled``, their seconds, and which failed."""
+def _run(tests: Sequence[str], limit: float, *further: str, coverage: str = "") -> Ended:
+    """How tests end in a fork that may take ``limit`` seconds of processor time."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         os.setsid()
@@ -433,7 +451,7 @@ def _run(
             status = int(pytest.main([*options, *further, *tests], plugins=[reports]))
         finally:
             with os.fdopen(writing, "w") as pipe:
-                json.dump([status, reports.seconds, sorted(reports.failing)], pipe)
+                json.dump([status, reports.seconds, sorted(reports.failing), reports.collected], pipe)
             os._exit(0)
     os.close(writing)
     text = _read_until(reading, time.monotonic() + BUSY * limit)
@@ -443,11 +461,11 @@ def _run(
         os.kill(child, signal.SIGKILL)
     _, ended = os.waitpid(child, 0)
     if text is None:
-        return "stalled", {}, []
+        return Ended("stalled", {}, [], 0)
     if not text:  # the process itself did not survive
-        return ("timeout" if os.WTERMSIG(ended) == signal.SIGXCPU else "failed"), {}, []
-    status, seconds, failing = json.loads(text)
-    return ("passed" if status in (0, 5) else "failed"), seconds, failing
+        return Ended("timeout" if os.WTERMSIG(ended) == signal.SIGXCPU else "failed", {}, [], 0)
+    status, *found = json.loads(text)
+    return Ended("passed" if status in (0, 5) else "failed", *found)
 
 
 def _read_until(reading: int, deadline: float) -> str | None:
@@ -468,9 +486,10 @@ def _read_until(reading: int, deadline: float) -> str | None:
 def measure(file: str, coverage: Path, most: float) -> tuple[str, Times]:
     """The tests of one file without any change, of those that take long together the first ``most`` seconds."""
     coverage = coverage.absolute()
-    _, seconds, failing = _run([file], 10 * most, coverage=str(coverage))
+    _, seconds, failing, collected = _run([file], 10 * most, coverage=str(coverage))
+    sound = {test: its for test, its in seconds.items() if test not in failing}
     found = str(coverage) if coverage.exists() else ""
-    return file, Times({test: its for test, its in seconds.items() if test not in failing}, failing, found)
+    return file, Times(sound, failing, found, collected - len(seconds), most)
 
 
 def try_mutant(mutant: Mutant, choice: Choice) -> dict[str, Any]:
@@ -478,22 +497,19 @@ def try_mutant(mutant: Mutant, choice: Choice) -> dict[str, Any]:
     target = Path("src", "unseam", mutant.path)
     original, began = target.read_text(), time.monotonic()
     target.write_text(apply(mutant))
-    failing: list[str] = []
+    ended = Ended("unreached", {}, [], 0)
     try:
-        end = "unreached"
         if choice.tests:
-            end, _, failing = _run(choice.tests, 2 * choice.seconds + SLACK, "-x")
+            ended = _run(choice.tests, 2 * choice.seconds + SLACK, "-x")
     finally:
         target.write_text(original)
-    fate = {"passed": "survived", "failed": "killed"}.get(end, end)
-    by = (
-        failing[0]
-        if failing
-        else f"{len(choice.tests)} tests passed, {choice.left} more not run" * (end == "passed")
-    )
+    fate = {"passed": "survived", "failed": "killed"}.get(ended.how, ended.how)
+    by = ended.failing[0] if ended.failing else ended.how
+    if ended.how == "passed":
+        by = f"{len(choice.tests)} tests passed; {choice.left} more reach it, {choice.unknown} more may"
     seconds = round(time.monotonic() - began, 1)
     return {"key": mutant.key, "package": mutant.package, "operator": mutant.operator, "line": mutant.line,
-            "fate": fate, "by": by or end, "seconds": seconds}  # fmt: skip
+            "fate": fate, "by": by, "seconds": seconds}  # fmt: skip
 
 
 def _environment(checkout: Path) -> dict[str, str]:
@@ -552,9 +568,10 @@ def main() -> int:
     rows = [json.loads(row) for row in results.read_text().splitlines()] if results.exists() else []
     done = {row["key"]: row for row in rows if "key" in row}
     times = {
-        row["file"]: Times(row["seconds"], row["failing"], row["coverage"])
+        row["file"]: Times(*(row[name] for name in Times._fields))
         for row in rows
         if row.get("digest") == _digest(row.get("file"))
+        and (not row["beyond"] or row["most"] >= options.seconds)
     }
     beaten = {key for key, row in done.items() if row["fate"] in KILLED or not options.retry}
     todo = [mutant for mutant in chosen if mutant.key not in beaten]
