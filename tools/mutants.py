@@ -7,9 +7,10 @@
 The operators are those of :data:`OPERATORS`. Left out, since no test here can see them: annotations, the texts of
 errors, the bodies of functions that draw, and ``device=`` arguments. A sample takes the same number from every package.
 
-The tests of a mutant are those that reach its line, measured once without any change (pytest-cov, one test file after
-another): tests of its module, of its package, and others that name what the module defines, nearest first, as many as
-fit into ``--seconds``. All seconds are processor time, so that a busy machine changes no fate:
+A mutant is tried first by the nearest test files: those of its module, of its package, and others that name what the
+module defines. What survives is tried by the tests of these files that reach its line, measured once without any change
+(pytest-cov, one file after another). Each time as many tests are run as fit into ``--seconds``. All seconds are
+processor time, so that a busy machine changes no fate:
 
     killed     a test failed
     timeout    the tests took far more processor time than without the change; counted as killed, in its own column
@@ -31,6 +32,7 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import random
 import re
@@ -393,6 +395,11 @@ class _Reports:
         """Note it, with that of setting up and tearing down."""
         self.seconds[nodeid] = round(sum(os.times()[:4]) - self._before, 3)
 
+    def pytest_collectreport(self, report: Any) -> None:
+        """Note a file that cannot be imported."""
+        if report.failed:
+            self.failing.add(report.nodeid or "collection")
+
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Note a test that failed."""
         if report.failed:
@@ -415,15 +422,18 @@ def _start(place: str) -> None:
     sys.path[:0] = [str(checkout / "src"), str(checkout)]
     for name in (
         "torch", "pytest", "matplotlib.figure", "pandas", "pyarrow.parquet",
-        "scipy.stats", "sklearn.ensemble", "typer.testing", "torch.func",
+        "scipy.stats", "sklearn.ensemble", "typer.testing", "torch.func", "hypothesis", "h5py", "jinja2",
+        "rich.console", "safetensors.torch",
     ):  # fmt: skip
         if importlib.util.find_spec(name.partition(".")[0]):
             importlib.import_module(name)
     sys.modules["torch"].set_num_threads(1)
 
 
-def _run(tests: Sequence[str], limit: float, *further: str, coverage: str = "") -> Ended:
-    """How tests end in a fork that may take ``limit`` seconds of processor time."""
+def _run(
+    tests: Sequence[str], limit: float, *further: str, most: float = math.inf, coverage: str = ""
+) -> Ended:
+    """How tests end in a fork that may take ``limit`` seconds of processor time; no further one after ``most``."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         os.setsid()
@@ -435,7 +445,7 @@ def _run(tests: Sequence[str], limit: float, *further: str, coverage: str = "") 
         silent = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(silent, stream)
-        status, reports = 3, _Reports(limit / 10 if coverage else limit)
+        status, reports = 3, _Reports(most)
         try:
             import pytest
 
@@ -486,30 +496,41 @@ def _read_until(reading: int, deadline: float) -> str | None:
 def measure(file: str, coverage: Path, most: float) -> tuple[str, Times]:
     """The tests of one file without any change, of those that take long together the first ``most`` seconds."""
     coverage = coverage.absolute()
-    _, seconds, failing, collected = _run([file], 10 * most, coverage=str(coverage))
+    _, seconds, failing, collected = _run([file], 10 * most, most=most, coverage=str(coverage))
     sound = {test: its for test, its in seconds.items() if test not in failing}
     found = str(coverage) if coverage.exists() else ""
     return file, Times(sound, failing, found, collected - len(seconds), most)
 
 
-def try_mutant(mutant: Mutant, choice: Choice) -> dict[str, Any]:
-    """What becomes of one mutant, and how long that took."""
+def _failing(tests: list[str]) -> set[str]:
+    """Those of some tests that fail without any change."""
+    return set(_run(tests, 3600.0).failing) if tests else set()
+
+
+def try_mutant(mutant: Mutant, choice: Choice, most: float = math.inf) -> dict[str, Any]:
+    """What becomes of one mutant; of whole files, the first ``most`` seconds of tests are run."""
     target = Path("src", "unseam", mutant.path)
     original, began = target.read_text(), time.monotonic()
     target.write_text(apply(mutant))
     ended = Ended("unreached", {}, [], 0)
     try:
         if choice.tests:
-            ended = _run(choice.tests, 2 * choice.seconds + SLACK, "-x")
+            ended = _run(choice.tests, 2 * choice.seconds + SLACK, "-x", most=most)
     finally:
         target.write_text(original)
     fate = {"passed": "survived", "failed": "killed"}.get(ended.how, ended.how)
+    if fate == "killed" and not any(
+        "::" in test for test in ended.failing
+    ):  # no test, but the collection of them
+        fate = "unreached" if _run(choice.tests, SLACK, "--collect-only").how == "failed" else fate
     by = ended.failing[0] if ended.failing else ended.how
     if ended.how == "passed":
-        by = f"{len(choice.tests)} tests passed; {choice.left} more reach it, {choice.unknown} more may"
+        by = f"{len(ended.seconds)} tests passed; {choice.left} more reach it, {choice.unknown} more may"
+        if most < math.inf:
+            by = f"{len(ended.seconds)} nearest tests passed"
     seconds = round(time.monotonic() - began, 1)
     return {"key": mutant.key, "package": mutant.package, "operator": mutant.operator, "line": mutant.line,
-            "fate": fate, "by": by, "seconds": seconds}  # fmt: skip
+            "fate": fate, "by": by, "seconds": seconds, "near": most < math.inf}  # fmt: skip
 
 
 def _environment(checkout: Path) -> dict[str, str]:
@@ -551,6 +572,7 @@ def main() -> int:
         "--seconds", type=float, default=20.0, help="processor time of tests per mutant (default 20)"
     )
     parser.add_argument("--files", type=int, help="test files per mutant, nearest first (default all)")
+    parser.add_argument("--near", action="store_true", help="by the nearest tests alone, without coverage")
     parser.add_argument("--minutes", type=float, help="begin no mutant after so long; call again to go on")
     parser.add_argument("--retry", action="store_true", help="try again what was not killed")
     parser.add_argument(
@@ -567,14 +589,14 @@ def main() -> int:
     chosen = choose_mutants(options)
     rows = [json.loads(row) for row in results.read_text().splitlines()] if results.exists() else []
     done = {row["key"]: row for row in rows if "key" in row}
+    sound = {test for row in rows for test in row.get("sound", ())}
     times = {
         row["file"]: Times(*(row[name] for name in Times._fields))
         for row in rows
         if row.get("digest") == _digest(row.get("file"))
         and (not row["beyond"] or row["most"] >= options.seconds)
     }
-    beaten = {key for key, row in done.items() if row["fate"] in KILLED or not options.retry}
-    todo = [mutant for mutant in chosen if mutant.key not in beaten]
+    todo = [mutant for mutant in chosen if _open(done.get(mutant.key), options)]
     print(f"{len(chosen)} mutants, {len(todo)} to try; results in {results}", flush=True)
     if not importlib.util.find_spec("pytest_cov"):
         raise SystemExit("needs pytest-cov: pip install 'unseam[mutants]'")
@@ -592,14 +614,19 @@ def main() -> int:
             waiting = list(todo)
             running: set[concurrent.futures.Future[Any]] = set()
             asked: set[str] = set()
+            deselected = [f"--deselect={test}" for known in times.values() for test in known.failing]
             while waiting or running:
                 if options.minutes is not None and time.monotonic() - began > 60 * options.minutes:
                     waiting = []
                 while waiting and len(running) < options.jobs:
-                    for (
-                        mutant
-                    ) in waiting:  # in their order, so that what was tried is a sample of every package
+                    # in their order, so that what was tried is a sample of every package
+                    for mutant in waiting:
                         files = near[mutant.path]
+                        if mutant.key not in done or options.near:
+                            waiting.remove(mutant)
+                            choice = Choice([*files, *deselected], options.seconds, 0, 0)
+                            running.add(pool.submit(try_mutant, mutant, choice, options.seconds))
+                            break
                         unknown = [test for test in files if test not in asked | times.keys()]
                         if unknown:
                             asked.add(unknown[0])
@@ -626,12 +653,27 @@ def main() -> int:
                     else:
                         done[row["key"]] = row
                         write(row)
+                        if row["near"] and row["fate"] not in KILLED and not options.near:
+                            waiting += [mutant for mutant in todo if mutant.key == row["key"]]
                         print(
                             f"{row['fate']:9} {row['seconds']:5.1f} s  {row['key']}  [{row['by']}]",
                             flush=True,
                         )
+            killers = {row["by"] for row in done.values() if row["fate"] == "killed" and "::" in row["by"]}
+            unsound = pool.submit(_failing, sorted(killers - sound)).result()
+            for row in [row for row in done.values() if row["by"] in unsound]:
+                done[row["key"]] = row | {"fate": "unreached", "by": f"{row['by']} fails without a change"}
+                write(done[row["key"]])
+            write({"sound": sorted(killers - unsound)})
     report([done[mutant.key] for mutant in chosen if mutant.key in done], len(chosen))
     return 0
+
+
+def _open(row: dict[str, Any] | None, options: argparse.Namespace) -> bool:
+    """Whether a mutant is still to be tried: first by the nearest tests, and what survives by all that reach it."""
+    if row is None:
+        return True
+    return row["fate"] not in KILLED and (options.retry or (row.get("near", False) and not options.near))
 
 
 def choose_mutants(options: argparse.Namespace) -> list[Mutant]:
