@@ -241,6 +241,7 @@ STUDY = {
 FAST = {
     "DciSettings": {"splits": "binned", "precision": "float32"},
     "DisentanglementSettings": {"points": 5000},
+    "FactorVaeSettings": {"train": 2000, "test": 1000},
     "MigEntropySettings": {"samples": 1000, "mixture": 5000},
     "UdrSettings": {"points": 500},
 }

@@ -122,3 +122,12 @@ def test_bad_input(covariance, change, message):
 def test_bad_covariance(matrix, message):
     with pytest.raises(ValueError, match=message):
         ppca(matrix, 1, noise=0.1)
+
+
+def test_a_covariance_may_miss_symmetry_by_rounding():
+    matrix = torch.diag(torch.tensor([4.0, 1.0, 0.5], dtype=torch.float64))
+    matrix[0, 1] = 5e-8
+    assert ppca(matrix, 1).noise == pytest.approx(0.75)
+    matrix[0, 1] = 7e-8
+    with pytest.raises(ValueError, match="covariance must be symmetric"):
+        ppca(matrix, 1)
