@@ -25,7 +25,7 @@ from unseam.explore._controls import (
     tick,
     words,
 )
-from unseam.explore.local import Local, cosine_chart, local_view, spectrum_chart
+from unseam.explore.local import Local, cosine_chart, explain_terms, local_view, spectrum_chart
 from unseam.explore.maps import RAMP, curve_of, latent_name, map_of, marker_of
 from unseam.explore.measures import QUANTITIES, Measured, beta_curve, measure, pair_table, rotation_curve
 from unseam.explore.state import WIDEST, State, displayed_point
@@ -315,6 +315,7 @@ class GeometryPanel:
         self.page = page
         with card("Geometry here", "geometry", page.exhibit.change_lead):
             self.numbers = markup("numbers")
+            markup("explained").set_content(explain_terms())
             kind = "strip" if page.exhibit.look.is_coloured else "strip signed"
             self.strips = box("div", "strips")
             with self.strips:
