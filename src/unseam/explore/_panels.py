@@ -387,7 +387,7 @@ def _numbers(found: Local, active: int) -> str:
         else f"<div><dt>{name}</dt><dd>— <small class='undefined'>undefined: {why}</small></dd></div>"
         for name, value, note in rows
     )
-    note = "<p>Two singular values nearly coincide: the directions here are nearly arbitrary.</p>"
+    note = "<p>Directions along singular vectors are then nearly arbitrary.</p>"
     return f"<dl>{cells}</dl>{note if found.degenerate else ''}"
 
 
@@ -430,7 +430,7 @@ class MapPanel:
         say(self.lead, _LEADS[space if shown else "plane"])
         ramp = ", ".join(charts.tint(k / RAMP, cyclic=found.cyclic) for k in range(RAMP + 1))
         swatch = f'<i style="background: linear-gradient(90deg, {ramp})"></i>'
-        low, high = ("once round", "") if found.cyclic else ("low", "high")
+        low, high = ("cyclic", "") if found.cyclic else ("low", "high")
         named = escape(found.legend)
         self.legend.set_content(f"<span>{named}: {low} {swatch} {high}</span>" if shown else "")
 

@@ -119,10 +119,10 @@ def _page(exhibit: Exhibit, members: Sequence[int], first: int, title: str | Non
     weights = "\n".join(
         f'<script type="text/plain" id="weights-{k}">{text}</script>' for k, (_, text) in enumerate(written)
     )
-    return _render(shown, contents, weights)
+    return render_page(shown, contents, weights)
 
 
-def _render(title: str, contents: dict[str, Any], weights: str) -> str:
+def render_page(title: str, contents: dict[str, Any], weights: str) -> str:
     """The page around what it holds."""
     folder = files("unseam.explore")
     sources = {
