@@ -142,6 +142,8 @@ def test_all_parts_work_together(opened, run, width, scheme):
     page = opened(run, width=width, scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator(".plane-drawing circle[fill]").count() > 200
+    page.get_by_text("What these numbers mean").click()
+    assert "distance to orthogonality" in page.locator(".terms").inner_text()
     page.get_by_role("button", name="To the origin").click()
     name = page.locator(SLIDERS).first.get_attribute("aria-label")
     page.get_by_label(name, exact=True).focus()
