@@ -48,6 +48,14 @@ def test_units_of_the_data_scale_a_gaussians_thresholds():
     assert torch.allclose(advise(10 * x, noise=100.0).thresholds, advise(x).thresholds)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "likelihood"),
+    [(0.0, 1.0, "bernoulli"), (0.0, 1.001, "gaussian"), (-0.001, 1.0, "gaussian")],
+)
+def test_values_from_0_to_1_are_probabilities(low, high, likelihood):
+    assert advise(torch.tensor([[low, high], [high, low], [low, low]])).likelihood == likelihood
+
+
 @pytest.mark.parametrize("kind", ["tensor", "array", "npy", "npz"])
 def test_the_same_from_every_source(kind, tmp_path):
     x = normal(200)
@@ -88,10 +96,18 @@ def test_summary_says_the_ranges():
 
 @pytest.mark.parametrize(
     ("values", "count"),
-    [([4.0, 1.0, 0.5], 1), ([5.0, 4.0, 0.1, 0.09], 2), ([3.0], None), ([0.0], None), ([2.0, 1.0, 0.0], 1)],
+    [
+        ([4.0, 1.0, 0.5], 1),
+        ([5.0, 4.0, 0.1, 0.09], 2),
+        ([3.0], None),
+        ([0.0], None),
+        ([2.0, 1.0, 0.0], 1),
+        ([1.0, 1e-9], None),
+        ([1.0, 1.1e-9], 1),
+    ],
 )
 def test_the_widest_plateau_comes_first(values, count):
-    found = Advice("x", "gaussian", 1.0, 10, 0, torch.tensor(values))
+    found = Advice("x", "gaussian", 1.0, 10, 0, torch.tensor(values, dtype=torch.float64))
     assert found.plateau == count == found.to_dict()["plateau"]
     second = found.summary().splitlines()[1]
     assert second.startswith("Widest plateau: ") == (count is not None)

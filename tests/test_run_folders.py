@@ -53,7 +53,7 @@ def run(tmp_path):
 def rewrite(folder, change):
     record = json.loads((folder / "run.json").read_text())
     change(record)
-    (folder / "run.json").write_text(json.dumps(record))
+    checkpoint.write_record(folder, record)
 
 
 def test_a_choice_inside_a_class_is_resumed_and_loaded(own, tmp_path):

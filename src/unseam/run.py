@@ -20,6 +20,7 @@ from unseam.choices import load_object
 from unseam.data import Identity, OwnData, World, data_difference, identify_data, load, names, open_data
 from unseam.files import digest, read_array, read_table, write_table
 from unseam.geometry import active_latents
+from unseam.inputs import ordinary_modes
 from unseam.inspection import Inspection
 from unseam.locks import lock_folder
 from unseam.metrics import evaluate, udr
@@ -453,6 +454,7 @@ class Run:
         name = f"member {member} ({trial.posterior}, β {trial.beta:g}, seed {trial.seed}{state})"
         return Subject(name, model.decoder, trial.latent, model.likelihood, model.encode, kl_weight(trial))
 
+    @ordinary_modes()
     def images(self, member: int, points: int, seed: int) -> Tensor:
         """The held-out items themselves (batch, *data), as a member takes them."""
         index, dtype = self.held_out(points, seed, member=member), self.subject(member).kind[1]
@@ -462,6 +464,7 @@ class Run:
         # as the likelihood gives them to the encoder
         return x.nan_to_num(0.0) if trial.missing == "mask" else x
 
+    @ordinary_modes()
     def inspect(
         self,
         members: Sequence[int] | None = None,
@@ -509,6 +512,7 @@ class Run:
         where = f"the posterior means of {len(index)} {held} of {world.name}"
         return dataclasses.replace(found, where=where, factors=world.factors.shape[1] or None)
 
+    @ordinary_modes()
     def codes(
         self,
         members: Sequence[int] | None = None,

@@ -1,6 +1,7 @@
 """Data of the user's own: what every format is recognised as, and that runs measure on it again."""
 
 import json
+import os
 
 import h5py
 import numpy as np
@@ -166,6 +167,65 @@ def test_hostile_links_are_refused(tmp_path):
         open_data(tmp_path / "mine.h5ad")
     with pytest.raises(ValueError, match="got a link to|must"):
         open_data(tmp_path / "mine.h5ad", layer="counts")
+
+
+@pytest.mark.parametrize(
+    ("inside", "options", "message"),
+    [
+        (
+            {"Y": h5py.ExternalLink("other.h5ad", "X"), "X": h5py.SoftLink("/Y")},
+            {},
+            "'X' must lie in the file",
+        ),
+        (
+            {"Y": h5py.ExternalLink("other.h5ad", "/"), "X": h5py.SoftLink("/Y/X")},
+            {},
+            "'X' must lie in the file",
+        ),
+        ({"obs": h5py.ExternalLink("other.h5ad", "obs")}, {"factors": "batch"}, "'obs' must lie in the file"),
+        ({"X": h5py.ExternalLink("pipe", "X")}, {}, "'X' must lie in the file"),
+        ({"X": 1.0}, {}, r"must have shape \(cell, gene\)"),
+        ({"obs": np.arange(3)}, {"factors": "batch"}, "factors must name columns of obs"),
+    ],
+)
+def test_hdf5_files_that_lead_elsewhere_or_hold_something_else(inside, options, message, tmp_path):
+    write_h5ad(tmp_path, "other.h5ad")
+    os.mkfifo(tmp_path / "pipe")
+    with h5py.File(tmp_path / "mine.h5ad", "w") as file:
+        for name, value in ({"X": np.ones((3, 2))} | inside).items():
+            file[name] = value
+    with pytest.raises(ValueError, match=message):
+        open_data(tmp_path / "mine.h5ad", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "options", "message"),
+    [
+        ("X", (10**9, 10**6), {}, "needs 4000000.0 GB of memory"),
+        ("obs/label", (10**12,), {"factors": "label"}, "obs/label of .* needs"),
+    ],
+)
+def test_hdf5_files_that_no_machine_could_hold_are_refused_at_once(name, shape, options, message, tmp_path):
+    with h5py.File(tmp_path / "mine.h5ad", "w") as file:
+        file.create_dataset(name, shape, "f4", chunks=tuple(min(n, 1000) for n in shape))
+        if name != "X":
+            file["X"] = np.ones((3, 2))
+    with pytest.raises(ValueError, match=message):
+        open_data(tmp_path / "mine.h5ad", **options)
+
+
+def test_a_program_under_the_name_of_an_image_is_not_run(tmp_path):
+    """Pillow would hand PostScript to an interpreter, where there is one."""
+    (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n")
+    with pytest.raises(ValueError, match="its format is not known"):
+        open_data(tmp_path)
+
+
+def test_values_beyond_single_precision_are_refused_or_standardised():
+    array = np.array([[1e39, 1.0], [2.0, 3.0]])
+    with pytest.raises(ValueError, match="must lie within single precision, got values from 1 to 1e\\+39"):
+        open_data(array)
+    assert open_data(array, standardise=True).world.images(torch.arange(2)).abs().max() == 1
 
 
 def test_missing_values_are_counted_or_masked(tmp_path):

@@ -20,6 +20,7 @@ from unseam.geometry import distance_to_orthogonality
 from unseam.inspection.todo import todo
 from unseam.report import SCORES, Missing, Study, match, run_studies, sections, study, write
 from unseam.report._pictures import strip
+from unseam.report.story import _ignores_collapsed
 from unseam.report.studies import _median
 from unseam.report.study import importance
 
@@ -102,6 +103,52 @@ def test_density_of_what_is_generated(studies):
     text = said(sections(studies[:1]), "Are the axes orthogonal?")
     digits = 2 if part.density_gap >= 0.1 else 3
     assert f"The density gap is {part.density_gap:.{digits}f}" in text
+
+
+@pytest.mark.parametrize(
+    ("gap", "coupling", "word", "sentences"),
+    [
+        (0.0499, 0.199, "Nearly", ("practically a product", "hardly change")),
+        (0.0501, 0.199, "Partly", ("a small deviation from a product", "hardly change")),
+        (0.499, 0.199, "Partly", ("a small deviation from a product", "hardly change")),
+        (0.501, 0.199, "No", ("far from a product", "hardly change")),
+        (0.0499, 0.201, "Partly", ("practically a product", "clearly change")),
+        (0.0499, 0.599, "Partly", ("practically a product", "clearly change")),
+        (0.0499, 0.601, "No", ("practically a product", "strongly change")),
+    ],
+)
+def test_words_for_a_density(studies, gap, coupling, word, sentences):
+    part = studies[0].factorisation._replace(density_gap=gap, coupling=coupling**2)
+    parts = sections([dataclasses.replace(studies[0], factorisation=part)])
+    (cell,) = [row for row in parts[0].table if row["link"] == "Are the components independent?"]
+    assert cell[studies[0].name].startswith(f"{word}; density gap")
+    for sentence in sentences:
+        assert sentence in said(parts, "Are the axes orthogonal?")
+
+
+@pytest.mark.parametrize(
+    ("mig", "word"), [(0.199, "No"), (0.201, "Partly"), (0.599, "Partly"), (0.601, "Mostly")]
+)
+def test_words_for_factors(studies, mig, word):
+    scores = studies[0].match.scores.assign(score=mig, score_all=mig)
+    parts = sections([dataclasses.replace(studies[0], match=studies[0].match._replace(scores=scores))])
+    (cell,) = [row for row in parts[0].table if row["link"] == "Are they the factors?"]
+    assert cell[studies[0].name] == f"{word}; MIG over active latents {mig:.2f} ± 0.00"
+
+
+@pytest.mark.parametrize(("share", "name"), [(0.199, "z0"), (0.201, "z0 · second")])
+def test_share_from_which_a_latent_is_named_after_a_factor(share, name):
+    found = unseam.inspect(linear, torch.zeros(2, 3))
+    known = SimpleNamespace(
+        information=np.array([[[0.1, share], [0.0, 0.0], [0.0, 0.0]]]), factors=("first", "second")
+    )
+    assert Study("mine", (found,), match=known).latent_name(0) == name
+
+
+@pytest.mark.parametrize(("norm", "ignored"), [(0.0999, True), (0.1001, False)])
+def test_what_the_decoder_hardly_uses(norm, ignored):
+    found = SimpleNamespace(column_norms=torch.tensor([1.0, norm]), active=torch.tensor([True, False]))
+    assert _ignores_collapsed(found) == ignored
 
 
 def test_walks_start_in_the_middle_and_go_both_ways(studies):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from unseam.data.array import ArrayWorld
-from unseam.data.arrays import hdf5_dataset, hdf5_file
-from unseam.data.files import as_memory_map
+from unseam.data.arrays import hdf5_dataset, hdf5_file, hdf5_place, hdf5_values
+from unseam.data.files import as_memory_map, home
 from unseam.files import check_memory, open_file, read_arrays, read_table
 from unseam.inputs import as_tensor, check_choice, check_count, check_flag
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["OwnData", "open_data"]
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+# Decoders that may open them, whatever their name: that of EPS would run what a file holds.
+DECODERS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 ARRAYS = (".npy", ".npz", ".safetensors")
 TABLES = (".csv", ".tsv", ".parquet")
 FORMATS = (
@@ -357,7 +360,8 @@ def _table(name: str, table: pd.DataFrame, columns: tuple[str, ...]) -> _Source:
             f"{name} must have its columns separated by commas (tabs in .tsv), got one column {titles[0]!r}: is "
             f"{mark!r} its separator?"
         )
-    words = [str(title) for title in values if not pd.api.types.is_numeric_dtype(values[title].dtype)]
+    kinds = zip(values, values.dtypes, strict=True)
+    words = [str(title) for title, kind in kinds if not pd.api.types.is_numeric_dtype(kind)]
     if words:
         raise ValueError(
             f"{name} must hold numbers, but {', '.join(map(repr, words))} {'is' if len(words) == 1 else 'are'} text: "
@@ -401,7 +405,7 @@ def _image(file: Path | bytes) -> Iterator[Any]:
     name = file if isinstance(file, Path) else "an image of the dataset"
     with open_file(file) if isinstance(file, Path) else io.BytesIO(file) as opened:
         try:
-            image = Image.open(opened)
+            image = Image.open(opened, formats=DECODERS)
         except UnidentifiedImageError:
             raise ValueError(f"{name} is no image that can be read: its format is not known") from None
         except (
@@ -527,26 +531,32 @@ def _h5ad(name: str, path: Path, columns: Sequence[str], layer: str | None) -> _
     """An AnnData file, read with h5py: ``X`` or a layer, dense or CSR, with columns of ``obs`` as factors."""
     where = "X" if layer is None else f"layers/{layer}"
     with hdf5_file(path) as file:
+        for name_in_file in (where, "obs"):
+            hdf5_place(file, name_in_file, path)
         if layer is not None and layer not in (layers := sorted(file.get("layers", ()))):
             raise ValueError(f"layer must be one of {', '.join(layers) or 'none'}, got {layer!r}")
         if where not in file:
             raise ValueError(f"{path} must hold {where!r}, got {', '.join(sorted(file))}")
-        kind = file[where].attrs.get("encoding-type", "array")
-        obs = sorted(key for key in file.get("obs", ()) if not key.startswith("_"))
+        kind = str(file[where].attrs.get("encoding-type", "array"))
+        obs = sorted(key for key in getattr(file.get("obs"), "keys", tuple)() if not key.startswith("_"))
         if absent := [column for column in columns if column not in obs]:
             raise ValueError(f"factors must name columns of obs ({', '.join(obs)}), got {absent[0]!r}")
         factors = {column: _obs_column(file, column, path) for column in columns}
         columns_first = kind == "csc_matrix"
         if kind in ("csr_matrix", "csc_matrix"):
-            shape = tuple(int(n) for n in file[where].attrs["shape"])
+            stated = np.asarray(file[where].attrs["shape"])
+            shape = tuple(stated.tolist()) if stated.dtype.kind in "iu" and stated.shape == (2,) else (0, 0)
             parts = [hdf5_dataset(file, f"{where}/{part}", path) for part in ("data", "indices", "indptr")]
-            dtype, ends = parts[0].dtype, parts[2][:].astype(np.int64)
-            rows = shape[columns_first] if len(shape) == 2 else 0
-            sound = len(shape) == 2 and min(shape) > 0 and len(ends) == rows + 1 and ends[0] == 0
+            dtype, ends = parts[0].dtype, hdf5_values(file, f"{where}/indptr", path)
+            integers = ends.dtype.kind in "iu" and parts[1].dtype.kind in "iu" and parts[1].ndim == 1
+            sound = min(shape) > 0 and integers and len(ends) == shape[columns_first] + 1 and ends[0] == 0
+            ends = ends.astype(np.int64)
             if not sound or (np.diff(ends) < 0).any() or not ends[-1] == len(parts[0]) == len(parts[1]):
-                raise ValueError(f"{path}: {where!r} is damaged: its rows do not add up to shape {shape}")
+                raise ValueError(f"{path}: {where!r} is damaged: its rows do not add up to shape {stated}")
         elif kind in ("array", ""):
             data = hdf5_dataset(file, where, path)
+            if data.ndim != 2:
+                raise ValueError(f"{path}: {where!r} must have shape (cell, gene), got {data.shape}")
             shape, dtype, ends = data.shape, data.dtype, np.empty(0, np.int64)
         else:
             raise ValueError(
@@ -592,14 +602,13 @@ def _obs_column(file: Any, column: str, path: Path) -> NDArray[Any]:
     """A column of ``obs``: numbers, text, or categories and their codes."""
     where = f"obs/{column}"
     if file[where].attrs.get("encoding-type") == "categorical":
-        codes = hdf5_dataset(file, f"{where}/codes", path)[:].astype(np.int64)
+        codes = hdf5_values(file, f"{where}/codes", path).astype(np.int64)
         if len(codes) and codes.min() < 0:
             raise ValueError(
                 f"factors must have no missing values, got {int((codes < 0).sum())} in {column!r}"
             )
         return codes
-    values = hdf5_dataset(file, where, path, text=True)
-    return values.asstr()[:].astype(str) if values.dtype.kind == "O" else values[:]
+    return hdf5_values(file, where, path, text=True)
 
 
 def _arrow_table(folder: Path, split: str | None) -> Any:
@@ -701,7 +710,13 @@ def _world(
         )
     if source.dtype.kind not in "biuf":
         raise ValueError(f"data must hold numbers, got {source.name} of {source.dtype}")
+    _check_room(source, path)
     scan = _scan(source)
+    if not standardise and max(-scan.least, scan.most) > torch.finfo(torch.float32).max:
+        raise ValueError(
+            f"{source.name} must lie within single precision, got values from {scan.least:g} to {scan.most:g}: "
+            f"rescale them, or pass standardise=True"
+        )
     if scan.missing and not mask:
         raise ValueError(_say_missing(source, scan))
     shape, axes, layout = _layout(source.shape[1:])
@@ -755,6 +770,16 @@ def _world(
     )
     chosen, why = _likelihood(scan, of_bytes, standardise)
     return OwnData(world, chosen, (*notes, f"likelihood {chosen}, since values {why}"), covariates)
+
+
+def _check_room(source: _Source, path: Path | None) -> None:
+    """Refuse what neither memory nor a disk can hold, before a look at all of it, which could take for ever."""
+    needed = 4 * math.prod(source.shape)
+    if source.whole is not None or needed <= _free():
+        return
+    disks = [] if path is None or path.is_dir() else [path.parent, *(f for f in (home(),) if f.exists())]
+    if needed > max((shutil.disk_usage(disk).total for disk in disks), default=0):
+        check_memory(needed, f"{source.name} of shape {source.shape}")
 
 
 def _say_missing(source: _Source, scan: _Scan) -> str:
