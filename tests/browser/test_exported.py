@@ -1,5 +1,6 @@
 """The exported page, from disk and without a network: its numbers are torch's, and it answers at once."""
 
+import re
 import statistics
 from pathlib import Path
 
@@ -165,6 +166,7 @@ def test_all_parts_work_together(opened, run, width, scheme):
     page.get_by_role("button", name="Random item").click()
     page.wait_for_selector(".view .item:not(.hidden)")
     assert "twin of dSprites" in page.locator("#about").inner_text()
+    assert re.match(r"Estimated from \d+ items", page.locator("#sample").inner_text())
 
 
 def test_the_committed_page_works_and_can_be_sent(chromium):

@@ -495,6 +495,8 @@ class RotationPanel:
         with self.card:
             self.controls = box("div", "choosers")
             self.drawing = markup("drawing")
+            sample = f"{len(page.exhibit.index)} items" if len(page.exhibit.index) else "few points"
+            words("p", f"Estimated from {sample}, for speed; a report measures on more.", "quiet")
             with box("div", "actions"):
                 words("span", "Record the rotation:", "quiet")
                 for form in ("GIF", "WebP"):

@@ -528,6 +528,8 @@ function start() {
   $(".geometry").classList.toggle("signed", look.channels !== 3);
   $("#signs").textContent = page.lead;
   $("#lead").textContent = page.map_lead;
+  const sample = page.index.length ? `${page.index.length} items` : "few points";
+  $("#sample").textContent = `Estimated from ${sample}, for speed; a report measures on more.`;
   for (const [k, model] of page.members.entries()) box.append(element("option", { value: k }, model.name));
   $("#model").classList.toggle("hidden", page.members.length < 2);
   box.onchange = () => {
