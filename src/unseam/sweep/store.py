@@ -51,6 +51,17 @@ class Claim(NamedTuple):
     """Steps to do."""
     instead: str = ""
     """Token of the claim that this one replaces."""
+    measured: float = 0.0
+    """Fraction of the measures that were taken after the training."""
+
+    @property
+    def models(self) -> float:
+        """Models that its work so far amounts to: training and measuring count half each, since neither time is known.
+
+        >>> Claim("a", ("x", "y"), True, 100, 200, measured=0.0).models
+        0.5
+        """
+        return len(self.keys) * (0.5 * self.step / max(1, self.steps) + 0.5 * self.measured)
 
 
 class Store:
@@ -272,6 +283,7 @@ class Store:
                 int(record["step"]),
                 int(record["steps"]),
                 record.get("instead", ""),
+                float(record.get("measured", 0.0)),
             )
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None  # gone, or no claim
@@ -355,7 +367,7 @@ class Holding:
     instead: str = ""
 
     def __post_init__(self) -> None:
-        self.token, self.step = secrets.token_hex(8), 0
+        self.token, self.step, self.measured = secrets.token_hex(8), 0, 0.0
         self._gone, self._writing = threading.Event(), threading.Lock()
         self.keys = tuple(trial.key() for trial in self.trials)
         self._write()
@@ -404,6 +416,7 @@ class Holding:
             "instead": self.instead,
             "step": self.step * len(self.keys),
             "steps": sum(trial.steps for trial in self.trials),
+            "measured": self.measured,
         }
         self.store.write(f"claims/{self.token}.json", json.dumps(record).encode())
 
