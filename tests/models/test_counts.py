@@ -91,7 +91,13 @@ def test_library_size_shifts_means():
 
 
 @pytest.mark.parametrize(
-    ("x", "message"), [([[0.5]], "whole numbers"), ([[-1.0]], "must lie in"), ([[0.0]], "1 items of none")]
+    ("x", "message"),
+    [
+        ([[0.5]], "whole numbers"),
+        ([[2.0, 0.5]], "whole numbers"),
+        ([[-1.0]], "must lie in"),
+        ([[0.0]], "1 items of none"),
+    ],
 )
 def test_what_are_no_counts_is_refused(x, message):
     with pytest.raises(ValueError, match=message):

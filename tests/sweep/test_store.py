@@ -156,7 +156,7 @@ def test_rows_of_one_store_are_measured_alike(store):
     store.settle(spec)
     store.append(rows(0))
     store.settle(sweep.read_spec({"axes": {"beta": [0, 1]}, "questions": ["Why?"]}))
-    assert sweep.open(store.address).questions == ["Why?"] or store.local is None
+    assert sweep.open(store.address).questions == [("Why?", "")] or store.local is None
     with pytest.raises(ValueError, match="measured with score.points = 500, got 9; use the same"):
         store.settle(sweep.read_spec({"score": {"points": 9}}))
 

@@ -266,8 +266,10 @@ def _activity(studies: Sequence[Study]) -> Section:
     return Section(
         "Which latents are active?",
         (
-            "A latent that is not worth its KL collapses, and the decoder ignores it. The posterior precision of an "
-            "active one should be 1 + ‖column‖²/β, with its column of the Jacobian (dashed line).",
+            "A latent that is not worth its KL collapses, and the decoder ignores it. In theory, the posterior "
+            "precision of an active one is 1 + ‖column‖²/β, with its column of the decoder's Jacobian (dashed line)."
+            if any(study.found.precision_error is not None for study in studies)
+            else "A latent has collapsed where the decoder ignores it: its column of the Jacobian is then zero.",
         ),
         said=_describe(studies, studies, _describe_use),
         groups=_draw(

@@ -148,7 +148,7 @@ def train(
     if callbacks:
         about["callbacks"] = [repr(callback) for callback in callbacks]
     members = tuple(map(tuple, positions))
-    live = Ensemble(chosen, worlds[0].shape, tuple(stacks), members, _history(()), about)
+    live = Ensemble(chosen, worlds[0].shape, tuple(stacks), members, _history(()), about, world=world)
     with nullcontext() if folder is None else lock_folder(folder) as lock:
         if folder is not None:
             _check_new(folder, resume)
