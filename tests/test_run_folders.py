@@ -4,6 +4,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import shutil
 import sys
 import time
 
@@ -268,3 +269,17 @@ def test_damaged_scores_are_an_error_before_anything_is_measured(damage, run, mo
     monkeypatch.setattr("unseam.run.evaluate_active", lambda *given, **options: pytest.fail("measured"))
     with pytest.raises(ValueError, match=r"scores.parquet (is truncated or damaged|must)"):
         score(run, ["sap"], points=50)
+
+
+def test_a_copy_of_a_folder_in_use_says_how_to_free_it(run, tmp_path):
+    with lock_folder(run):
+        shutil.copytree(run, tmp_path / "copy")
+        with pytest.raises(
+            LockedError, match=f"if this is a copy of {run}, remove {tmp_path / 'copy' / '.lock'}"
+        ):
+            unseam.train(TRIAL, out=tmp_path / "copy", resume=True, device="cpu")
+        with pytest.raises(LockedError, match="choose another folder$"):
+            unseam.train(TRIAL, out=run, resume=True, device="cpu")
+    (tmp_path / "copy" / ".lock").unlink()
+    with lock_folder(tmp_path / "copy"):
+        pass
