@@ -47,7 +47,7 @@ DEFAULT_EXAMPLES = 24
 def targets() -> dict[str, Callable[..., Any]]:
     """The numeric functions that packages export, by address, and those that read data."""
     found = {name: value for name, value in conformance.NUMERIC.items() if name.count(".") == 2}
-    found["unseam.advice.advise"] = conformance.FUNCTIONS["unseam.advice.advise"]
+    found["unseam.advice.advise"] = conformance.FUNCTIONS["unseam.advise"]
     return found
 
 

@@ -801,13 +801,7 @@ def _world(
         raise ValueError(f"data must hold numbers, got {source.name} of {source.dtype}")
     _check_room(source, path)
     scan = _scan(source, moments=standardise)
-    if not standardise and max(-scan.least, scan.most) > torch.finfo(torch.float32).max:
-        raise ValueError(
-            f"{source.name} must lie within single precision, got values from {scan.least:g} to {scan.most:g}: "
-            f"rescale them, or pass standardise=True"
-        )
-    if scan.missing and not mask:
-        raise ValueError(_say_missing(source, scan))
+    _check_values(source, scan, standardise=standardise, mask=mask)
     shape, axes, layout = _layout(source.shape[1:])
     notes = [*source.notes, *layout]
     pictures = len(shape) == 3
@@ -859,6 +853,17 @@ def _world(
     )
     chosen, why = _likelihood(scan, of_bytes, standardise)
     return OwnData(world, chosen, (*notes, f"likelihood {chosen}, since values {why}"), covariates)
+
+
+def _check_values(source: _Source, scan: _Scan, *, standardise: bool, mask: bool) -> None:
+    """Refuse values that single precision cannot hold, and missing ones where none may be."""
+    if not standardise and max(-scan.least, scan.most) > torch.finfo(torch.float32).max:
+        raise ValueError(
+            f"{source.name} must lie within single precision, got values from {scan.least:g} to {scan.most:g}: "
+            f"rescale them, or pass standardise=True"
+        )
+    if scan.missing and not mask:
+        raise ValueError(_say_missing(source, scan))
 
 
 def _check_room(source: _Source, path: Path | None) -> None:
