@@ -300,7 +300,11 @@ class Store:
             instead = record.get("instead", "")
             if not all(isinstance(text, str) for text in (token, instead, *keys)):
                 return None
-            step, steps, measured = int(record["step"]), int(record["steps"]), float(record.get("measured", 0.0))
+            step, steps, measured = (
+                int(record["step"]),
+                int(record["steps"]),
+                float(record.get("measured", 0.0)),
+            )
             return Claim(token, keys, bool(living), step, steps, instead, measured)
         except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
             return None  # gone, or no claim
