@@ -605,6 +605,8 @@ class Run:
         """Scores that still hold: not those of an earlier step, of other data, or without a record of either."""
         if not {"member", "step", "weights", "data", "factors", "score_all"} <= set(table.columns):
             return None
+        if table["member"].dtype.kind not in "iu":
+            raise ValueError(f"{self.path}/scores.parquet must name members by number; restore or remove it")
         kept = table[[self._is_current(row) for row in table.to_dict("records")]]
         kept.attrs = table.attrs
         return kept.reset_index(drop=True) if len(kept) else None
@@ -808,6 +810,7 @@ def score(
     run = open_run(run, world, data, factors)
     parts = []
     _ = run.ensemble  # which decides how far the members are
+    _ = run.scores  # a damaged file is an error before anything is measured
     for alike in _groups(run, sorted(set(run.measured(members)))):
         held = run.world_of(alike[0])
         if not any(held.factor_sizes) and not held.factors.numel():

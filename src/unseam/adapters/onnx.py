@@ -11,6 +11,7 @@ import torch
 
 from unseam.adapters.numpy import Differences
 from unseam.adapters.parts import Encode
+from unseam.files import open_file
 from unseam.subject import Subject
 
 __all__ = ["onnx"]
@@ -62,8 +63,15 @@ def _session(model: Any) -> Any:
         raise ValueError("an ONNX model needs onnxruntime: pip install onnxruntime") from None
     if isinstance(model, onnxruntime.InferenceSession):
         return model
-    source = str(model) if isinstance(model, str | Path) else model.SerializeToString()
-    return onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    if not isinstance(model, str | Path):
+        return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    open_file(Path(model)).close()
+    try:
+        return onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    except Exception as error:  # the library's errors have no class in common
+        raise ValueError(
+            f"{model} is no ONNX model that can be read: {str(error).partition(chr(10))[0]}"
+        ) from error
 
 
 def _run(session: Any, rows: np.ndarray, output: str | None) -> list[np.ndarray]:

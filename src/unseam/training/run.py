@@ -324,6 +324,10 @@ def _folder(out: str | Path | None, resume: bool) -> Path | None:
             raise ValueError("resume needs out, the folder of the run to go on with")
         return None
     folder = Path(out)
+    if folder.is_symlink() and not folder.exists():
+        raise ValueError(
+            f"out must be a folder, but {folder} is a link to {folder.readlink()}, which does not exist"
+        )
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"out must be a folder, but {folder} is a file")
     _check_new(folder, resume)
