@@ -475,9 +475,11 @@ def _run(
     if not text:  # the process itself did not survive
         return Ended("timeout" if os.WTERMSIG(ended) == signal.SIGXCPU else "failed", {}, [], 0)
     status, *found = json.loads(text)
-    ended = Ended("passed", *found)
-    # interrupted, where those before took enough, is 2, and none collected 5
-    return ended if status in (0, 5) or (status == 2 and not ended.failing) else ended._replace(how="failed")
+    result = Ended("passed", *found)
+    # 2 is interrupted, where those before took enough; 5 is that there are none
+    return (
+        result if status in (0, 5) or (status == 2 and not result.failing) else result._replace(how="failed")
+    )
 
 
 def _read_until(reading: int, deadline: float) -> str | None:
