@@ -636,6 +636,7 @@ def test_members_that_stopped_stay_stopped_when_a_run_is_resumed(tmp_path, monke
         unseam.train(trials, out=tmp_path, every=20)
     monkeypatch.undo()
     loaded = unseam.load(tmp_path).stacks[0]
+    assert loaded.trials == tuple(trials)
     assert loaded.alive.tolist() == [True, False] and loaded.stopped_at.tolist() == [-1, whole.stopped[1]]
     weights_before = loaded.flat[1].clone()
     with pytest.warns(unseam.training.DivergenceWarning):
