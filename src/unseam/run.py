@@ -381,6 +381,8 @@ class Run:
             return self._read_data(self._data, recorded)
         options: dict[str, Any] = {} if self.root is None else {"root": self.root}
         if not recorded.get("given"):
+            if not recorded and trial.world not in names() and ":" not in trial.world:
+                raise ValueError(f"{self._title} does not say which data {trial.world!r} are; {self._how}")
             try:
                 return load(trial.world, **options | dict(trial.world_options))
             except (TypeError, OverflowError, RuntimeError, MemoryError) as error:
