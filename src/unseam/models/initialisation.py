@@ -72,7 +72,10 @@ def blank(layer: type[_Module], *args: object, **options: object) -> _Module:
     >>> bool(blank(nn.Linear, 3, 2).weight.isnan().all())
     True
     """
-    module = layer(*args, device="meta", **options).to_empty(device=torch.empty(0).device)
+    module: _Module = layer(*args, device="meta", **options)
+    device = torch.empty(0).device
+    # not to_empty, for which torch would load a library of symbolic mathematics
+    module._apply(lambda value: torch.empty(value.shape, dtype=value.dtype, device=device))
     for parameter in module.parameters():
         nn.init.constant_(parameter, math.nan)
     if isinstance(module, _NORMS):
