@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -134,9 +135,10 @@ def theory() -> Iterator[str]:
         )
 
 
-def _trained(trial: unseam.Trial, **options: object) -> unseam.Run:
+def _trained(trial: unseam.Trial, data: np.ndarray | None = None) -> unseam.Run:
     trials = [dataclasses.replace(trial, seed=seed) for seed in range(MEMBERS)]
-    return unseam.Run.of(unseam.train(trials, device="cpu", progress=False, **options))  # type: ignore[arg-type]
+    given = {} if data is None else {"data": data}
+    return unseam.Run.of(unseam.train(trials, device="cpu", progress=False, **given), **given)
 
 
 def _sample(world: unseam.data.World) -> tuple[Tensor, Tensor]:

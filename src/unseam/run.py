@@ -381,6 +381,8 @@ class Run:
             return self._read_data(self._data, recorded)
         options: dict[str, Any] = {} if self.root is None else {"root": self.root}
         if not recorded.get("given"):
+            if not recorded and trial.world not in names() and ":" not in trial.world:
+                raise ValueError(f"{self._title} does not say which data {trial.world!r} are; {self._how}")
             try:
                 return load(trial.world, **options | dict(trial.world_options))
             except (TypeError, OverflowError, RuntimeError, MemoryError) as error:
@@ -772,6 +774,7 @@ def score(
     world: World | str | None = None,
     data: object = None,
     factors: Any = None,
+    **options: Any,
 ) -> pd.DataFrame:
     """Score members of a run by the metrics of disentanglement, and save the table as its ``scores.parquet``.
 
@@ -793,6 +796,7 @@ def score(
         data: the same as an array, a file or a folder; of a model that is no run by default its own ``x``.
         factors: what made each item, as :func:`unseam.data.open_data` takes them: of a model that is no run, or where
             ``run`` is a folder and was trained on data without factors.
+        options: of a model that is no run those of :func:`unseam.wrap` (``x``, ``encoder``, ``log_variance``, …).
 
     Returns:
         The table of :func:`evaluate_active`, whose scores are over active latents, beside those over all; its ``attrs``
@@ -805,8 +809,13 @@ def score(
     if metrics is not None and not isinstance(metrics, str):
         metrics = [load_object(name) if isinstance(name, str) and ":" in name else name for name in metrics]
     if not isinstance(run, Run | Ensemble | str | Path):
-        given = _labelled(run, world, data, factors)
-        return _score_subject(wrap(run), given, metrics, preset=preset, points=points, seed=seed)
+        subject = wrap(run, **options)
+        given = _labelled(subject, world, data, factors)
+        own = subject.x if world is None and data is None else None
+        read = given.images if own is None else own.__getitem__
+        return _score_subject(subject, given, read, metrics, preset=preset, points=points, seed=seed)
+    if options:
+        raise ValueError(f"{next(iter(options))} must be left out beside a run, which has its own")
     run = open_run(run, world, data, factors)
     parts = []
     _ = run.ensemble  # which decides how far the members are
@@ -840,11 +849,11 @@ def score(
     return table
 
 
-def _labelled(model: Any, world: World | str | None, data: object, factors: Any) -> World:
+def _labelled(subject: Subject, world: World | str | None, data: object, factors: Any) -> World:
     """The data whose codes are scored, with their factors."""
     if world is not None:
         return load(world) if isinstance(world, str) else world
-    x = model.x if data is None and isinstance(model, Subject) else data
+    x = subject.x if data is None else data
     if x is None or factors is None:
         raise ValueError(
             "world must name data with known factors, or data and factors be given: a model that is no run has none"
@@ -853,13 +862,20 @@ def _labelled(model: Any, world: World | str | None, data: object, factors: Any)
 
 
 def _score_subject(
-    subject: Subject, world: World, metrics: Any, *, preset: str, points: int, seed: int
+    subject: Subject,
+    world: World,
+    read: Callable[[Tensor], Tensor],
+    metrics: Any,
+    *,
+    preset: str,
+    points: int,
+    seed: int,
 ) -> pd.DataFrame:
-    """Scores of one model's codes of a world."""
+    """Scores of one model's codes of a world, whose items are read as the model was trained on them."""
     index = torch.arange(len(world))
     if len(world) > points:
         index = torch.randperm(len(world), generator=torch.Generator().manual_seed(seed))[:points]
-    parts = [subject.encode(world.images(part)) for part in index.split(1024)]
+    parts = [subject.encode(read(part)) for part in index.split(1024)]
     mean, covariance = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
     variance = covariance.diagonal(dim1=1, dim2=2)
     table = evaluate_active(

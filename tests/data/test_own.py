@@ -1,5 +1,6 @@
 """Data of the user's own: what every format is recognised as, and that runs measure on it again."""
 
+import dataclasses
 import json
 import os
 
@@ -429,3 +430,16 @@ def test_factors_can_follow_the_training(tmp_path, monkeypatch):
     unseam.train(trial, data=X, data_options={"factors": Z}, out=tmp_path / "other", progress=False)
     with pytest.raises(ValueError, match="other has its own|given by the user"):
         unseam.score(tmp_path / "other", factors=Z)
+
+
+def test_a_model_saved_without_its_data_asks_for_them(tmp_path):
+    trial = unseam.Trial(world="scans", latent=2, likelihood="gaussian", steps=1)
+    model = unseam.models.build(
+        (5,), latent=2, likelihood="gaussian", encoder_widths=(8,), decoder_widths=(8,)
+    )
+    unseam.models.initialise(model, generator=torch.Generator().manual_seed(0))
+    trial = dataclasses.replace(trial, encoder_widths=(8,), decoder_widths=(8,))
+    unseam.save(model, tmp_path / "run", trial=trial)
+    with pytest.raises(ValueError, match="does not say which data 'scans' are; pass those data"):
+        unseam.inspect(tmp_path / "run")
+    assert unseam.inspect(tmp_path / "run", data=X, points=9)[0].points == 9

@@ -77,6 +77,7 @@ def test_an_orthonormal_decoder_is_orthogonal_whatever_the_noise(noise, seed):
     assert exact.summary() == noisy.summary()
     assert exact.orthogonality is Orthogonality.NEARLY
     assert "DtO is not defined: singular values coincide at 100% of the points." in exact.summary()
+    assert "DtO, all latents</th><td>undefined</td>" in noisy._repr_html_()
 
 
 def test_one_pca_says_the_same_in_both_precisions():

@@ -650,7 +650,10 @@ def test_members_that_stopped_stay_stopped_when_a_run_is_resumed(tmp_path, monke
     with pytest.raises(unseam.training.Interrupted):
         unseam.train(trials, out=tmp_path, every=20)
     monkeypatch.undo()
-    weights_before = unseam.load(tmp_path).stacks[0].flat[1].clone()
+    loaded = unseam.load(tmp_path).stacks[0]
+    assert loaded.trials == tuple(trials)
+    assert loaded.alive.tolist() == [True, False] and loaded.stopped_at.tolist() == [-1, whole.stopped[1]]
+    weights_before = loaded.flat[1].clone()
     with pytest.warns(unseam.training.DivergenceWarning):
         resumed = unseam.train(trials, out=tmp_path, every=20, resume=True)
     assert resumed.stopped == whole.stopped and resumed.stopped_by == whole.stopped_by

@@ -140,8 +140,9 @@ def _number(found: Inspection, active: int, factors: int | None) -> Iterable[_Is
 def _checks(found: Inspection) -> Iterable[str]:
     """Settings that may differ from those of the training."""
     error = found.precision_error
-    if error is not None and error.diagonal >= ROUGHLY and _count_active(found) != 0:
-        yield "check beta and likelihood if you gave them: they must be those of the training"
+    # a run knows its own
+    if not found.where and error is not None and error.diagonal >= ROUGHLY and _count_active(found) != 0:
+        yield "check beta and likelihood: they must be those of the training"
 
 
 def _sizes(found: Inspection, factors: int | None) -> Iterable[str]:
