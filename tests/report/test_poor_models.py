@@ -138,7 +138,7 @@ def test_a_full_covariance_is_advised_where_its_axes_have_rotated():
 def test_advice_to_a_decoder_alone_names_no_beta():
     oblique = torch.tensor([[1.0, 0.9], [0.2, 1.0]])
     text = said(study(lambda z: z @ oblique, latent=2), "What to change")
-    assert "give the encoder and the data of its training" in text and "β" not in text
+    assert "give its encoder and training data" in text and "β" not in text
 
 
 def test_advice_is_that_of_the_inspection():

@@ -188,6 +188,18 @@ def test_models_are_spread_over_many(run, monkeypatch):
     assert [one.name for one in run_studies(run)] == ["β-VAE"]
 
 
+def test_a_gap_never_stands_alone(page):
+    said = Page(page).words
+    kinds = {kind.lower() for kind in re.findall(r"(\S+) gaps?\b", said)}
+    assert "hadamard" in kinds and kinds <= {"hadamard", "density", "information"}
+
+
+def test_what_is_not_folded_away_is_short(studies, tmp_path):
+    text = write(studies[:1], tmp_path / "report.html").read_text()
+    text = re.sub(r"<(style|script|svg|details)\b.*?</\1>", " ", text, flags=re.DOTALL)
+    assert 200 < len(re.sub(r"<[^>]+>", " ", text).split()) < 900  # two printed sides
+
+
 def test_given_inspections_are_not_made_again(run):
     opened = unseam.Run.open(run)
     found = opened.inspect([2], points=20)
@@ -294,7 +306,7 @@ def test_a_decoder_that_fails_is_not_hidden():
     def broken(z):
         raise RuntimeError("out of paint")
 
-    with pytest.raises(ValueError, match="decoder does not accept .*out of paint"):
+    with pytest.raises(ValueError, match="decoder does not take z of shape .*out of paint"):
         study(broken, latent=2)
 
 
