@@ -283,3 +283,9 @@ def test_a_copy_of_a_folder_in_use_says_how_to_free_it(run, tmp_path):
     (tmp_path / "copy" / ".lock").unlink()
     with lock_folder(tmp_path / "copy"):
         pass
+
+
+def test_folders_above_a_new_run_are_made(tmp_path):
+    with lock_folder(tmp_path / "runs" / "one") as lock:
+        lock.check()
+    assert list((tmp_path / "runs" / "one").iterdir()) == []

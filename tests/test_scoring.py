@@ -207,3 +207,11 @@ def test_command_on_no_run(tmp_path, monkeypatch, capsys):
         main()
     assert left.value.code == 1
     assert "holds no run.json" in capsys.readouterr().err
+
+
+def test_defaults_of_splits_and_items():
+    world = unseam.data.load("sprites", **WORLD)
+    run = Run.of(unseam.train([TRIAL, replaced(train_fraction=0.8)], world=world, device="cpu"), world=world)
+    assert len(run.split().test) == len(run.split(0).test) > len(run.split(1).test)
+    assert torch.equal(run.held_out(20), run.held_out(20, 0, member=0))
+    assert not torch.equal(run.held_out(20), run.held_out(20, 1))
