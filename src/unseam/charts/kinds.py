@@ -93,8 +93,10 @@ def bars(
     """
     left = _room([row.label for row in rows])
     tall = min(ROW, height / len(rows))
+    if tall < 14:  # the first label is taller than a thin bar
+        tall = (height - 7) / (len(rows) - 0.5)
     every = math.ceil(14 / tall)
-    edge = max(0.0, (14 - tall) / 2)  # the first label is taller than a thin bar
+    edge = max(0.0, 7 - tall / 2)
     canvas = Canvas(width, edge + tall * len(rows) + AXIS)
     across = Scale(0, top, left, width - 60)
     for place, row in enumerate(rows):
