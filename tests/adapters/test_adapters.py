@@ -1,5 +1,7 @@
 """Models of other libraries as subjects: small stand-ins where these are heavy."""
 
+import os
+import sys
 import types
 from inspect import signature
 
@@ -440,3 +442,19 @@ def test_zero_inflated_counts_have_the_fisher_information_of_both_networks():
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
     mean = counts.mean(counts.parameter(theta, logit))
     torch.testing.assert_close(mean, (probability * x).sum().view(1, 1), atol=1e-9, rtol=1e-9)
+
+
+def test_a_file_that_is_no_onnx_model_is_refused_in_one_line(tmp_path, monkeypatch):
+    def session(source, providers):
+        raise RuntimeError("InvalidProtobuf : 7\nLoad model failed")
+
+    class InferenceSession:
+        __new__ = staticmethod(lambda kind, source, providers: session(source, providers))
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", types.SimpleNamespace(InferenceSession=InferenceSession))
+    (tmp_path / "a.onnx").write_bytes(b"no model")
+    with pytest.raises(ValueError, match="a.onnx is no ONNX model that can be read: InvalidProtobuf : 7$"):
+        unseam.adapters.onnx(tmp_path / "a.onnx")
+    os.mkfifo(tmp_path / "pipe.onnx")
+    with pytest.raises(ValueError, match="got a pipe"):
+        unseam.adapters.onnx(tmp_path / "pipe.onnx")

@@ -11,6 +11,7 @@ import torch
 
 from unseam.adapters.numpy import Differences
 from unseam.adapters.parts import Decode, Encode, check_logits, find_likelihood
+from unseam.files import open_file
 from unseam.subject import Subject
 
 __all__ = ["onnx"]
@@ -99,14 +100,16 @@ def _session(model: Any) -> Any:
         raise ValueError("an ONNX model needs onnxruntime: pip install onnxruntime") from None
     if isinstance(model, onnxruntime.InferenceSession):
         return model
-    if isinstance(model, str | Path) and not Path(model).is_file():
-        raise FileNotFoundError(f"{model} does not exist")
+    if isinstance(model, str | Path):
+        open_file(Path(model)).close()
     source = model.SerializeToString() if _is_proto(model) else str(model)
     try:
         return onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
-    except Exception as error:
+    except Exception as error:  # the library's errors have no class in common
         what = model if isinstance(model, str | Path) else type(model).__name__
-        raise ValueError(f"{what} must be an ONNX model: {error}") from error
+        raise ValueError(
+            f"{what} is no ONNX model that can be read: {str(error).partition(chr(10))[0]}"
+        ) from error
 
 
 def _run(session: Any, rows: np.ndarray, output: str | None) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unseam.adapters import wrap
 from unseam.charts import Look, look_of
-from unseam.data import ArrayWorld, World, grid_factors, grid_index, load
+from unseam.data import ArrayWorld, World, grid_factors, grid_index
 from unseam.geometry import active_latents, haar_dto, pullback
 from unseam.run import Cache, Run, model_title, open_run
 from unseam.subject import Subject
@@ -255,10 +255,7 @@ def exhibit_run(
         world: the data, where ``run`` is a folder or an ensemble and was trained on the user's own.
         data: the same, as an array, a file or a folder.
     """
-    if isinstance(run, Ensemble):
-        run = Run.of(run, world=load(world) if isinstance(world, str) else world, data=data)
-    else:
-        run = open_run(run, world, data)
+    run = open_run(run, world, data)
     shown, shape = run.world, run.ensemble.shape
     if shown.shape != shape:
         raise ValueError(f"world must have items of shape {shape}, got {shown.shape}")

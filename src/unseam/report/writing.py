@@ -17,13 +17,14 @@ from unseam.report.studies import check_room, compare_runs
 from unseam.report.study import Missing, Study
 from unseam.run import Run, open_run
 from unseam.subject import Subject
+from unseam.training import Ensemble
 
 if TYPE_CHECKING:
     from unseam.papers import Result
 
 __all__ = ["write"]
 
-Reported = Study | Inspection | Subject | Run | str | Path
+Reported = Study | Inspection | Subject | Run | Ensemble | str | Path
 
 
 def write(
@@ -43,7 +44,7 @@ def write(
     The same results give the same bytes. Nothing of the file is written before all of it is made.
 
     Args:
-        results: runs or their folders; subjects, or one model that :func:`unseam.wrap` takes; studies of
+        results: runs, their folders, or ensembles; subjects, or one model that :func:`unseam.wrap` takes; studies of
             :func:`unseam.report.study` or :func:`unseam.report.run_studies`; inspections of :func:`unseam.inspect`; or
             results of reproduced artefacts. One, or several.
         path: file to write; by default ``report.html`` in the folder of the one run.
@@ -66,10 +67,13 @@ def write(
         if others := [one for one in given if not isinstance(one, Reported)]:
             raise ValueError(
                 "results must be all artefacts or all models: one page does not hold both, got "
-                f"{type(others[0]).__name__} among models; make a study of a decoder by unseam.report.study"
+                f"{type(others[0]).__name__} among models; pass a model of your own as unseam.wrap(model, x=x)"
             )
         studies = _studies(
-            [open_run(one, world, data) if isinstance(one, str | Path | Run) else one for one in given]
+            [
+                open_run(one, world, data) if isinstance(one, str | Path | Run | Ensemble) else one
+                for one in given
+            ]
         )
         parts, said = sections(studies), _models(studies)
         shown: Mapping[str, Any] = {study.name: study.about for study in studies if study.about}
@@ -149,8 +153,8 @@ def _results(given: Sequence[Any]) -> list[Result]:
 
     if unknown := [one for one in given if not isinstance(one, Result)]:
         raise ValueError(
-            "results must be runs, studies, inspections or artefacts; make a study of a decoder by "
-            f"unseam.report.study, got {type(unknown[0]).__name__}"
+            "results must be runs, subjects, studies, inspections or artefacts: pass a model of your own as "
+            f"unseam.wrap(model, x=x), got {type(unknown[0]).__name__}"
         )
     return list(given)
 
