@@ -332,6 +332,14 @@ def test_a_model_goes_with_the_same_options_to_each(tmp_path, kind):
     assert {"x", "z", "encoder", "decoder", "latent", "likelihood", "log_variance"} <= set(names)
 
 
+def test_a_generator_and_a_pipeline_are_models_though_they_are_sequences_of_layers(rows, tmp_path):
+    generator = nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.Tanh())
+    assert "3 latents" in unseam.inspect(generator, points=9).summary()
+    model = make_pipeline(StandardScaler(), PCA(2)).fit(rows)
+    for one, name in ((generator, "Sequential"), (model, "Pipeline")):
+        assert f"One model, {name}" in unseam.report.write(one, tmp_path / "page.html").read_text()
+
+
 # recognised by the package of a class, which is not imported
 
 

@@ -40,6 +40,7 @@ ROWS = 12  # latents that are walked along, and directions that are drawn, at mo
 ITEMS = 8
 POINTS = 1000
 COUPLED = 200  # points at which second derivatives are measured
+FEWEST = 12  # and at least so many, as there are fewer where latents are more than 16: their cost grows as the square
 PAIRED = 64  # active latents up to which they are: their cost grows as the square
 WIDEST = 2048  # values of an item up to which the data's covariance is taken
 GRAM = 2048  # items of wider data, drawn at random
@@ -193,7 +194,8 @@ def _directions(
 def _factorisation(drawn: Decoder, points: Tensor, spread: Tensor, active: list[int]) -> Factorisation:
     """Hadamard gap and coupling of active latents for the density of the mean output, latents scaled to unit spread."""
     unit = torch.where(spread > 0, spread, 1.0)
-    few = points[torch.linspace(0, len(points) - 1, min(COUPLED, len(points))).round().long()] / unit
+    many = min(len(points), COUPLED, max(FEWEST, COUPLED * 16**2 // points.shape[1] ** 2))
+    few = points[torch.linspace(0, len(points) - 1, many).round().long()] / unit
 
     def scaled(z: Tensor) -> Tensor:
         return drawn(z * unit)
