@@ -1,5 +1,7 @@
 """Specs: axes, zips, draws, blocks, exclusions; what is wrong is named."""
 
+import os
+
 import pytest
 
 from unseam.sweep import Spec, axis_values, read_spec
@@ -113,3 +115,11 @@ def test_what_is_wrong_is_named(spec, message):
 
 def test_trials_are_a_spec_and_each_is_there_once():
     assert read_spec([Trial(beta=1), Trial(beta=1.0), Trial(seed=1)]) == Spec((Trial(), Trial(seed=1)))
+
+
+def test_files_that_are_no_specs_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 10**5)
+    for name, message in (("absent", "does not exist"), ("pipe", "got a pipe"), ("deep", "is no TOML")):
+        with pytest.raises(ValueError, match=message):
+            read_spec(tmp_path / f"{name}.toml")

@@ -276,3 +276,25 @@ def test_every_item_trained_on_is_checked_against_the_likelihood(value):
     trial = Trial(likelihood="bernoulli", latent=2, encoder_widths=(4,), decoder_widths=(4,), steps=2)
     with pytest.raises(ValueError, match="bernoulli"):
         unseam.train(trial, world=world)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+def test_every_item_of_a_world_of_ones_own_is_checked(dtype):
+    class Own(unseam.data.World):
+        name, shape, factor_names, factor_sizes, options = "own", (4,), (), (), {}
+        factors, device = torch.zeros(900, 0), torch.device("cpu")
+
+        def __len__(self):
+            return 900
+
+        def images(self, index):
+            return torch.full((len(index), 4), 0.5).where((index != 899)[:, None], torch.nan)
+
+        def to(self, device):
+            return self
+
+    world = Own()
+    world.dtype = dtype
+    trial = Trial(likelihood="bernoulli", latent=2, encoder_widths=(4,), decoder_widths=(4,), steps=2)
+    with pytest.raises(ValueError, match="bernoulli"):
+        unseam.train(trial, world=world, device="cpu")

@@ -13,9 +13,13 @@ from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
+from unseam.files import open_file
 from unseam.trial import Trial
 
 __all__ = ["Question", "Score", "Spec", "axis_values", "interval_ends", "read_spec"]
+
+LARGEST = 16 << 20
+"""Bytes of a spec."""
 
 BLOCK = ("trial", "axes", "zip", "random", "exclude")
 TOP = ("name", "questions", "score", *BLOCK, "block")
@@ -112,8 +116,11 @@ def read_spec(given: Spec | str | Path | Mapping[str, Any] | Trial | Sequence[Tr
         return given
     if isinstance(given, str | Path):
         try:
-            given = tomllib.loads(Path(given).read_text("utf8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            with open_file(Path(given), largest=LARGEST) as file:
+                given = tomllib.load(file)
+        except FileNotFoundError:
+            raise ValueError(f"{given} does not exist; a sweep needs a spec in TOML") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"{given} is no TOML: {error}") from None
     if isinstance(given, Trial):
         given = [given]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unseam.choices import importing
 from unseam.run import Run
 from unseam.sweep.analysis import settings_of
 from unseam.sweep.engines import ENGINES, show_progress
@@ -68,11 +69,12 @@ class Sweep:
 
     @property
     def trials(self) -> list[Trial]:
-        """The trials that have a row."""
-        return [
-            row_trial({str(key): value for key, value in row.items()})
-            for row in self.table().to_dict("records")
-        ]
+        """The trials that have a row; modules that one names have to be imported already."""
+        with importing(False):
+            return [
+                row_trial({str(key): value for key, value in row.items()})
+                for row in self.table().to_dict("records")
+            ]
 
     @property
     def questions(self) -> list[Question]:
