@@ -179,7 +179,7 @@ def run_artefacts(
                 if out is not None:
                     raise
                 raise Interrupted(
-                    "stopped; without --out nothing of it is saved, and it begins anew next time",
+                    "stopped; without --out nothing of it is saved, and the next one starts over",
                     stopped.signal,
                 ) from None
             yield result
