@@ -19,6 +19,7 @@ from benchmarks.metrics import metrics
 from benchmarks.optimisers import optimisers
 from benchmarks.rendering import rendering
 from benchmarks.stores import stores
+from benchmarks.sweeps import engines, sweeps
 from unseam.training import provenance
 
 HERE = Path(__file__).parent
@@ -32,6 +33,8 @@ BENCHMARKS: dict[str, Callable[[torch.device], Iterator[dict[str, Any]]]] = {
     "metrics": metrics,
     "optimisers": optimisers,
     "stores": stores,
+    "sweeps": sweeps,
+    "engines": engines,
 }
 
 
@@ -41,12 +44,18 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS))
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the numbers")
-    parser.add_argument("--peer", type=Path, help="Python that has disent; without it its rows are left out")
+    parser.add_argument(
+        "--peer",
+        type=Path,
+        help="Python that has disent (metrics) or pythae (sweeps); without it their rows are left out",
+    )
     chosen = parser.parse_args()
     device = torch.device(chosen.device)
     path = chosen.results / f"{device.type}.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
-    benchmarks = BENCHMARKS | {"metrics": partial(metrics, peer=chosen.peer)}
+    benchmarks = BENCHMARKS | {
+        name: partial(run, peer=chosen.peer) for name, run in (("metrics", metrics), ("sweeps", sweeps))
+    }
     for name in chosen.only:
         rows, about = [], provenance(device)
         for row in benchmarks[name](device):

@@ -48,6 +48,14 @@ def test_units_of_the_data_scale_a_gaussians_thresholds():
     assert torch.allclose(advise(10 * x, noise=100.0).thresholds, advise(x).thresholds)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "likelihood"),
+    [(0.0, 1.0, "bernoulli"), (0.0, 1.001, "gaussian"), (-0.001, 1.0, "gaussian")],
+)
+def test_values_from_0_to_1_are_probabilities(low, high, likelihood):
+    assert advise(torch.tensor([[low, high], [high, low], [low, low]])).likelihood == likelihood
+
+
 @pytest.mark.parametrize("kind", ["tensor", "array", "npy", "npz"])
 def test_the_same_from_every_source(kind, tmp_path):
     x = normal(200)
@@ -65,10 +73,13 @@ def test_a_world_and_its_name():
     assert torch.equal(by_name.thresholds, world.thresholds)
 
 
-def test_whole_numbers_and_pictures_are_read_as_rows():
-    x = torch.randint(0, 256, (50, 1, 3, 3), generator=torch.Generator().manual_seed(0))
-    found = advise(x)
-    assert found.likelihood == "gaussian" and len(found.thresholds) == 9
+@pytest.mark.parametrize("saved", [False, True])
+def test_bytes_are_taken_as_in_training(saved, tmp_path):
+    x = torch.randint(0, 256, (50, 3, 3, 1), generator=torch.Generator().manual_seed(0)).byte()
+    np.save(tmp_path / "x.npy", x.numpy())
+    found = advise(tmp_path / "x.npy" if saved else x)
+    assert found.likelihood == "bernoulli" and "scaled from 0 to 255" in " ".join(found.notes)
+    assert torch.allclose(found.thresholds, advise(x.reshape(50, 9).double() / 255).thresholds, rtol=1e-4)
 
 
 def test_constant_pixels_are_counted_and_left_out():
@@ -88,10 +99,18 @@ def test_summary_says_the_ranges():
 
 @pytest.mark.parametrize(
     ("values", "count"),
-    [([4.0, 1.0, 0.5], 1), ([5.0, 4.0, 0.1, 0.09], 2), ([3.0], None), ([0.0], None), ([2.0, 1.0, 0.0], 1)],
+    [
+        ([4.0, 1.0, 0.5], 1),
+        ([5.0, 4.0, 0.1, 0.09], 2),
+        ([3.0], None),
+        ([0.0], None),
+        ([2.0, 1.0, 0.0], 1),
+        ([1.0, 1e-9], None),
+        ([1.0, 1.1e-9], 1),
+    ],
 )
 def test_the_widest_plateau_comes_first(values, count):
-    found = Advice("x", "gaussian", 1.0, 10, 0, torch.tensor(values))
+    found = Advice("x", "gaussian", 1.0, 10, 0, torch.tensor(values, dtype=torch.float64))
     assert found.plateau == count == found.to_dict()["plateau"]
     second = found.summary().splitlines()[1]
     assert second.startswith("Widest plateau: ") == (count is not None)

@@ -43,3 +43,13 @@ def test_a_file_of_the_current_folder_stands_in_for_no_module(tmp_path):
         [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_current_folder_is_searched_for_own_modules_alone(tmp_path, monkeypatch):
+    (tmp_path / "choices_of_ones_own.py").write_text("A, B = 1, 2")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    choices.load_object("unseam.trial:Trial")
+    assert str(tmp_path) not in sys.path
+    assert [choices.load_object(f"choices_of_ones_own:{name}") for name in "AB"] == [1, 2]
+    assert sys.path.count(str(tmp_path)) == 1

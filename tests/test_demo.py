@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import unseam
-from unseam.demo import DEMO, SCORES, _sentences, run_demo
+from unseam.demo import DEMO, SCORES, _numbers, _sentences, run_demo
 from unseam.metrics import disentanglement_score
 
 TINY = dataclasses.replace(
@@ -35,6 +35,7 @@ def test_run_folder_and_report(demo):
         "report.html",
     }
     text = demo.page.read_text()
+    assert "<title>Why does a VAE disentangle?" in text
     titles = re.findall(r"<h2[^>]*>([^<]+)</h2>", text)
     assert titles[:2] == ["Verdict on each link", "What does each latent do?"]
     assert all("aria-label" in tag for tag in re.findall(r"<svg[^>]+>", text.split("<script>")[0]))
@@ -136,3 +137,15 @@ def test_disentanglement_is_that_of_the_metric_on_the_whole_world(demo):
 def test_page_calls_the_world_a_twin(demo):
     visible = demo.page.read_text().split("<footer>")[0]
     assert "a twin of dSprites" in visible
+
+
+def test_numbers_over_seeds_are_their_mean_and_sample_standard_deviation():
+    nothing = float("nan")
+    for values, n, mean, std in (
+        ([1.0, 2.0, nothing, 6.0], 3, 3.0, 7**0.5),
+        ([nothing, 2.0], 1, 2.0, None),
+        ([nothing], 0, None, None),
+    ):
+        found = _numbers(values)
+        assert (found["n"], found["mean"], found["std"]) == (n, mean, pytest.approx(std))
+        assert found["seeds"] == [None if value != value else value for value in values]

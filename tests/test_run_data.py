@@ -14,6 +14,7 @@ from unseam.data import ArrayWorld
 from unseam.explore import exhibit_run
 from unseam.explore.exhibit import open_exhibit
 from unseam.run import Run, Standing, score
+from unseam.training.checkpoint import write_record
 
 TRIAL = unseam.Trial(
     latent=2,
@@ -182,7 +183,7 @@ def test_data_that_were_named_but_have_changed_are_refused(tmp_path):
     assert len(Run.open(tmp_path).data) == 60
     record = json.loads((tmp_path / "run.json").read_text())
     record["worlds"][0] |= {"digest": "0" * 64, "sketch": []}
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    write_record(tmp_path, record)
     with pytest.raises(ValueError, match="nonlinear is not that: other values .digest 000000000000 then"):
         Run.open(tmp_path).inspect()
 
@@ -194,14 +195,14 @@ def test_runs_of_earlier_versions_are_read_with_a_remark(tmp_path, call):
     held = ("name", "items", "twin_of", "options")
     record["worlds"] = [{key: world[key] for key in held} for world in record["worlds"]]
     del record["stopped_by"]
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    write_record(tmp_path, record)
     status, out, _ = call("inspect", tmp_path, "--json")
     assert status == 0
     assert json.loads(out)["remarks"] == [
         "data not recorded: this run does not say on which data it was trained, but for their name"
     ]
-    record["worlds"][0]["items"] = 61
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    record["worlds"][0]["items"] = record["sizes"][0] = 61
+    write_record(tmp_path, record)
     with pytest.raises(ValueError, match="items 61 then, 60 now"):
         Run.open(tmp_path).inspect()
 
@@ -304,7 +305,7 @@ def diverged(tmp_path_factory):
     # one of three seeds: as if it had stopped there, which a learning rate alone cannot bring about
     record["stopped"] = {"1": 12} | record["stopped"]
     record["stopped_by"] = {"1": "its loss"} | record["stopped_by"]
-    (folder / "run.json").write_text(json.dumps(record))
+    write_record(folder, record)
     return folder
 
 

@@ -139,3 +139,33 @@ def test_a_vae_that_is_not_what_its_trial_says_is_refused(tmp_path, model):
         ValueError, match="trial must describe the VAE: decoder.* by the trial, .* in the VAE"
     ):
         unseam.save(model, tmp_path, trial=other)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shape": []}, "shape must be a list of sizes"),
+        ({"shape": None}, "shape must be a list of sizes"),
+        ({"shape": [1.5]}, "shape must be a list of sizes"),
+        ({"trial": None}, "trials must be a list of trials"),
+        ({"trial": {"world_options": 7}}, "wrong type"),
+        ({"trial": {"encoder_activation": {}}}, "wrong type"),
+        ({"trial": {"latent": 10**400}}, "latent must be below"),
+    ],
+)
+def test_a_hostile_config_is_refused_in_one_line(change, message, folder):
+    config = json.loads((folder / "config.json").read_text())
+    if isinstance(change.get("trial"), dict):
+        change = {"trial": config["trial"] | change["trial"]}
+    (folder / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(ValueError, match=message) as caught:
+        unseam.from_pretrained(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_flipped_bits_of_a_shared_model_are_noticed(folder):
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[-3] ^= 64
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match="model.safetensors is damaged"):
+        unseam.from_pretrained(folder)

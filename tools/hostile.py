@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -16,6 +17,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -26,15 +28,18 @@ import torch
 
 import unseam
 from unseam import files
+from unseam.data import open_data
 from unseam.data.arrays import hdf5_blocks, npz_array
 from unseam.data.idx import read_idx
+from unseam.sweep import Store, read_spec
 from unseam.training import Trial
+from unseam.training.checkpoint import write_record
 
 Case = tuple[str, Callable[[], object]]
 BUDGET = 2 << 30
 """Bytes that opening a hostile file may take beyond what the process has."""
-SECONDS = 20
-"""After which it counts as hanging."""
+SECONDS, WAIT = 20, 200
+"""Of computing and of waiting, after which it counts as hanging."""
 
 
 def main() -> None:
@@ -66,6 +71,9 @@ def cases(place: Path, draw: random.Random, flips: int) -> Iterator[Case]:
     yield from damaged(place, draw, flips)
     yield from specials(place)
     yield from arrays(place)
+    yield from own_data(place)
+    yield from stores(place)
+    yield from shared(place)
 
 
 def records(place: Path) -> Iterator[Case]:
@@ -98,7 +106,7 @@ def records(place: Path) -> Iterator[Case]:
             continue
         folder = place / f"record-{number}"
         shutil.copytree(place / "run", folder)
-        (folder / "run.json").write_text(json.dumps(record | change))
+        write_record(folder, record | change)
         yield f"run.json: {title}", lambda folder=folder, title=title: _load(folder)
     for title, text in (("deep", "[" * 10**5), ("digits", '{"a": ' + "1" * 10**5 + "}"), ("list", "[]")):
         folder = place / f"text-{title}"
@@ -109,7 +117,7 @@ def records(place: Path) -> Iterator[Case]:
 
 def damaged(place: Path, draw: random.Random, flips: int) -> Iterator[Case]:
     """Files of a run with a flipped bit, or cut short."""
-    for name in ("weights.safetensors", "history.parquet"):
+    for name in ("run.json", "weights.safetensors", "history.parquet"):
         content = (place / "run" / name).read_bytes()
         for number in range(flips):
             folder = place / f"{name}-{number}"
@@ -170,6 +178,118 @@ def arrays(place: Path) -> Iterator[Case]:
         yield f"HDF5 {name}", lambda name=name: list(hdf5_blocks(place / "a.h5", name, (10, 10)))
 
 
+def own_data(place: Path) -> Iterator[Case]:
+    """Data of the user's own: AnnData that leads to other files or claims to be endless, programs as images."""
+    with h5py.File(place / "other.h5ad", "w") as file:
+        file["X"], file["obs/label"] = np.ones((10, 4), "f4"), np.arange(10)
+    huge = {"dtype": "f4", "chunks": (1000,)}
+    makers: dict[str, Callable[[h5py.File], object]] = {
+        "external link": lambda f: f.update({"X": h5py.ExternalLink("other.h5ad", "X")}),
+        "soft link to one": lambda f: f.update(
+            {"Y": h5py.ExternalLink("other.h5ad", "/"), "X": h5py.SoftLink("/Y/X")}
+        ),
+        "link to a pipe": lambda f: f.update({"X": h5py.ExternalLink("pipe.npy", "X")}),
+        "link to itself": lambda f: f.update({"X": h5py.SoftLink("/X")}),
+        "labels elsewhere": lambda f: f.update(
+            {"X": np.ones((10, 4)), "obs": h5py.ExternalLink("other.h5ad", "obs")}
+        ),
+        "labels without end": lambda f: (
+            f.update({"X": np.ones((10, 4))}),
+            f.create_dataset("obs/label", (10**12,), **huge),
+        ),
+        "items without end": lambda f: f.create_dataset("X", (10**9, 10**6), "f4", chunks=(1000, 1000)),
+        "a number": lambda f: f.update({"X": 1.0}),
+        "rows without end": lambda f: (
+            _sparse(f),
+            f.create_dataset("X/indptr", (10**11,), "i8", chunks=(1000,)),
+        ),
+        "rows that are no numbers": lambda f: (_sparse(f), f.update({"X/indptr": np.full(11, np.nan)})),
+        "columns of half": lambda f: (_sparse(f, 0.5), f.update({"X/indptr": np.arange(11)})),
+    }
+    for title, make in makers.items():
+        path = place / f"{title}.h5ad"
+        with h5py.File(path, "w") as file:
+            make(file)
+        factors = "label" if "label" in title else None
+        yield f"AnnData: {title}", lambda path=path, factors=factors: open_data(path, factors=factors)
+    for name, text in (
+        ("program", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n"),
+        ("cut", b"\x89PNG\r\n\x1a\n"),
+    ):
+        (place / name).mkdir()
+        (place / name / "a.png").write_bytes(text)
+        yield f"image: {name}", lambda name=name: open_data(place / name)
+    for name, text in (
+        ("infinite", "a,b\n1,1e400\n2,3\n"),
+        ("beyond", "a,b\n1,1e39\n2,3\n"),
+        ("open", 'a,b\n"1,2\n'),
+    ):
+        (place / f"{name}.csv").write_text(text)
+        yield f"CSV: {name}", lambda name=name: open_data(place / f"{name}.csv")
+    for name, size, text in (("long", 2**63, b"{}"), ("deep", 10**5, b"[" * 10**5)):
+        (place / f"{name}.safetensors").write_bytes(size.to_bytes(8, "little") + text)
+        yield f"safetensors: {name}", lambda name=name: open_data(place / f"{name}.safetensors")
+
+
+def _sparse(file: h5py.File, column: float = 0) -> None:
+    group = file.create_group("X")
+    group.attrs.update({"encoding-type": "csr_matrix", "shape": (10, 4)})
+    group["data"], group["indices"] = np.ones(10), np.full(10, column)
+
+
+def stores(place: Path) -> Iterator[Case]:
+    """Stores and specs of sweeps."""
+    text = pa.DictionaryArray.from_arrays(pa.array(np.zeros(30_000, "i4")), pa.array(["x" * 2**20]))
+    tables = {
+        "nested": pa.table({"key": [["a"]]}),
+        "no key": pa.table({"a": [1]}),
+        "bomb": pa.table({"key": text}),
+    }
+    contents = {"no Parquet": b"abc"}
+    for title, table in tables.items():
+        sink = io.BytesIO()
+        pq.write_table(table.replace_schema_metadata({"unseam.sweep": "1"}), sink)
+        contents[title] = sink.getvalue()
+    for title, content in contents.items():
+        folder = place / f"store {title}" / "parts"
+        folder.mkdir(parents=True)
+        (folder / f"{hashlib.sha256(content).hexdigest()[:32]}-9.parquet").write_bytes(content)
+        yield f"store: {title}", lambda folder=folder: Store(folder.parent).table()
+    (place / "deep store").mkdir()
+    (place / "deep store/store.json").write_text("[" * 10**5)
+    yield "store: deep", lambda: Store(place / "deep store").settings()
+    (place / "pipe.toml").symlink_to(place / "pipe.npy")
+    yield "spec: a pipe", lambda: read_spec(place / "pipe.toml")
+
+
+def shared(place: Path) -> Iterator[Case]:
+    """Folders in Hugging Face layout."""
+    whole = place / "shared"
+    if (process := os.fork()) == 0:
+        unseam.save_pretrained(
+            unseam.load(place / "run")[0], whole, trial=unseam.load(place / "run").trials[0]
+        )
+        os._exit(0)
+    os.waitpid(process, 0)
+    config = json.loads((whole / "config.json").read_text())
+    changes: list[dict[str, Any]] = [
+        {"shape": wrong} for wrong in (None, [], "x", [-1], [1.5], [10**6, 10**6])
+    ]
+    changes += [{"trial": wrong} for wrong in (None, [], 7)]
+    for key in config["trial"]:
+        for wrong in (None, {"a": 1}, [[]], "x:y", -1, 10**400):
+            if config["trial"][key] != wrong and (key, wrong) != ("world_options", {"a": 1}):
+                changes.append({"trial": config["trial"] | {key: wrong}})
+    for number, change in enumerate(changes):
+        folder = place / f"shared-{number}"
+        shutil.copytree(whole, folder)
+        (folder / "config.json").write_text(json.dumps(config | change))
+        yield (
+            f"config.json {number}: {str(change)[:60]}",
+            lambda folder=folder: unseam.from_pretrained(folder),
+        )
+
+
 def _load(folder: Path) -> None:
     before = set(sys.modules)
     try:
@@ -187,7 +307,7 @@ def _opened(work: Callable[[], object]) -> str:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + BUDGET, used + BUDGET))
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-        signal.alarm(SECONDS)
+        signal.alarm(WAIT)
         text = "was accepted"
         try:
             work()

@@ -7,12 +7,20 @@
 The operators are those of :data:`OPERATORS`. Left out, since no test here can see them: annotations, the texts of
 errors, the bodies of functions that draw, and ``device=`` arguments. A sample takes the same number from every package.
 
-A mutant is killed if a test fails or takes far longer than without the change, and survives otherwise. Its tests are
-those that reach the line, where pytest-cov is installed and ``--coverage`` asks for them (one run of the suite, cached
-per revision); else those of its module, of its package, and others that name what the module defines, nearest first,
-as many as ran within ``--seconds`` without the change. Every fate is appended to ``--results`` at once, so that a
-sample that was stopped goes on where it was. Survivors that no test can kill are listed with the reason, one by one,
-in ``tests/mutants.json``.
+A mutant is tried first by the nearest test files: those of its module, of its package, and others that name what the
+module defines. What survives is tried by the tests of these files that reach its line, measured once without any change
+(pytest-cov, one file after another). Each time as many tests are run as fit into ``--seconds``. All seconds are
+processor time, so that a busy machine changes no fate:
+
+    killed     a test failed
+    timeout    the tests took far more processor time than without the change; counted as killed, in its own column
+    stalled    the tests took far longer by the clock alone: a deadlock, or a machine that is too busy; not killed
+    survived   every test that was run passed; how many more reach the line, or may, but did not fit, stands beside it
+    unreached  no test reaches the file
+
+Every fate is appended to ``--results`` at once, so that a sample that was stopped goes on where it was; ``--retry``
+tries the survivors again, after tests were added or with more ``--seconds``. Survivors that no test can kill are listed
+with the reason, one by one, in ``tests/mutants.json``.
 """
 
 from __future__ import annotations
@@ -20,12 +28,15 @@ from __future__ import annotations
 import argparse
 import ast
 import concurrent.futures
+import contextlib
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import sqlite3
@@ -41,11 +52,14 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "unseam"
 EQUIVALENT = ROOT / "tests" / "mutants.json"
-MOST_TESTS = 250
 SLACK = 20.0
-"""Seconds that the tests of a mutant may take beyond twice their time without the change."""
-APART = ("test_conformance.py", "test_language.py", "test_imports.py")
+"""Seconds of processor time that the tests of a mutant may take beyond twice their time without the change."""
+BUSY = 8.0
+"""How many times longer by the clock than by processor time, before a run counts as stalled."""
+APART = ("test_conformance.py", "test_language.py")
 """Tests of style and of signatures over everything public, which say nothing about one line."""
+
+KILLED = ("killed", "timeout")
 
 OPERATORS = {
     "comparison": "< and <=, > and >=, == and !=, is and is not, in and not in exchanged",
@@ -186,7 +200,7 @@ def _mutable(tree: ast.AST) -> Iterator[ast.AST]:
                 continue
             if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
                 continue
-            if isinstance(child, ast.FunctionDef) and re.match("_?(plot|draw)", child.name):
+            if isinstance(child, ast.FunctionDef) and re.match("_?(plot|draw)|.*figure$", child.name):
                 continue
             yield child
             yield from _mutable(child)
@@ -233,54 +247,13 @@ def changed_lines(revision: str) -> dict[str, set[int]]:
     return found
 
 
-# Which tests: by coverage, or by name.
-
-
-def tests_by_line(jobs: int) -> dict[str, dict[int, list[str]]]:
-    """Which tests reach which line of which file, measured by one run of the suite under coverage."""
-    database = ROOT / ".benchmarks" / f"coverage-{_revision()}.sqlite"
-    if not database.exists():
-        print("measuring which test reaches which line: one run of the suite under coverage", flush=True)
-        database.parent.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--benchmark-disable", "--no-header",
-                   "--cov=unseam", "--cov-context=test", "--cov-report="]  # fmt: skip
-        part = f"{database}.part"
-        environment = os.environ | _environment(ROOT) | {"COVERAGE_FILE": part, "COVERAGE_CORE": "ctrace"}
-        if subprocess.run(command, cwd=ROOT, env=environment).returncode:
-            raise SystemExit("the suite must pass before mutants are tried")
-        os.replace(part, database)
-    reached: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
-    with sqlite3.connect(database) as connection:
-        rows = connection.execute(
-            "select file.path, context.context, line_bits.numbits from line_bits"
-            " join file on file.id = line_bits.file_id join context on context.id = line_bits.context_id"
-        )
-        for path, context, bits in rows:
-            test = context.partition("|")[0]
-            if "::" not in test:
-                continue
-            name = path.partition("/src/unseam/")[2]
-            for byte, mask in enumerate(bits):
-                for bit in range(8):
-                    if mask >> bit & 1:
-                        reached[name][byte * 8 + bit].append(test)
-    return reached
-
-
-def covering(mutant: Mutant, reached: dict[str, dict[int, list[str]]]) -> list[str]:
-    """Tests that reach the line, those of its own package first; for lines run at import, the package's tests."""
-    own = (f"tests/{mutant.package}/", f"tests/test_{mutant.package}", f"src/unseam/{mutant.path}")
-    found = sorted(set(reached[mutant.path][mutant.line]), key=lambda test: (not test.startswith(own), test))
-    if len(found) <= 1:  # run once, at import, whichever test came first
-        everything = {test for tests in reached[mutant.path].values() for test in tests}
-        found += sorted(everything, key=lambda test: (not test.startswith(own), test))
-    return list(dict.fromkeys(found))[:MOST_TESTS]
+# Which tests: by name, which files; by coverage, which of their tests.
 
 
 def nearest(path: str) -> list[str]:
     """Test files of a source file, those nearest to it first, by their names and by what they name."""
     file, package = SOURCE / path, Path(path).parts[0].removesuffix(".py")
-    module = file.stem.strip("_")
+    module = {"__init__.py": "imports", "__main__.py": "cli"}.get(path, file.stem.strip("_"))
     tree = ast.parse(file.read_text())
     names = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
     public = {name for name in names if not name.startswith("_")} | {f"unseam.{path[:-3].replace('/', '.')}"}
@@ -293,7 +266,7 @@ def nearest(path: str) -> list[str]:
             continue
         count = len(mentions.findall(test.read_text()))
         own = inside.parts[0] == package or inside.stem == f"test_{package}"
-        if own and inside.stem.removeprefix("test_") == module:
+        if (own or path == file.name) and inside.stem.removeprefix("test_") == module:
             rank = 0.0
         elif own:
             rank = 2 - count / (count + 1) if count else 4.0
@@ -306,47 +279,129 @@ def nearest(path: str) -> list[str]:
 
 
 class Times(NamedTuple):
-    """Seconds of the tests of a file without any change, and those that fail here."""
+    """Seconds of the tests of a file without any change, those that fail here, and the lines that each reaches."""
 
     seconds: dict[str, float]
     failing: list[str]
+    coverage: str
+    beyond: int = 0
+    """Further tests that were not measured, since those before took enough."""
+    most: float = 0.0
+    """Seconds after which it was enough."""
 
 
-def choose_tests(files: Sequence[str], times: dict[str, Times], seconds: float) -> tuple[list[str], float]:
-    """Arguments of pytest for as many tests as fit, file by file, and how long they take; quick tests first."""
+class Choice(NamedTuple):
+    """Tests of a mutant, their seconds without the change, how many more reach it, and how many more may."""
+
+    tests: list[str]
+    seconds: float
+    left: int
+    unknown: int
+
+
+def choose_tests(mutant: Mutant, times: Sequence[Times], seconds: float) -> Choice:
+    """The tests that reach a mutant, file by file and quick ones first, as many as fit.
+
+    Where at most one test reaches the statement, it runs at import: all tests that reach the file are taken.
+    """
+    statement = _statement(mutant)
+    reached = [_reaching(known.coverage, mutant.path, statement) for known in times]
+    unknown = sum(known.beyond for known in times)
+    if sum(len(those & known.seconds.keys()) for known, those in zip(times, reached, strict=True)) <= 1:
+        reached = [_reaching(known.coverage, mutant.path, None) for known in times]
     chosen: list[str] = []
-    total = 0.0
-    for file in files:
-        known = times[file]
-        if not known.seconds:
-            continue
-        took = sum(known.seconds.values())
-        if total + took <= seconds:
-            chosen.append(file)
-            total += took
-            continue
+    total, left = 0.0, 0
+    for known, those in zip(times, reached, strict=True):
         for test, its in sorted(known.seconds.items(), key=lambda item: item[1]):
+            if test not in those:
+                continue
             if total + its <= seconds:
                 chosen.append(test)
                 total += its
-        break
-    failing = [f"--deselect={test}" for file in files for test in times[file].failing]
-    return ([*chosen, *failing] if chosen else []), total
+            else:
+                left += 1
+    return Choice(chosen, total, left, unknown)
+
+
+def _statement(mutant: Mutant) -> range:
+    """Lines from the beginning of the innermost statement around a mutant to the mutant's end."""
+    text = (SOURCE / mutant.path).read_text()
+    last = mutant.line + mutant.before.count("\n")
+    around = [
+        node.lineno
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.stmt) and node.lineno <= mutant.line <= (node.end_lineno or node.lineno)
+    ]
+    return range(max(around, default=mutant.line), last + 1)
+
+
+def _reaching(coverage: str, path: str, lines: range | None) -> set[str]:
+    """Tests of a coverage file that reach any of the lines of a source file, or the file at all."""
+    if not coverage:
+        return set()
+    with contextlib.closing(sqlite3.connect(coverage)) as connection:
+        if not connection.execute("select 1 from sqlite_master where name = 'line_bits'").fetchone():
+            return set()  # nothing of the package ran
+        rows = connection.execute(
+            "select context.context, line_bits.numbits from line_bits"
+            " join file on file.id = line_bits.file_id join context on context.id = line_bits.context_id"
+            " where file.path like ?",
+            (f"%/src/unseam/{path}",),
+        )
+        return {
+            context.partition("|")[0]
+            for context, bits in rows
+            if lines is None
+            or any(line // 8 < len(bits) and bits[line // 8] >> line % 8 & 1 for line in lines)
+        }
 
 
 # Running: workers with a copy of the tree each, and a fork per mutant that has the heavy imports done.
 
 
+class Ended(NamedTuple):
+    """How a run of tests ended: ``passed``, ``failed``, ``timeout`` or ``stalled``."""
+
+    how: str
+    seconds: dict[str, float]
+    failing: list[str]
+    collected: int
+
+
 class _Reports:
     """What pytest says about single tests."""
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
+    def __init__(self, most: float) -> None:
+        self.most = most
+        self.seconds: dict[str, float] = {}
         self.failing: set[str] = set()
+        self.collected = 0
+        self._before = 0.0
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        """Note how many tests there are."""
+        self.collected = len(session.items)
+
+    def pytest_runtest_protocol(self, item: Any) -> None:
+        """Stop where the tests before took enough."""
+        if sum(self.seconds.values()) > self.most:
+            item.session.shouldstop = "enough was measured"
+
+    def pytest_runtest_logstart(self) -> None:
+        """Begin to measure the processor time of a test, with its children's."""
+        self._before = sum(os.times()[:4])
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Note it, with that of setting up and tearing down."""
+        self.seconds[nodeid] = round(sum(os.times()[:4]) - self._before, 3)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """Note a file that cannot be imported."""
+        if report.failed:
+            self.failing.add(report.nodeid or "collection")
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Add up set-up, call and tear-down."""
-        self.seconds[report.nodeid] += report.duration
+        """Note a test that failed."""
         if report.failed:
             self.failing.add(report.nodeid)
 
@@ -367,15 +422,18 @@ def _start(place: str) -> None:
     sys.path[:0] = [str(checkout / "src"), str(checkout)]
     for name in (
         "torch", "pytest", "matplotlib.figure", "pandas", "pyarrow.parquet",
-        "scipy.stats", "sklearn.ensemble", "typer.testing", "torch.func",
+        "scipy.stats", "sklearn.ensemble", "typer.testing", "torch.func", "hypothesis", "h5py", "jinja2",
+        "rich.console", "safetensors.torch",
     ):  # fmt: skip
         if importlib.util.find_spec(name.partition(".")[0]):
             importlib.import_module(name)
     sys.modules["torch"].set_num_threads(1)
 
 
-def _run(tests: Sequence[str], limit: float, stop: bool) -> tuple[str, dict[str, float], list[str]]:
-    """How tests end in a fork, ``passed``, ``failed`` or ``timeout``, with their seconds and those that failed."""
+def _run(
+    tests: Sequence[str], limit: float, *further: str, most: float = math.inf, coverage: str = ""
+) -> Ended:
+    """How tests end in a fork that may take ``limit`` seconds of processor time; no further one after ``most``."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         os.setsid()
@@ -383,52 +441,51 @@ def _run(tests: Sequence[str], limit: float, stop: bool) -> tuple[str, dict[str,
         signal.signal(
             signal.SIGINT, signal.default_int_handler
         )  # ignored where a shell put this in the background
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 9))
         silent = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(silent, stream)
-        status, reports = 3, _Reports()
+        status, reports = 3, _Reports(most)
         try:
             import pytest
 
-            # benchmarks are functions like others here, where pytest-benchmark is installed
-            options = [
-                "-q",
-                "-p",
-                "no:cacheprovider",
-                "--no-header",
-                "--tb=no",
-                "-Wignore::pytest.PytestAssertRewriteWarning",
-                *["-x"][:stop],
-            ]
-            if importlib.util.find_spec("pytest_benchmark"):
+            options = ["-q", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
+            options.append("-Wignore::pytest.PytestAssertRewriteWarning")
+            if importlib.util.find_spec("pytest_benchmark"):  # benchmarks are functions like others here
                 options.append("--benchmark-disable")
             if importlib.util.find_spec("xdist"):
                 options += ["-p", "no:xdist"]
-            status = int(pytest.main([*options, *tests], plugins=[reports]))
+            if coverage:
+                os.environ |= {"COVERAGE_FILE": coverage, "COVERAGE_CORE": "ctrace"}
+                options += ["--cov=unseam", "--cov-context=test", "--cov-report="]
+            status = int(pytest.main([*options, *further, *tests], plugins=[reports]))
         finally:
             with os.fdopen(writing, "w") as pipe:
-                json.dump([status, reports.seconds, sorted(reports.failing)], pipe)
+                json.dump([status, reports.seconds, sorted(reports.failing), reports.collected], pipe)
             os._exit(0)
     os.close(writing)
-    text = _read_until(reading, time.monotonic() + limit)
-    with_children = os.killpg if text is None else (lambda *_: None)
+    text = _read_until(reading, time.monotonic() + BUSY * limit)
     try:
-        with_children(child, signal.SIGKILL)
+        (os.kill if text else os.killpg)(child, signal.SIGKILL)
     except ProcessLookupError:
         os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    _, ended = os.waitpid(child, 0)
     if text is None:
-        return "timeout", {}, []
-    if not text:
-        return "failed", {}, []  # the process itself did not survive
-    status, seconds, failing = json.loads(text)
-    return ("passed" if status in (0, 5) else "failed"), seconds, failing
+        return Ended("stalled", {}, [], 0)
+    if not text:  # the process itself did not survive
+        return Ended("timeout" if os.WTERMSIG(ended) == signal.SIGXCPU else "failed", {}, [], 0)
+    status, *found = json.loads(text)
+    result = Ended("passed", *found)
+    # 2 is interrupted, where those before took enough; 5 is that there are none
+    return (
+        result if status in (0, 5) or (status == 2 and not result.failing) else result._replace(how="failed")
+    )
 
 
 def _read_until(reading: int, deadline: float) -> str | None:
     import select
 
-    parts = []
+    parts: list[bytes] = []
     with os.fdopen(reading, "rb", 0) as pipe:
         while (left := deadline - time.monotonic()) > 0:
             if not select.select([pipe], [], [], left)[0]:
@@ -440,29 +497,44 @@ def _read_until(reading: int, deadline: float) -> str | None:
     return None
 
 
-def measure(file: str, limit: float) -> tuple[str, Times]:
-    """The tests of one file without any change."""
-    _, seconds, failing = _run([file], limit, stop=False)
-    return file, Times({test: its for test, its in seconds.items() if test not in failing}, failing)
+def measure(file: str, coverage: Path, most: float) -> tuple[str, Times]:
+    """The tests of one file without any change, of those that take long together the first ``most`` seconds."""
+    coverage = coverage.absolute()
+    _, seconds, failing, collected = _run([file], 10 * most, most=most, coverage=str(coverage))
+    sound = {test: its for test, its in seconds.items() if test not in failing}
+    found = str(coverage) if coverage.exists() else ""
+    return file, Times(sound, failing, found, collected - len(seconds), most)
 
 
-def try_mutant(mutant: Mutant, tests: Sequence[str], took: float) -> dict[str, Any]:
-    """What becomes of one mutant, and how long that took."""
+def _failing(tests: list[str]) -> set[str]:
+    """Those of some tests that fail without any change."""
+    return set(_run(tests, 3600.0).failing) if tests else set()
+
+
+def try_mutant(mutant: Mutant, choice: Choice, most: float = math.inf) -> dict[str, Any]:
+    """What becomes of one mutant; of whole files, the first ``most`` seconds of tests are run."""
     target = Path("src", "unseam", mutant.path)
     original, began = target.read_text(), time.monotonic()
     target.write_text(apply(mutant))
-    failing: list[str] = []
+    ended = Ended("unreached", {}, [], 0)
     try:
-        end = "unreached"
-        if tests:
-            end, _, failing = _run(tests, 2 * took + SLACK, stop=True)
+        if choice.tests:
+            ended = _run(choice.tests, 2 * choice.seconds + SLACK, "-x", most=most)
     finally:
         target.write_text(original)
-    fate = {"passed": "survived", "failed": "killed", "timeout": "killed"}.get(end, end)
+    fate = {"passed": "survived", "failed": "killed"}.get(ended.how, ended.how)
+    if fate == "killed" and not any(
+        "::" in test for test in ended.failing
+    ):  # no test, but the collection of them
+        fate = "unreached" if _run(choice.tests, SLACK, "--collect-only").how == "failed" else fate
+    by = ended.failing[0] if ended.failing else ended.how
+    if ended.how == "passed":
+        by = f"{len(ended.seconds)} tests passed; {choice.left} more reach it, {choice.unknown} more may"
+        if most < math.inf:
+            by = f"{len(ended.seconds)} nearest tests passed"
     seconds = round(time.monotonic() - began, 1)
-    by = failing[0] if failing else end
     return {"key": mutant.key, "package": mutant.package, "operator": mutant.operator, "line": mutant.line,
-            "fate": fate, "by": by, "seconds": seconds}  # fmt: skip
+            "fate": fate, "by": by, "seconds": seconds, "near": most < math.inf}  # fmt: skip
 
 
 def _environment(checkout: Path) -> dict[str, str]:
@@ -481,6 +553,15 @@ def _revision() -> str:
     return found.hexdigest()[:12]
 
 
+def _digest(file: str | None) -> str:
+    """A digest of a test file, with which its times and its coverage belong together."""
+    return (
+        hashlib.sha256((ROOT / file).read_bytes()).hexdigest()[:12]
+        if file and (ROOT / file).exists()
+        else "-"
+    )
+
+
 def main() -> int:
     """Try the mutants that were asked for, and print a table by package and the survivors."""
     parser = argparse.ArgumentParser(
@@ -491,9 +572,15 @@ def main() -> int:
     parser.add_argument("--changed", metavar="REVISION", help="all mutants of the lines changed since then")
     parser.add_argument("--package", help="only mutants of one package or module, such as training")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of tests per mutant (default 20)")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="processor time of tests per mutant (default 20)"
+    )
+    parser.add_argument("--files", type=int, help="test files per mutant, nearest first (default all)")
+    parser.add_argument("--near", action="store_true", help="by the nearest tests alone, without coverage")
     parser.add_argument("--minutes", type=float, help="begin no mutant after so long; call again to go on")
-    parser.add_argument("--coverage", action="store_true", help="choose tests by coverage (pytest-cov)")
+    parser.add_argument(
+        "--retry", action="store_true", help="try what was not killed again, and nothing else"
+    )
     parser.add_argument(
         "--results", type=Path, help="file that fates are appended to, one JSON object a line"
     )
@@ -508,9 +595,19 @@ def main() -> int:
     chosen = choose_mutants(options)
     rows = [json.loads(row) for row in results.read_text().splitlines()] if results.exists() else []
     done = {row["key"]: row for row in rows if "key" in row}
-    times = {row["file"]: Times(row["seconds"], row["failing"]) for row in rows if "file" in row}
-    todo = [mutant for mutant in chosen if mutant.key not in done]
+    sound = {test for row in rows for test in row.get("sound", ())}
+    times = {
+        row["file"]: Times(*(row[name] for name in Times._fields))
+        for row in rows
+        if row.get("digest") == _digest(row.get("file"))
+        and (not row["beyond"] or row["most"] >= options.seconds)
+    }
+    todo = [mutant for mutant in chosen if _open(done.get(mutant.key), options)]
     print(f"{len(chosen)} mutants, {len(todo)} to try; results in {results}", flush=True)
+    if not importlib.util.find_spec("pytest_cov"):
+        raise SystemExit("needs pytest-cov: pip install 'unseam[mutants]'")
+    coverage = results.with_suffix(".coverage")
+    coverage.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as place, results.open("a") as file:
 
         def write(row: dict[str, Any]) -> None:
@@ -519,40 +616,70 @@ def main() -> int:
         with concurrent.futures.ProcessPoolExecutor(
             options.jobs, initializer=_start, initargs=(place,)
         ) as pool:
-            reached = tests_by_line(options.jobs) if options.coverage and todo else None
-            near = {path: nearest(path) for path in {mutant.path for mutant in todo}}
-            if reached is None:
-                wanted = dict.fromkeys(test for found in near.values() for test in found)
-                unknown = [test for test in wanted if test not in times]
-                parts = [pool.submit(measure, test, 240.0) for test in unknown]
-                for part in concurrent.futures.as_completed(parts):
-                    test, times[test] = part.result()
-                    write({"file": test, "seconds": times[test].seconds, "failing": times[test].failing})
-                print(f"{len(unknown)} test files measured in {time.monotonic() - began:.0f} s", flush=True)
-                for test in wanted:
-                    if times[test].failing:
-                        print(f"left out, since they fail without a change: {', '.join(times[test].failing)}")
-            waiting = list(reversed(todo))
-            running: set[concurrent.futures.Future[dict[str, Any]]] = set()
+            near = {path: nearest(path)[: options.files] for path in {mutant.path for mutant in todo}}
+            waiting = list(todo)
+            running: set[concurrent.futures.Future[Any]] = set()
+            asked: set[str] = set()
+            deselected = [f"--deselect={test}" for known in times.values() for test in known.failing]
             while waiting or running:
-                late = options.minutes is not None and time.monotonic() - began > 60 * options.minutes
-                waiting = [] if late else waiting
+                if options.minutes is not None and time.monotonic() - began > 60 * options.minutes:
+                    waiting = []
                 while waiting and len(running) < options.jobs:
-                    mutant = waiting.pop()
-                    tests, took = (
-                        choose_tests(near[mutant.path], times, options.seconds)
-                        if reached is None
-                        else (covering(mutant, reached), 80.0)
-                    )
-                    running.add(pool.submit(try_mutant, mutant, tests, took))
+                    # in their order, so that what was tried is a sample of every package
+                    for mutant in waiting:
+                        files = near[mutant.path]
+                        if mutant.key not in done or options.near:
+                            waiting.remove(mutant)
+                            choice = Choice([*files, *deselected], options.seconds, 0, 0)
+                            running.add(pool.submit(try_mutant, mutant, choice, options.seconds))
+                            break
+                        unknown = [test for test in files if test not in asked | times.keys()]
+                        if unknown:
+                            asked.add(unknown[0])
+                            part = coverage / f"{unknown[0].replace('/', '-')}.{_digest(unknown[0])}"
+                            running.add(pool.submit(measure, unknown[0], part, options.seconds))
+                            break
+                        if all(test in times for test in files):
+                            waiting.remove(mutant)
+                            choice = choose_tests(mutant, [times[test] for test in files], options.seconds)
+                            running.add(pool.submit(try_mutant, mutant, choice))
+                            break
+                    else:
+                        break
                 ended, running = concurrent.futures.wait(running, return_when="FIRST_COMPLETED")
-                for part in ended:
-                    row = part.result()
-                    done[row["key"]] = row
-                    write(row)
-                    print(f"{row['fate']:9} {row['seconds']:5.1f} s  {row['key']}  [{row['by']}]", flush=True)
+                for end in ended:
+                    row = end.result()
+                    if isinstance(row, tuple):
+                        test, times[test] = row
+                        write({"file": test, "digest": _digest(test), **times[test]._asdict()})
+                        if times[test].failing:
+                            print(
+                                f"left out, since they fail without a change: {', '.join(times[test].failing)}"
+                            )
+                    else:
+                        done[row["key"]] = row
+                        write(row)
+                        if row["near"] and row["fate"] not in KILLED and not options.near:
+                            waiting += [mutant for mutant in todo if mutant.key == row["key"]]
+                        print(
+                            f"{row['fate']:9} {row['seconds']:5.1f} s  {row['key']}  [{row['by']}]",
+                            flush=True,
+                        )
+            killers = {row["by"] for row in done.values() if row["fate"] == "killed" and "::" in row["by"]}
+            unsound = pool.submit(_failing, sorted(killers - sound)).result()
+            for row in [row for row in done.values() if row["by"] in unsound]:
+                done[row["key"]] = row | {"fate": "unreached", "by": f"{row['by']} fails without a change"}
+                write(done[row["key"]])
+            write({"sound": sorted(killers - unsound)})
     report([done[mutant.key] for mutant in chosen if mutant.key in done], len(chosen))
     return 0
+
+
+def _open(row: dict[str, Any] | None, options: argparse.Namespace) -> bool:
+    """Whether a mutant is still to be tried: first by the nearest tests, and what survives by all that reach it."""
+    if row is None:
+        return not options.retry
+    return row["fate"] not in KILLED and (options.retry or (row.get("near", False) and not options.near))
 
 
 def choose_mutants(options: argparse.Namespace) -> list[Mutant]:
@@ -570,16 +697,19 @@ def choose_mutants(options: argparse.Namespace) -> list[Mutant]:
 
 def report(rows: Sequence[dict[str, Any]], asked: int) -> None:
     """Print how many were killed by package, as a table, and the survivors."""
-    print("\n| package | killed | of | share |\n|---|---|---|---|")
+    print("\n| package | tried | killed | timeout | survived | stalled | unreached | share |")
+    print("|---|---|---|---|---|---|---|---|")
     for package in [*sorted({row["package"] for row in rows}), "all"]:
-        own = [row["fate"] == "killed" for row in rows if package in (row["package"], "all")]
-        print(f"| {package} | {sum(own)} | {len(own)} | {sum(own) / max(1, len(own)):.0%} |")
+        own = Counter(row["fate"] for row in rows if package in (row["package"], "all"))
+        counts = [own[fate] for fate in (*KILLED, "survived", "stalled", "unreached")]
+        share = sum(counts[:2]) / max(1, own.total())
+        print(f"| {package} | {own.total()} | {' | '.join(map(str, counts))} | {share:.0%} |")
     if len(rows) < asked:
         print(f"\n{asked - len(rows)} of {asked} not tried yet: call again with the same --results")
-    survivors = [row for row in rows if row["fate"] != "killed"]
+    survivors = [row for row in rows if row["fate"] not in KILLED]
     print(f"\n{len(survivors)} not killed:")
     for row in sorted(survivors, key=lambda row: row["key"]):
-        print(f"- {row['fate']}, {row['operator']}, line {row['line']}: {row['key']}")
+        print(f"- {row['fate']}, {row['operator']}, line {row['line']}: {row['key']} ({row['by']})")
 
 
 if __name__ == "__main__":

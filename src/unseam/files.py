@@ -31,6 +31,7 @@ __all__ = [
     "DiskFullError",
     "TensorShape",
     "check_memory",
+    "check_parquet",
     "check_rows",
     "clear_parts",
     "digest",
@@ -366,11 +367,12 @@ def read_table(path: Path, columns: Mapping[str, str] | None = None) -> pd.DataF
     _size(path)
     try:
         with open_file(path) as file:
-            _check_parquet(file, path)
+            check_parquet(file, str(path))
             table = pd.read_parquet(file)
     except (pa.ArrowException, OSError, KeyError, TypeError, OverflowError) as error:
-        text = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{path} is truncated or damaged ({text}); restore the file") from None
+        raise ValueError(
+            f"{path} is truncated or damaged ({_first_line(error)}); restore or remove it"
+        ) from None
     for name, kinds in (columns or {}).items():
         if name not in table or table[name].dtype.kind not in kinds:
             found = (
@@ -380,20 +382,28 @@ def read_table(path: Path, columns: Mapping[str, str] | None = None) -> pd.DataF
     return table
 
 
-def _check_parquet(file: IO[bytes], path: Path) -> None:
-    """Refuse nested columns, and more values than memory holds: as the file says, and as some rows at a time show."""
+def check_parquet(file: IO[bytes], name: str) -> None:
+    """Refuse nested columns, and more values than memory holds: as the file says, and as some rows at a time show.
+
+    >>> import io
+    >>> import pandas as pd
+    >>> source = io.BytesIO(pd.DataFrame({"a": [[1]]}).to_parquet())
+    >>> check_parquet(source, "a.parquet")
+    Traceback (most recent call last):
+    ValueError: a.parquet must hold plain columns, got nested ones
+    """
     import pyarrow.parquet as pq
 
     source = pq.ParquetFile(file)
     meta, schema = source.metadata, source.schema
     if any(schema.column(i).path != schema.column(i).name for i in range(meta.num_columns)):
-        raise ValueError(f"{path} must hold plain columns, got nested ones")
+        raise ValueError(f"{name} must hold plain columns, got nested ones")
     groups = [meta.row_group(number) for number in range(meta.num_row_groups)]
-    check_memory(max(sum(g.total_byte_size for g in groups), meta.num_rows * meta.num_columns), str(path))
+    check_memory(max(sum(g.total_byte_size for g in groups), meta.num_rows * meta.num_columns), name)
     held = 0
     for part in source.iter_batches(batch_size=_ROWS):
         held += part.nbytes
-        check_memory(held, str(path))
+        check_memory(held, name)
     file.seek(0)
 
 
@@ -431,7 +441,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         return _arrays(path)
     except Exception as error:
         # each format has errors of its own for a file that stops early or is another format
-        raise ValueError(f"{path} is truncated or damaged, or holds objects: {error}") from None
+        raise ValueError(f"{path} is truncated or damaged, or holds objects: {_first_line(error)}") from None
 
 
 def check_rows(rows: Tensor, name: str) -> None:
@@ -504,7 +514,7 @@ def _unpacked(path: Path) -> int:
                 total += content
             return total
     except Exception as error:
-        raise ValueError(f"{path} is truncated or damaged, or holds objects: {error}") from None
+        raise ValueError(f"{path} is truncated or damaged, or holds objects: {_first_line(error)}") from None
 
 
 def npz_header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any, bool]:
@@ -526,6 +536,10 @@ def npz_header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any, bool]:
     if any(size < 0 for size in shape):
         raise ValueError(f"shape {shape} has negative sizes")
     return shape, dtype, fortran
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _size(path: Path) -> int:

@@ -6,7 +6,8 @@ import math
 import numbers
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -28,12 +29,30 @@ __all__ = [
     "check_generator",
     "check_number",
     "check_shape",
+    "ordinary_modes",
 ]
 
 Array = Tensor | NDArray[Any]
 """Numbers that a user passes."""
 Decoder = Callable[[Tensor], Tensor]
 """A decoder as a function of latents (batch, latent)."""
+
+
+@contextmanager
+def ordinary_modes() -> Iterator[None]:
+    """No automatic mixed precision, and the host as default device, whatever a program around a call has set.
+
+    >>> with torch.autocast("cpu", dtype=torch.bfloat16), ordinary_modes():
+    ...     (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
+    torch.float32
+    """
+    with ExitStack() as modes:
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                modes.enter_context(torch.autocast(kind, enabled=False))
+        if torch.get_default_device().type != "cpu":
+            modes.enter_context(torch.device("cpu"))
+        yield
 
 
 def as_tensor(name: str, value: object, shape: str = "") -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from unseam.choices import importing
 from unseam.files import (
+    digest,
     read_json,
     read_tensors,
     tensor_shapes,
@@ -22,7 +23,7 @@ from unseam.files import (
     write_text,
 )
 from unseam.models import VAE
-from unseam.training.checkpoint import adopt
+from unseam.training.checkpoint import adopt, check_schema, learner_shapes, read_trial
 from unseam.training.learner import blank_learner
 from unseam.trial import Trial
 
@@ -51,14 +52,16 @@ def save_pretrained(model: VAE, folder: str | Path, *, trial: Trial, data: str |
     ensemble = adopt(model, trial)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    weights = folder / "model.safetensors"
+    write_tensors(weights, model.state_dict(), note={"format": "pt"})
     config = {
         "format": FORMAT,
+        "digest": digest(weights),
         "library_name": "unseam",
         "shape": list(ensemble.shape),
         "trial": trial.to_dict(),
         "about": ensemble.about,
     }
-    write_tensors(folder / "model.safetensors", model.state_dict(), note={"format": "pt"})
     write_json(folder / "config.json", config)
     write_text(folder / "README.md", _card(trial, ensemble.shape, data))
 
@@ -76,24 +79,29 @@ def from_pretrained(source: str | Path, *, device: torch.device | str = "cpu") -
     if not folder.exists() and str(source).count("/") == 1:
         folder = Path(_hub().snapshot_download(str(source), allow_patterns=["*.json", "*.safetensors"]))
     config = read_json(folder / "config.json")
+    path = folder / "config.json"
     if config.get("format") != FORMAT or not {"trial", "shape"} <= config.keys():
         raise ValueError(
-            f"{folder / 'config.json'} must have the format {FORMAT!r} that unseam.save_pretrained writes, "
+            f"{path} must have the format {FORMAT!r} that unseam.save_pretrained writes, "
             f"got {config.get('format')!r}"
         )
-    weights = folder / "model.safetensors"
+    check_schema({"trials": [config["trial"]], "shape": config["shape"]}, path)
+    weights, shape = folder / "model.safetensors", tuple(config["shape"])
     with importing(False):
-        make = functools.partial(
-            blank_learner, Trial.from_dict(config["trial"]), tuple(config["shape"]), size=1
-        )
-        with torch.device("meta"):  # no memory before the shapes are known to be those of the file
-            wanted = {name: tuple(value.shape) for name, value in make().model.state_dict().items()}
+        trial = read_trial(config["trial"], 0, path)
+        # no memory is taken before the shapes are known to be those of the file
+        shapes = learner_shapes(trial, shape, size=1)
+        wanted = {name.removeprefix("model."): shapes[name] for name in shapes if name.startswith("model.")}
         held = {name: tuple(found.shape) for name, found in tensor_shapes(weights).items()}
-        for name in sorted(wanted.keys() | held.keys()):
+        for name in sorted(wanted.keys() | held.keys()) if wanted else ():
             if wanted.get(name) != held.get(name):
-                shapes = [each.get(name, "nothing") for each in (wanted, held)]
-                raise ValueError(f"{weights} must hold {name!r} of shape {shapes[0]}, got {shapes[1]}")
-        model = make().model
+                came = [each.get(name, "nothing") for each in (wanted, held)]
+                raise ValueError(f"{weights} must hold {name!r} of shape {came[0]}, got {came[1]}")
+        if config.get("digest", own := digest(weights)) != own:
+            raise ValueError(
+                f"{weights} is damaged: its content has changed since it was written, says its digest in config.json"
+            )
+        model = blank_learner(trial, shape, size=1).model
     model.load_state_dict(read_tensors(weights))
     return model.to(device).eval()
 

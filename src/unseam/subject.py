@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unseam.inputs import ordinary_modes
 from unseam.inspection import Inspection, inspect
 
 __all__ = ["Subject"]
@@ -86,6 +87,7 @@ class Subject:
         covariance = variance if variance.ndim > mean.ndim else torch.diag_embed(variance)
         return mean.double().cpu(), covariance.double().cpu()
 
+    @ordinary_modes()
     def inspect(
         self,
         *,

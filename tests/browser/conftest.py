@@ -21,10 +21,10 @@ OWN = """
 import sys, torch, unseam
 
 torch.manual_seed(0)
-latent = int(sys.argv[1])
+latent, port = int(sys.argv[1]), int(sys.argv[2])
 decoder = torch.nn.Sequential(torch.nn.Linear(latent, 32), torch.nn.Tanh(), torch.nn.Linear(32, 3 * 64),
                               torch.nn.Sigmoid(), torch.nn.Unflatten(1, (3, 8, 8)))
-unseam.explore.serve(decoder, latent=latent, name="my decoder", port=0, open_browser=False,
+unseam.explore.serve(decoder, latent=latent, name="my decoder", port=port, open_browser=False,
                      started=lambda address: print('{"address": "%s"}' % address, flush=True))
 """
 
@@ -62,7 +62,7 @@ def serving(*words: str) -> Iterator[Server]:
     finally:
         process.send_signal(2)
         try:
-            _, problems = process.communicate(timeout=20)
+            _, problems = process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             _, problems = process.communicate()
@@ -94,10 +94,10 @@ def server(run) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def explored() -> Callable[[int], AbstractContextManager[Server]]:
-    """Explores a decoder of one's own, of so many latents."""
+def explored() -> Callable[..., AbstractContextManager[Server]]:
+    """Explores a decoder of one's own, of so many latents, on a port."""
     pytest.importorskip("nicegui", reason="the explorer's extra is not installed")
-    return lambda latent: serving("-c", OWN, str(latent))
+    return lambda latent, port=0: serving("-c", OWN, str(latent), str(port))
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,8 @@
 """Decoders of one's own, in a browser."""
 
+import re
+from urllib.parse import urlsplit
+
 import pytest
 
 pytestmark = pytest.mark.browser
@@ -38,6 +41,24 @@ def test_one_latent_or_many_fit_the_screen(visit, explored, latent, width):
         assert 56 * latent <= strip["width"] <= 150 * latent
         assert page.locator(".map").is_visible() == (latent > 1)
         page.context.close()
+
+
+def test_a_server_that_is_started_again_finds_the_state(chromium, explored):
+    page = chromium.new_page()  # it logs, rightly, that it has lost its server
+    with explored(2) as found:
+        page.goto(found.address)
+        page.wait_for_selector(".geometry .numbers dd")
+        page.locator(SLIDERS).first.press("ArrowRight")
+        page.wait_for_url(re.compile(r"z=[^&]*0\.05"))
+        address = page.url
+        page.evaluate("window.before = true")
+    with explored(2, urlsplit(found.address).port) as again:
+        assert again.address == found.address
+        page.wait_for_function("!window.before", timeout=30_000)  # the page has loaded itself again
+        page.wait_for_selector(".geometry .numbers dd")
+        assert page.url == address
+        assert page.locator(SLIDERS).first.input_value() == "0.05"
+        page.close()
 
 
 @pytest.mark.slow

@@ -56,6 +56,11 @@ def test_geometry_has_all_its_parts(visit, server):
     assert page.locator(".geometry .drawing").nth(1).locator("rect").count() == active
     assert page.locator(".geometry .strip img").count() == 2
     assert "DtO here" in page.locator(NUMBERS).inner_text()
+    page.get_by_text("What these numbers mean").click()
+    assert "distance to orthogonality" in page.locator(".terms").inner_text()
+    page.locator(SLIDERS).first.press("ArrowRight")
+    page.wait_for_function("selector => document.querySelector(selector).value === '0.05'", arg=SLIDERS)
+    assert page.locator(".terms dl").is_visible()  # it stays open as the numbers change
 
 
 def test_collapsed_latents_are_folded_away(visit, server):

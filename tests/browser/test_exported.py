@@ -1,5 +1,6 @@
 """The exported page, from disk and without a network: its numbers are torch's, and it answers at once."""
 
+import re
 import statistics
 from pathlib import Path
 
@@ -142,6 +143,8 @@ def test_all_parts_work_together(opened, run, width, scheme):
     page = opened(run, width=width, scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator(".plane-drawing circle[fill]").count() > 200
+    page.get_by_text("What these numbers mean").click()
+    assert "distance to orthogonality" in page.locator(".terms").inner_text()
     page.get_by_role("button", name="To the origin").click()
     name = page.locator(SLIDERS).first.get_attribute("aria-label")
     page.get_by_label(name, exact=True).focus()
@@ -163,6 +166,7 @@ def test_all_parts_work_together(opened, run, width, scheme):
     page.get_by_role("button", name="Random item").click()
     page.wait_for_selector(".view .item:not(.hidden)")
     assert "twin of dSprites" in page.locator("#about").inner_text()
+    assert re.match(r"Estimated from \d+ items", page.locator("#sample").inner_text())
 
 
 def test_the_committed_page_works_and_can_be_sent(chromium):

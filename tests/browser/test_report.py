@@ -32,6 +32,10 @@ def test_it_opens_from_disk_and_fits(visit, address, width, scheme):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     levels = page.eval_on_selector_all("h1, h2, h3, h4", "all => all.map(one => Number(one.tagName[1]))")
     assert all(below - above <= 1 for above, below in itertools.pairwise(levels))
+    tallest = page.eval_on_selector_all(".caption", "all => Math.max(...all.map(one => one.offsetHeight))")
+    assert tallest < 100  # no caption is squeezed beside its buttons
+    inset = "one => one.getBoundingClientRect().left - one.parentNode.getBoundingClientRect().left"
+    assert set(page.eval_on_selector_all(".panel > svg.chart", f"all => all.map({inset})")) == {0}
     assert page.evaluate(SCREENS["NAMELESS"]) == []
     assert page.evaluate(SCREENS["CONTRAST"]) == []
     ids = page.eval_on_selector_all("[id]", "all => all.map(one => one.id)")

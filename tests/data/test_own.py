@@ -1,6 +1,8 @@
 """Data of the user's own: what every format is recognised as, and that runs measure on it again."""
 
+import dataclasses
 import json
+import os
 
 import h5py
 import numpy as np
@@ -168,6 +170,65 @@ def test_hostile_links_are_refused(tmp_path):
         open_data(tmp_path / "mine.h5ad", layer="counts")
 
 
+@pytest.mark.parametrize(
+    ("inside", "options", "message"),
+    [
+        (
+            {"Y": h5py.ExternalLink("other.h5ad", "X"), "X": h5py.SoftLink("/Y")},
+            {},
+            "'X' must lie in the file",
+        ),
+        (
+            {"Y": h5py.ExternalLink("other.h5ad", "/"), "X": h5py.SoftLink("/Y/X")},
+            {},
+            "'X' must lie in the file",
+        ),
+        ({"obs": h5py.ExternalLink("other.h5ad", "obs")}, {"factors": "batch"}, "'obs' must lie in the file"),
+        ({"X": h5py.ExternalLink("pipe", "X")}, {}, "'X' must lie in the file"),
+        ({"X": 1.0}, {}, r"must have shape \(cell, gene\)"),
+        ({"obs": np.arange(3)}, {"factors": "batch"}, "factors must name columns of obs"),
+    ],
+)
+def test_hdf5_files_that_lead_elsewhere_or_hold_something_else(inside, options, message, tmp_path):
+    write_h5ad(tmp_path, "other.h5ad")
+    os.mkfifo(tmp_path / "pipe")
+    with h5py.File(tmp_path / "mine.h5ad", "w") as file:
+        for name, value in ({"X": np.ones((3, 2))} | inside).items():
+            file[name] = value
+    with pytest.raises(ValueError, match=message):
+        open_data(tmp_path / "mine.h5ad", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "options", "message"),
+    [
+        ("X", (10**9, 10**6), {}, "needs 4000000.0 GB of memory"),
+        ("obs/label", (10**12,), {"factors": "label"}, "obs/label of .* needs"),
+    ],
+)
+def test_hdf5_files_that_no_machine_could_hold_are_refused_at_once(name, shape, options, message, tmp_path):
+    with h5py.File(tmp_path / "mine.h5ad", "w") as file:
+        file.create_dataset(name, shape, "f4", chunks=tuple(min(n, 1000) for n in shape))
+        if name != "X":
+            file["X"] = np.ones((3, 2))
+    with pytest.raises(ValueError, match=message):
+        open_data(tmp_path / "mine.h5ad", **options)
+
+
+def test_a_program_under_the_name_of_an_image_is_not_run(tmp_path):
+    """Pillow would hand PostScript to an interpreter, where there is one."""
+    (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n")
+    with pytest.raises(ValueError, match="its format is not known"):
+        open_data(tmp_path)
+
+
+def test_values_beyond_single_precision_are_refused_or_standardised():
+    array = np.array([[1e39, 1.0], [2.0, 3.0]])
+    with pytest.raises(ValueError, match="must lie within single precision, got values from 1 to 1e\\+39"):
+        open_data(array)
+    assert open_data(array, standardise=True).world.images(torch.arange(2)).abs().max() == 1
+
+
 def test_missing_values_are_counted_or_masked(tmp_path):
     table = frame().drop(columns=["u", "group"])
     table.loc[[1, 5], "q"] = np.nan
@@ -280,3 +341,105 @@ def test_sparse_columns_are_those_of_sparse_rows(tmp_path):
     assert torch.equal(torch.as_tensor(by_rows), torch.as_tensor(by_columns))
     with pytest.raises(ValueError, match="'layers/damaged' is damaged"):
         open_data(path, layer="damaged")
+
+
+def test_pictures_are_shown_upright_and_hidden_files_are_no_pictures(tmp_path):
+    (tmp_path / "pics/.cache").mkdir(parents=True)
+    wide = np.zeros((16, 24), np.uint8)
+    wide[:, :12] = 255
+    held_on_its_side = Image.Exif()
+    held_on_its_side[0x0112] = 6
+    Image.fromarray(wide).save(tmp_path / "pics/a.jpg", exif=held_on_its_side, quality=95)
+    for hidden in ("._a.jpg", ".cache/b.png"):
+        (tmp_path / "pics" / hidden).write_bytes(b"no picture")
+    world = open_data(tmp_path / "pics").world
+    assert len(world) == 1 and world.shape == (1, 24, 16)
+    picture = world.images(torch.arange(1))[0, 0]
+    assert picture[:10].min() > 0.9 and picture[14:].max() < 0.1
+
+
+def test_pictures_that_cannot_be_read_are_counted(tmp_path):
+    for i, content in enumerate((b"", b"\xff\xd8\xff\xe0junk", None)):
+        if content is None:
+            Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / f"{i}.png")
+        else:
+            (tmp_path / f"{i}.jpg").write_bytes(content)
+    with pytest.raises(ValueError, match=r"2 images of .* cannot be read, such as: .*0\.jpg .*; .*1\.jpg"):
+        open_data(tmp_path)
+
+
+@pytest.mark.parametrize(("mark", "decimal"), [(";", "."), (";", ","), ("|", "."), ("\t", ".")])
+def test_separators_of_tables_are_recognised_and_said(mark, decimal, tmp_path):
+    frame().to_csv(tmp_path / "t.csv", sep=mark, decimal=decimal, index=False)
+    found = open_data(tmp_path / "t.csv", factors="u,group")
+    assert torch.allclose(found.world.images(torch.arange(60)), torch.tensor(X))
+    assert f"columns are separated by {mark!r}" in found.notes
+    assert ("decimals are written with commas" in found.notes) == (decimal == ",")
+
+
+def test_tables_leave_out_columns_and_say_what_is_no_number(tmp_path):
+    table = frame().astype({"p": object})
+    table.loc[3, "p"] = "?"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match=r"'p' is text \('\?' in 1 of 60 rows\).*drop=p"):
+        open_data(tmp_path / "t.csv", factors="u,group")
+    found = open_data(tmp_path / "t.csv", factors="u", drop="p,group")
+    assert found.world.shape == (4,) and found.world.options["drop"] == ["p", "group"]
+    with pytest.raises(ValueError, match="drop must name columns of t"):
+        open_data(tmp_path / "t.csv", drop="nothing")
+    np.savetxt(tmp_path / "bare.csv", X, delimiter=",")
+    assert "was taken as names of columns" in open_data(tmp_path / "bare.csv").notes[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (torch.utils.data.DataLoader([1]), {}, r"pass loader\.dataset"),
+        (torch.utils.data.StackDataset(x=torch.tensor(X)), {}, "pairs .item, label., got a dict with x"),
+        (X, {"factors": "absent.csv"}, "absent.csv does not exist"),
+    ],
+)
+def test_what_to_pass_instead_is_said(data, options, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        open_data(data, **options)
+
+
+def test_an_ensemble_is_measured_on_the_data_it_was_given():
+    trial = unseam.Trial(latent=2, steps=2, batch_size=8)
+    ensemble = unseam.train(trial, data=X, data_options={"factors": Z}, progress=False)
+    assert unseam.inspect(ensemble, points=8)[0].where.endswith("of array")
+    assert set(unseam.score(ensemble, ["mcc"]).world) == {"array"}
+    assert unseam.Run.of(ensemble).world.factor_names == ("factor 0", "factor 1")
+    with pytest.raises(ValueError, match="other values"):
+        unseam.inspect(ensemble, data=X + 1)
+
+
+def test_factors_can_follow_the_training(tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "z.npy", Z)
+    trial = unseam.Trial(latent=2, steps=2, batch_size=8)
+    unseam.train(trial, data=tmp_path / "x.npy", out=tmp_path / "run", progress=False)
+    with pytest.raises(ValueError, match="no factors to score against.*FACTORS"):
+        unseam.score(tmp_path / "run")
+    table = unseam.score(tmp_path / "run", ["mcc"], factors=Z)
+    asked = CliRunner().invoke(
+        app, ["score", str(tmp_path / "run"), str(tmp_path / "z.npy"), "--metrics", "mcc", "--json"]
+    )
+    assert json.loads(asked.stdout)["scores"][0]["score"] == table.score[0]
+    assert len(unseam.inspect(tmp_path / "run", points=8)) == 1, "a folder stands for its run"
+    unseam.train(trial, data=X, data_options={"factors": Z}, out=tmp_path / "other", progress=False)
+    with pytest.raises(ValueError, match="other has its own|given by the user"):
+        unseam.score(tmp_path / "other", factors=Z)
+
+
+def test_a_model_saved_without_its_data_asks_for_them(tmp_path):
+    trial = unseam.Trial(world="scans", latent=2, likelihood="gaussian", steps=1)
+    model = unseam.models.build(
+        (5,), latent=2, likelihood="gaussian", encoder_widths=(8,), decoder_widths=(8,)
+    )
+    unseam.models.initialise(model, generator=torch.Generator().manual_seed(0))
+    trial = dataclasses.replace(trial, encoder_widths=(8,), decoder_widths=(8,))
+    unseam.save(model, tmp_path / "run", trial=trial)
+    with pytest.raises(ValueError, match="does not say which data 'scans' are; pass those data"):
+        unseam.inspect(tmp_path / "run")
+    assert unseam.inspect(tmp_path / "run", data=X, points=9)[0].points == 9

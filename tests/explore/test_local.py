@@ -1,5 +1,6 @@
 """The geometry at a point, rotated and unrotated."""
 
+import time
 from xml.etree import ElementTree
 
 import numpy as np
@@ -10,6 +11,8 @@ from unseam.explore import Rotation, exhibit_decoder, local_view
 from unseam.explore.local import cosine_chart, spectrum_chart
 from unseam.explore.rotation import rotated_pullback, rotation_matrix
 from unseam.geometry import distance_to_orthogonality, local_geometry, pullback, restricted_basis
+from unseam.models import initialise
+from unseam.models.convolutional import study_decoder
 
 
 def test_closed_form_of_a_linear_decoder(linear, mixing):
@@ -20,6 +23,16 @@ def test_closed_form_of_a_linear_decoder(linear, mixing):
     assert found.cosine == pytest.approx(3 / (3 * 2**0.5))
     assert found.cosines[0][1] == pytest.approx(found.cosine)
     assert found.singular_values == pytest.approx(np.linalg.svd(mixing.numpy(), compute_uv=False))
+
+
+def test_many_latents_of_large_pictures_take_seconds():
+    """64 latents of 3×64×64 pictures from the decoder to its first geometry; in CPU time, whatever else runs."""
+    decoder = study_decoder(64, (3, 64, 64))
+    initialise(decoder, generator=torch.Generator().manual_seed(0))
+    start = time.process_time()
+    found = local_view(exhibit_decoder(decoder.eval(), latent=64), 0, torch.zeros(64))
+    assert time.process_time() - start < 10
+    assert len(found.columns) == 64
 
 
 @pytest.mark.parametrize("member", [0, 1, 3])

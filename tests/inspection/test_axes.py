@@ -1,5 +1,6 @@
 """Orthogonality is undefined where nothing can be compared, and graded by what is continuous in the decoder."""
 
+import dataclasses
 import json
 import math
 import re
@@ -76,6 +77,7 @@ def test_an_orthonormal_decoder_is_orthogonal_whatever_the_noise(noise, seed):
     assert exact.summary() == noisy.summary()
     assert exact.orthogonality is Orthogonality.NEARLY
     assert "DtO is not defined: singular values coincide at 100% of the points." in exact.summary()
+    assert "DtO, all latents</th><td>undefined</td>" in noisy._repr_html_()
 
 
 def test_one_pca_says_the_same_in_both_precisions():
@@ -96,7 +98,7 @@ def test_sentences_do_not_contradict_each_other(latent, seed, mix, equal):
     found = inspected(columns)
     said = found.summary()
     assert sum(word in said for word in WORD.values()) == 1 and WORD[found.orthogonality] in said
-    assert ("give the encoder" in said) == (found.orthogonality > Orthogonality.NEARLY)
+    assert ("give its encoder" in said) == (found.orthogonality > Orthogonality.NEARLY)
     assert ("DtO is not defined" in said) == (found.dto_active is None)
     if found.orthogonality is Orthogonality.NEARLY:
         assert found.cosine < 0.25 * max(found.random_axes.cosine, LEAST_CHANCE)
@@ -145,6 +147,20 @@ def test_one_line_over_all_members():
     assert text == (
         "Of 10 models: axes nearly orthogonal in 8, not orthogonal in 1 and not defined in 1; 0 to 2 latents active."
     )
+
+
+def test_kinds_of_models_have_a_line_each():
+    straight = inspected(torch.diag(torch.tensor([3.0, 1.0])))
+    oblique = inspected(torch.tensor([[3.0, 2.0], [1.0, 1.0]]))
+    vae = dataclasses.replace(straight, variance=torch.full((4, 2), 0.1))
+    full = dataclasses.replace(oblique, variance=torch.full((4, 2, 2), 0.1))
+    lines = compare_members({"a": vae, "b": vae, "c": full, "d": full}).splitlines()
+    assert lines == [
+        "Of 2 with a diagonal posterior, β = 1: axes nearly orthogonal in 2; 2 latents active in each.",
+        "Of 2 with full covariance, β = 1: axes not orthogonal in 2; 2 latents active in each.",
+        "Of 4 models: axes nearly orthogonal in 2 and not orthogonal in 2; 2 latents active in each.",
+    ]
+    assert len(compare_members({"a": vae, "b": full}).splitlines()) == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -10,7 +10,7 @@ import unseam
 from unseam.geometry import active_latents
 from unseam.inspection.axes import RandomAxes, grade_axes
 from unseam.inspection.todo import todo
-from unseam.inspection.verdict import describe_variances
+from unseam.inspection.verdict import describe_orthogonality, describe_regime, describe_variances
 from unseam.metrics import sap, udr
 from unseam.metrics.sap import SapSettings
 
@@ -47,6 +47,25 @@ def test_grades_of_axes(cosine, gap, chance, limit):
 
 
 @pytest.mark.parametrize(
+    ("cosine", "chance", "said"),
+    [
+        (0.0749, 0.1, "are partly orthogonal: mean"),
+        (0.02, 0.1, "are nearly orthogonal: mean"),
+        (0.0751, 0.1, "are partly orthogonal, as they are after a random rotation: mean"),
+        (0.2, 0.3, "are partly orthogonal: mean"),
+        (0.23, 0.3, "are not orthogonal: mean"),
+        (0.01, 0.051, "are nearly orthogonal: mean"),
+        (0.01, 0.049, "are nearly orthogonal, as they would be after any rotation"),
+    ],
+)
+def test_why_axes_are_orthogonal(sound, cosine, chance, said):
+    found = dataclasses.replace(
+        sound, cosine=cosine, hadamard_gap=0.0, random_axes=RandomAxes(chance, 0.1), pullback=None
+    )
+    assert said in describe_orthogonality(found)
+
+
+@pytest.mark.parametrize(
     ("error", "word", "advice"),
     [
         (0.0999, "posterior and decoder agree;", None),
@@ -75,6 +94,27 @@ def test_many_points_with_equal_strengths(sound, share, said):
 def test_law_of_variances(sound, spread, word):
     found = dataclasses.replace(sound, variance_law=sound.variance_law._replace(spread=spread))
     assert f"Variances {word}" in describe_variances(found)
+
+
+@pytest.mark.parametrize(("error", "regime"), [(0.0299, "polarised"), (0.0301, "not fully polarised")])
+def test_polarised_regime(sound, error, regime):
+    unmixed = sound.polarised._replace(mixed=torch.zeros(3, dtype=torch.bool))
+    found = dataclasses.replace(sound, polarised=unmixed, delta_kl=error)
+    assert f"The posterior is {regime}:" in describe_regime(found)
+    assert any("KL is off by more than the 3%" in step for step in todo(found).steps) == (error > 0.03)
+
+
+def test_columns_from_which_a_latent_without_an_encoder_is_active():
+    found = unseam.inspect(lambda z: z * torch.tensor([1.0, 0.0101, 0.0099]), torch.zeros(2, 3))
+    assert found.active.tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(("latent", "said"), [(63, True), (64, False)])
+def test_latents_from_which_more_are_not_proposed(latent, said):
+    x = torch.randn(3, latent, generator=torch.Generator().manual_seed(0))
+    columns = torch.eye(latent, 100) * torch.linspace(1, 2, latent)[:, None]
+    found = unseam.inspect(lambda z: z @ columns, encoder=lambda x: (x, torch.zeros_like(x)), x=x)
+    assert any("give it more latents" in step for step in todo(found, factors=100).steps) == said
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_a_decoder_alone_is_asked_for_its_encoder_and_not_for_another_beta(colum
     """A GAN's has no β, and PCA's no further latents."""
     text = asked(unseam.inspect(lambda z: z @ columns, draw(3, len(columns)), latents="all"))
     assert "β" not in text and "more latents" not in text and "longer" not in text
-    assert text.startswith("give the encoder and the data of its training, if it is a VAE's")
+    assert text.startswith("if it is the decoder of a VAE, give its encoder and training data")
 
 
 def test_orthogonal_axes_of_a_decoder_alone_need_nothing():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from unseam import metrics
 from unseam.metrics import (
     IrsSettings,
     MccSettings,
@@ -201,6 +202,58 @@ def test_a_device_gives_the_same(metric, settings, codes, factors, variance):
     for there, here in zip(numbers(found), numbers(expected), strict=True):
         assert there.is_cuda
         torch.testing.assert_close(there.cpu(), here, rtol=1e-9, atol=1e-9)
+
+
+DRAWN, FITTED = {"points": 10_000}, {"train": 10_000, "test": 5_000}
+STUDY = {
+    "BetaVaeSettings": FITTED | {"batch": 64, "bins": 20},
+    "DciSettings": FITTED
+    | {
+        "splits": "exact",
+        "bins": 128,
+        "candidates": 32,
+        "precision": "float64",
+        "rounds": 100,
+        "depth": 3,
+        "rate": 0.1,
+    },
+    "DisentanglementSettings": {"points": None, "train_share": 0.8, "neighbours": 5, "form": "normalised"},
+    "ExplicitnessSettings": FITTED | {"penalty": 1.0, "bins": 20},
+    "FactorVaeSettings": FITTED | DRAWN | {"batch": 64, "prune": 0.05, "bins": 20},
+    "IrsSettings": DRAWN | {"bins": 20, "quantile": 0.99},
+    "MccSettings": DRAWN | {"correlation": "pearson"},
+    "MigSettings": DRAWN | {"bins": 20, "information": "binned", "neighbours": 3},
+    "MigEntropySettings": {"samples": 10_000, "mixture": None, "bins": 20, "excluded": ()},
+    "MigSupSettings": DRAWN | {"bins": 20, "normalisation": "factor", "active_variance": 0.01},
+    "ModularitySettings": DRAWN | {"bins": 20},
+    "PairwiseInformationSettings": DRAWN | {"bins": 20},
+    "R2Settings": FITTED | {"form": "linear", "direction": "factors", "neighbours": 5},
+    "SapSettings": FITTED | {"penalty": 0.01},
+    "TotalCorrelationSettings": DRAWN,
+    "UdrSettings": {
+        "points": 1000,
+        "similarity": "lasso",
+        "alpha": 0.1,
+        "informative_kl": 0.01,
+        "average": "sides",
+    },
+}
+FAST = {
+    "DciSettings": {"splits": "binned", "precision": "float32"},
+    "DisentanglementSettings": {"points": 5000},
+    "FactorVaeSettings": {"train": 2000, "test": 1000},
+    "MigEntropySettings": {"samples": 1000, "mixture": 5000},
+    "UdrSettings": {"points": 500},
+}
+
+
+@pytest.mark.parametrize("name", STUDY)
+def test_presets_are_those_that_stored_scores_name(name):
+    """Scores are compared by the name of their preset, so that its numbers stay what they were."""
+    kind, numbers = getattr(metrics, name), STUDY[name]
+    assert dataclasses.asdict(kind.resolve("dlib")) == numbers
+    changed = FAST.get(name) or {key: value // 5 for key, value in numbers.items() if key in (DRAWN | FITTED)}
+    assert dataclasses.asdict(kind.resolve("fast")) == numbers | changed
 
 
 @each_function

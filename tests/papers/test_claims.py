@@ -19,6 +19,7 @@ from unseam.papers.claims import (
     Order,
     Orders,
     Row,
+    SignTest,
     Trends,
     Values,
     arrangements,
@@ -52,6 +53,17 @@ def test_identities(value, expected):
     assert outcome(Identities, Identity("a", "0", value, 1e-9)) == expected
 
 
+@pytest.mark.parametrize("expected", [0.0, 2.0])
+def test_identities_hold_up_to_their_tolerance(expected):
+    for away, said in (
+        (0.25, "holds"),
+        (-0.25, "holds"),
+        (0.26, "false as printed"),
+        (-0.26, "false as printed"),
+    ):
+        assert outcome(Identities, Identity("a", "", expected + away, 0.25, expected)) == said
+
+
 def test_tolerances_are_shown():
     cases = [Identity("a", "0", 0.0, 1e-9, note="rounding"), Identity("b", "1", 1.0, 0.05, 1.0)]
     found = Identities("says", lambda tables: cases).judge({})
@@ -77,6 +89,26 @@ def test_further_checks_are_marked():
 )
 def test_bounds_over_runs(runs, expected):
     assert outcome(Bounds, Bound("x", "below one half", runs, most=0.5)) == expected
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "said"),
+    [
+        (0.25, 0.75, "agrees"),
+        (0.24, 0.5, "cannot tell"),
+        (0.5, 0.76, "cannot tell"),
+        (0.1, 0.24, "differs"),
+        (0.1, 0.25, "cannot tell"),
+        (0.76, 0.9, "differs"),
+        (0.75, 0.9, "cannot tell"),
+        (0.1, 0.9, "cannot tell"),
+    ],
+)
+def test_bounds_on_both_sides(lower, upper, said):
+    case = Bound("x", "", least=0.25, most=0.75, estimate=(0.5, lower, upper), n=3)
+    enough, few = Bounds("says", lambda tables: [case, replace(case, n=2)]).judge({})
+    assert (enough.outcome, enough.lower, enough.upper) == (said, lower, upper)
+    assert (few.outcome, few.lower, few.upper) == ("cannot tell", None, None)
 
 
 def test_bounds_of_a_median_see_past_a_second_mode():
@@ -235,6 +267,27 @@ def test_orders_are_corrected_within_a_claim():
     assert (alone.outcome, many[0].outcome) == ("agrees", "cannot tell")
     (uneven,) = Orders("says", lambda tables: [Order("x", low, high[:5])]).judge({})
     assert uneven.note == f"8 and 5 runs, smallest attainable p {1 / math.comb(13, 5):.2g}"
+
+
+@pytest.mark.parametrize(
+    ("p", "ends", "said"),
+    [
+        ((0.0499, 1.0), (-2.0, -1.0), "agrees"),
+        ((0.0501, 1.0), (-2.0, -1.0), "cannot tell"),
+        ((0.0499, 1.0), (-2.0, 0.1), "cannot tell"),
+        ((1.0, 0.0499), (1.0, 2.0), "differs"),
+        ((1.0, 0.0501), (1.0, 2.0), "cannot tell"),
+        ((1.0, 0.0499), (-0.1, 2.0), "cannot tell"),
+    ],
+)
+def test_signs_need_p_below_the_level_and_an_interval_on_one_side(p, ends, said):
+    class Known(Orders):
+        def test(self, case):
+            return SignTest(sum(ends) / 2, *ends, p, min(p), 8), case.published
+
+    claim = Known("says", lambda tables: [Order("x", (), ())])
+    assert claim.judge({})[0].outcome == said
+    assert claim.decidable({}) == (int(min(p) < 0.05), 1)
 
 
 def test_the_reverse_order_differs():

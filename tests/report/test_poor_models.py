@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import re
 from io import BytesIO
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,10 @@ from PIL import Image
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from unseam.advice import Advice
+from unseam.inspection.axes import Orthogonality
 from unseam.report import SCORES, Match, sections, study
 from unseam.report._pictures import signed_picture
+from unseam.report.measure import _unmeasured
 
 COLUMNS = torch.diag(torch.tensor([3.0, 1.0, 0.5]))
 
@@ -135,7 +138,7 @@ def test_a_full_covariance_is_advised_where_its_axes_have_rotated():
 def test_advice_to_a_decoder_alone_names_no_beta():
     oblique = torch.tensor([[1.0, 0.9], [0.2, 1.0]])
     text = said(study(lambda z: z @ oblique, latent=2), "What to change")
-    assert "give the encoder and the data of its training" in text and "β" not in text
+    assert "give its encoder and training data" in text and "β" not in text
 
 
 def test_advice_is_that_of_the_inspection():
@@ -240,3 +243,18 @@ def test_changes_of_colour_are_not_averaged_over_channels():
         BytesIO(base64.b64decode(re.search(r"base64,([^\"]+)", signed_picture(change, "hue"))[1]))
     )
     assert np.unique(np.asarray(sheet.convert("RGB")).reshape(-1, 3), axis=0).tolist() == [[255, 128, 0]]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "variance", "why"),
+    [
+        (None, None, "no encoder was given"),
+        (linear, torch.zeros(2, 3), "points without a variance"),
+        (linear, torch.tensor([[0.0, 0.5]]), "No latent is active."),
+        (linear, torch.ones(2, 3), "No latent is active."),
+    ],
+)
+def test_why_the_regime_is_unknown(encoder, variance, why):
+    found = SimpleNamespace(polarised=None, probes=None, orthogonality=Orthogonality.NEARLY)
+    (missing,) = _unmeasured(found, encoder, variance)
+    assert why in missing.why

@@ -20,6 +20,7 @@ from unseam.geometry import distance_to_orthogonality
 from unseam.inspection.todo import todo
 from unseam.report import SCORES, Missing, Study, match, run_studies, sections, study, write
 from unseam.report._pictures import strip
+from unseam.report.story import _ignores_collapsed
 from unseam.report.studies import _median
 from unseam.report.study import importance
 
@@ -104,6 +105,52 @@ def test_density_of_what_is_generated(studies):
     assert f"The density gap is {part.density_gap:.{digits}f}" in text
 
 
+@pytest.mark.parametrize(
+    ("gap", "coupling", "word", "sentences"),
+    [
+        (0.0499, 0.199, "Nearly", ("practically a product", "hardly change")),
+        (0.0501, 0.199, "Partly", ("a small deviation from a product", "hardly change")),
+        (0.499, 0.199, "Partly", ("a small deviation from a product", "hardly change")),
+        (0.501, 0.199, "No", ("far from a product", "hardly change")),
+        (0.0499, 0.201, "Partly", ("practically a product", "clearly change")),
+        (0.0499, 0.599, "Partly", ("practically a product", "clearly change")),
+        (0.0499, 0.601, "No", ("practically a product", "strongly change")),
+    ],
+)
+def test_words_for_a_density(studies, gap, coupling, word, sentences):
+    part = studies[0].factorisation._replace(density_gap=gap, coupling=coupling**2)
+    parts = sections([dataclasses.replace(studies[0], factorisation=part)])
+    (cell,) = [row for row in parts[0].table if row["link"] == "Are the components independent?"]
+    assert cell[studies[0].name].startswith(f"{word}; density gap")
+    for sentence in sentences:
+        assert sentence in said(parts, "Are the axes orthogonal?")
+
+
+@pytest.mark.parametrize(
+    ("mig", "word"), [(0.199, "No"), (0.201, "Partly"), (0.599, "Partly"), (0.601, "Mostly")]
+)
+def test_words_for_factors(studies, mig, word):
+    scores = studies[0].match.scores.assign(score=mig, score_all=mig)
+    parts = sections([dataclasses.replace(studies[0], match=studies[0].match._replace(scores=scores))])
+    (cell,) = [row for row in parts[0].table if row["link"] == "Are they the factors?"]
+    assert cell[studies[0].name] == f"{word}; MIG over active latents {mig:.2f} ± 0.00"
+
+
+@pytest.mark.parametrize(("share", "name"), [(0.199, "z0"), (0.201, "z0 · second")])
+def test_share_from_which_a_latent_is_named_after_a_factor(share, name):
+    found = unseam.inspect(linear, torch.zeros(2, 3))
+    known = SimpleNamespace(
+        information=np.array([[[0.1, share], [0.0, 0.0], [0.0, 0.0]]]), factors=("first", "second")
+    )
+    assert Study("mine", (found,), match=known).latent_name(0) == name
+
+
+@pytest.mark.parametrize(("norm", "ignored"), [(0.0999, True), (0.1001, False)])
+def test_what_the_decoder_hardly_uses(norm, ignored):
+    found = SimpleNamespace(column_norms=torch.tensor([1.0, norm]), active=torch.tensor([True, False]))
+    assert _ignores_collapsed(found) == ignored
+
+
 def test_walks_start_in_the_middle_and_go_both_ways(studies):
     made = studies[0].walks
     assert made.latents == importance(studies[0].found)
@@ -139,6 +186,18 @@ def test_one_column_per_model_in_the_comparison(studies, page):
 def test_models_are_spread_over_many(run, monkeypatch):
     monkeypatch.setattr("unseam.report.studies.MODELS", 1)
     assert [one.name for one in run_studies(run)] == ["β-VAE"]
+
+
+def test_a_gap_never_stands_alone(page):
+    said = Page(page).words
+    kinds = {kind.lower() for kind in re.findall(r"(\S+) gaps?\b", said)}
+    assert "hadamard" in kinds and kinds <= {"hadamard", "density", "information"}
+
+
+def test_what_is_not_folded_away_is_short(studies, tmp_path):
+    text = write(studies[:1], tmp_path / "report.html").read_text()
+    text = re.sub(r"<(style|script|svg|details)\b.*?</\1>", " ", text, flags=re.DOTALL)
+    assert 200 < len(re.sub(r"<[^>]+>", " ", text).split()) < 900  # two printed sides
 
 
 def test_given_inspections_are_not_made_again(run):
@@ -247,7 +306,7 @@ def test_a_decoder_that_fails_is_not_hidden():
     def broken(z):
         raise RuntimeError("out of paint")
 
-    with pytest.raises(ValueError, match="decoder does not accept .*out of paint"):
+    with pytest.raises(ValueError, match="decoder does not take z of shape .*out of paint"):
         study(broken, latent=2)
 
 

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from unseam import sweep
 from unseam.cli import app
 from unseam.report import sweep_sections
-from unseam.sweep.analysis import correlations, front, selections
+from unseam.sweep import Question
+from unseam.sweep.analysis import chain, contrasts, correlations, front, score_columns, selections
 from unseam.sweep.store import Store, trial_row
 from unseam.trial import Trial
 
@@ -74,6 +75,77 @@ def test_selection_by_a_good_measure_gains_and_by_none_does_not():
     assert 0 < by_cosine.lower < by_cosine.gain < by_cosine.best - by_cosine.random
     assert by_udr.lower < 0 < by_udr.upper
     assert by_cosine.random == pytest.approx(table["mig"].mean())
+    assert by_cosine.fraction == pytest.approx(by_cosine.gain / (by_cosine.best - by_cosine.random))
+    assert 0 < by_cosine.fraction_lower < by_cosine.fraction < by_cosine.fraction_upper <= 1
+
+
+def test_terms_of_objectives_and_metrics_without_factors_are_no_scores():
+    columns = [
+        "mig",
+        "dci_completeness",
+        "total_correlation",
+        "udr",
+        "udr_seeds",
+        "mean_pairwise_information",
+    ]
+    assert score_columns(pd.DataFrame([dict.fromkeys(columns, 0.5)])) == ["mig", "dci_completeness"]
+
+
+def linked(seeds=30):
+    """Every link holds for one posterior; for the other the Jacobian says nothing about the density."""
+    generator = np.random.default_rng(0)
+    rows = []
+    for posterior in ("diagonal", "full"):
+        for seed in range(seeds):
+            error = generator.normal()
+            dto = error + 0.3 * generator.normal()
+            density = (dto if posterior == "diagonal" else 0.0) + 0.3 * generator.normal()
+            mig = -density + 0.3 * generator.normal()
+            rows.append({"posterior": posterior, "seed": seed, "precision_error": error, "dto_active": dto,
+                         "coupling": density, "hadamard_gap": 0.0, "mig": mig})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_the_link_that_breaks_is_found_for_the_kind_of_model_that_breaks_it():
+    found = {(one.name, one.kind): one for one in chain(linked())}
+    open_ones = [key for key, one in found.items() if one.verdict != "holds"]
+    assert open_ones == [("Jacobian to density", "full")]
+    assert found[open_ones[0]].verdict == "open"
+    assert (found[open_ones[0]].effect, found["density to factors", "full"].models) == ("coupling", 30)
+    assert {one.verdict for one in chain(linked().assign(mig=lambda t: -t["mig"]))} == {
+        "holds",
+        "open",
+        "reversed",
+    }
+    assert {one.verdict for one in chain(linked(2))} == {"undefined"}
+
+
+def test_a_better_predictor_is_told_from_a_worse_one():
+    table = simpson()
+    generator = np.random.default_rng(3)
+    table["replication"] = table["mig"] + 0.5 * generator.normal(size=len(table))
+    table["udr"], table["dto_active"] = generator.normal(size=len(table)), -table["replication"]
+    udr, dto = contrasts(table)
+    assert 0 < udr.lower < udr.difference < udr.upper
+    assert (dto.difference, dto.lower, dto.upper) == pytest.approx((0, 0, 0))
+
+
+def test_questions_are_answered_with_intervals():
+    asked = ("prediction", "chain", "selection", "contrast", "coupling", "absent", "")
+    first, *_ = sweep_sections(linked(), [Question(f"ask {name}", name) for name in asked])
+    said = {one.split("\n")[0].removeprefix("ask "): one.split("\n")[1:] for _, one in first.said}
+    assert any(
+        line.startswith("coupling and MIG: ρ = −0.") and "as expected" in line for line in said["prediction"]
+    )
+    assert "holds for diagonal (" in said["chain"][1] and "; open for full (" in said["chain"][1]
+    assert said["selection"][0].startswith("DtO: gain in MIG ")
+    assert said["coupling"][0].startswith("posterior diagonal: coupling ")
+    assert (
+        said["contrast"]
+        == said["absent"]
+        == ["Not answered: what it takes was not measured, or for too few models."]
+    )
+    assert said[""] == []
 
 
 def test_the_front_holds_what_nothing_exceeds():

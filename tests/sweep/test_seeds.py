@@ -1,10 +1,16 @@
 """Comparisons of the seeds of a setting: of all that it has, however they were cut into stacks, or undefined."""
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
+import torch
 
-from unseam import sweep
+from unseam import metrics, sweep
 from unseam.replicate import replicate_seeds
+from unseam.run import Codes
+from unseam.sweep import measures
+from unseam.sweep.spec import Score
 from unseam.sweep.store import Store, compare_all
 
 SCORE = {"points": 40, "items": 200, "measures": ["udr", "replication"]}
@@ -85,3 +91,32 @@ def test_data_without_factors_are_compared_too(tmp_path, monkeypatch):
         ValueError, match=r"trial.data is no field of a trial; data of your own are a world in code"
     ):
         sweep.read_spec({"trial": {"data": "x.npy"}})
+
+
+def test_udr_counts_latents_by_their_mean_divergence_from_the_prior():
+    """Divergences on either side of 0.01 nats: of means ±a with variance v it is (a² + v − ln v − 1) / 2."""
+    draw = torch.Generator().manual_seed(0)
+    divergences, variances = torch.tensor([0.0095, 0.0105, 0.5]), torch.tensor([0.95, 1.0, 0.5])
+    reach = (2 * divergences - variances + variances.log() + 1).sqrt().double()
+    shared = torch.randint(0, 2, (200, 3), generator=draw).double() * 2 - 1
+    flips = [(torch.rand(200, 3, generator=draw) < 0.2).double() * -2 + 1 for _ in range(3)]
+    codes = [
+        Codes((reach * shared * flip)[None], variances.double().expand(1, 200, 3), torch.zeros(200, 0), ())
+        for flip in flips
+    ]
+    run = SimpleNamespace(
+        trials=[SimpleNamespace(posterior="diagonal")] * 3,
+        codes=lambda members, **_: codes[members[0]],
+    )
+    found = measures.udr([(run, member) for member in range(3)], Score())
+    by_counting = [
+        metrics.udr(
+            torch.cat([one.mean for one in codes]),
+            torch.tensor([[first, second, 1.0]] * 3),
+            preset="fast",
+            generator=torch.Generator().manual_seed(0),
+        ).score.tolist()
+        for first, second in ((0.0, 1.0), (1.0, 1.0), (0.0, 0.0))
+    ]
+    assert found == by_counting[0]
+    assert found not in by_counting[1:]

@@ -1,5 +1,7 @@
 """Specs: axes, zips, draws, blocks, exclusions; what is wrong is named."""
 
+import os
+
 import pytest
 
 from unseam.sweep import Spec, axis_values, read_spec
@@ -14,7 +16,7 @@ def test_a_file_gives_the_grid_the_zip_and_the_score(tmp_path):
     (tmp_path / "spec.toml").write_text(
         """
         name = "beta"
-        questions = ["Does beta matter?"]
+        questions = ["Does beta matter?", {ask = "How much?", answer = "mig"}]
         [trial]
         world = "linear"
         likelihood = "gaussian"
@@ -38,7 +40,8 @@ def test_a_file_gives_the_grid_the_zip_and_the_score(tmp_path):
     assert {(trial.latent, trial.batch_size) for trial in spec.trials} == {(2, 16), (3, 32)}
     assert not [trial for trial in spec.trials if trial.beta == 10 and trial.latent == 3]
     assert dict(spec.trials[0].world_options) == {"size": 50, "ratio": 1.5}
-    assert (spec.name, spec.questions, spec.score.metrics) == ("beta", ("Does beta matter?",), ("mig",))
+    assert spec.questions == (("Does beta matter?", ""), ("How much?", "mig"))
+    assert (spec.name, spec.score.metrics) == ("beta", ("mig",))
 
 
 def test_blocks_share_what_is_above_and_are_joined_once():
@@ -94,6 +97,9 @@ def test_both_ends_of_an_interval_are_exact():
         ({"score": {"metrix": []}}, "score.metrix is unknown; did you mean metrics?"),
         ({"score": {"metrics": "mig"}}, "score.metrics must be a list of names"),
         ({"block": [{"axess": {}}]}, "block 0: axess is unknown"),
+        ({"questions": "Why?"}, "questions must be a list"),
+        ({"questions": [{"ask": ""}]}, "a question must be a text, or a table with ask and answer"),
+        ({"questions": [{"asks": "Why?"}]}, "questions.asks is unknown; did you mean ask?"),
         ({"random": {"num": 3}}, "random must have num"),
         ({"exclude": [{"beta": 1}]}, "all were excluded"),
         ({"axes": {"seed": {"range": [0, 2_000_000]}}}, "at most 1000000 trials"),
@@ -109,3 +115,11 @@ def test_what_is_wrong_is_named(spec, message):
 
 def test_trials_are_a_spec_and_each_is_there_once():
     assert read_spec([Trial(beta=1), Trial(beta=1.0), Trial(seed=1)]) == Spec((Trial(), Trial(seed=1)))
+
+
+def test_files_that_are_no_specs_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 10**5)
+    for name, message in (("absent", "does not exist"), ("pipe", "got a pipe"), ("deep", "is no TOML")):
+        with pytest.raises(ValueError, match=message):
+            read_spec(tmp_path / f"{name}.toml")

@@ -1,10 +1,14 @@
 """Stores: what is a row, who works on what."""
 
+import hashlib
+import io
 import json
 import os
 import warnings
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from unseam import sweep
@@ -152,7 +156,7 @@ def test_rows_of_one_store_are_measured_alike(store):
     store.settle(spec)
     store.append(rows(0))
     store.settle(sweep.read_spec({"axes": {"beta": [0, 1]}, "questions": ["Why?"]}))
-    assert sweep.open(store.address).questions == ["Why?"] or store.local is None
+    assert sweep.open(store.address).questions == [("Why?", "")] or store.local is None
     with pytest.raises(ValueError, match="measured with score.points = 500, got 9; use the same"):
         store.settle(sweep.read_spec({"score": {"points": 9}}))
 
@@ -182,3 +186,59 @@ def test_a_full_disk_leaves_no_part(tmp_path, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Store(tmp_path).table().empty
+
+
+def hostile_part(store, table):
+    """A part under its digest, as whoever writes to a store can make one."""
+    sink = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata({"unseam.sweep": "1"}), sink)
+    name = hashlib.sha256(sink.getvalue()).hexdigest()[:32]
+    store.write(f"parts/{name}-9.parquet", sink.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (pa.table({"key": [["a"]]}), "must hold plain columns, got nested ones"),
+        (pa.table({"key": [1]}), "must have a column 'key' of text"),
+        (pa.table({"score": [0.5]}), "must have a column 'key' of text"),
+    ],
+)
+def test_parts_of_other_kinds_are_refused(table, message, tmp_path):
+    store = Store(tmp_path)
+    hostile_part(store, table)
+    with pytest.raises(ValueError, match=message):
+        store.table()
+
+
+def test_a_part_that_unpacks_to_more_than_memory_is_refused(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    hostile_part(store, pa.table({"key": ["a" * 100] * 50_000}))
+    monkeypatch.setattr("unseam.geometry.memory.free_memory", lambda device: 1 << 20)
+    with pytest.raises(ValueError, match="needs 0.0 GB of memory"):
+        store.table()
+
+
+def test_pipes_and_deep_records_in_a_store_neither_hang_nor_surprise(tmp_path):
+    store = Store(tmp_path)
+    (tmp_path / "claims").mkdir()
+    for name, text in (("deep", "[" * 10**5), ("list", "[]"), ("mark", '{"keys": ["a"], "token": "a", "mark": 7, '
+                       '"released": false, "step": 1, "steps": 1}')):  # fmt: skip
+        (tmp_path / f"claims/{name}.json").write_text(text)
+    assert store.claims() == []
+    (tmp_path / "store.json").write_text("[" * 10**5)
+    with pytest.raises(ValueError, match="store.json is damaged"):
+        store.settings()
+    (tmp_path / "parts").mkdir()
+    os.mkfifo(tmp_path / "parts" / f"{'a' * 32}-9.parquet")
+    with pytest.raises(ValueError, match="must be a regular file, got a pipe"):
+        store.keys()
+
+
+def test_rows_of_a_store_import_no_module_that_they_name(tmp_path, monkeypatch):
+    (tmp_path / "hostile_rows.py").write_text("raise SystemExit('ran')")
+    monkeypatch.syspath_prepend(tmp_path)
+    row = trial_row(Trial()) | {"objective": "hostile_rows:X"}
+    Store(tmp_path / "s").append([row])
+    with pytest.raises(ValueError, match="'hostile_rows:X' is code that is not imported yet"):
+        _ = sweep.open(tmp_path / "s").trials

@@ -50,6 +50,22 @@ def test_no_weights_are_likelier(covariance, minimise, generator):
     assert float(log_noise.exp()) == pytest.approx(found.noise, rel=1e-5)
 
 
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_steps_are_those_of_a_regression_on_the_posterior(covariance, diagonal, seed):
+    """W is that of the regression of x on z, whose posterior is the best normal, with all of its covariance or none."""
+    noise, draw = 0.25, torch.Generator().manual_seed(seed)
+    weights = torch.randn(6, 2, generator=draw, dtype=torch.float64)
+    for _ in range(3):
+        precision = torch.eye(2, dtype=torch.float64) + weights.mT @ weights / noise
+        encoder = torch.linalg.inv(precision) @ weights.mT / noise
+        spread = torch.diag(1 / precision.diagonal()) if diagonal else torch.linalg.inv(precision)
+        weights = covariance @ encoder.mT @ torch.linalg.inv(encoder @ covariance @ encoder.mT + spread)
+    draw = torch.Generator().manual_seed(seed)
+    path = ppca_em(covariance, 2, noise=noise, diagonal=diagonal, steps=3, generator=draw)
+    torch.testing.assert_close(path.solution.weights, weights, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.slow
 def test_a_diagonal_posterior_finds_the_axes_and_an_exact_one_does_not(covariance, seed):
@@ -106,3 +122,12 @@ def test_bad_input(covariance, change, message):
 def test_bad_covariance(matrix, message):
     with pytest.raises(ValueError, match=message):
         ppca(matrix, 1, noise=0.1)
+
+
+def test_a_covariance_may_miss_symmetry_by_rounding():
+    matrix = torch.diag(torch.tensor([4.0, 1.0, 0.5], dtype=torch.float64))
+    matrix[0, 1] = 5e-8
+    assert ppca(matrix, 1).noise == pytest.approx(0.75)
+    matrix[0, 1] = 7e-8
+    with pytest.raises(ValueError, match="covariance must be symmetric"):
+        ppca(matrix, 1)

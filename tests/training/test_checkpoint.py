@@ -18,6 +18,7 @@ from unseam import files
 from unseam.data import ArrayWorld
 from unseam.locks import LockedError
 from unseam.training import Trial
+from unseam.training.checkpoint import write_record
 
 TRIAL = Trial(
     world="nonlinear",
@@ -284,8 +285,8 @@ def test_runs_of_an_earlier_version_load_and_resume(tmp_path, monkeypatch):
         unseam.train(TRIAL, every=10, out=tmp_path)
     monkeypatch.undo()
     record = json.loads((tmp_path / "run.json").read_text())
-    del record["files"]
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    del record["files"], record["digest"]
+    files.write_json(tmp_path / "run.json", record)
     state = files.read_tensors(tmp_path / "optimizer.safetensors") | weights(tmp_path)
     del state["0/state/counted"]
     files.write_tensors(tmp_path / "optimizer.safetensors", state, note={"format": "1"})
@@ -352,6 +353,18 @@ def test_other_trials_are_not_resumed(tmp_path):
         unseam.train(TRIAL, out=tmp_path, resume=True)
 
 
+def test_a_run_may_lie_behind_a_link_that_leads_somewhere(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path / "link")
+    assert unseam.load(tmp_path / "real").steps == (1,)
+    (tmp_path / "lost").symlink_to("nowhere")
+    with pytest.raises(
+        ValueError, match="out must be a folder, but .*lost is a link to nowhere, which does not exist"
+    ):
+        unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path / "lost")
+
+
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "run").write_text("")
     with pytest.raises(ValueError, match="out must be a folder, but .* is a file"):
@@ -378,7 +391,7 @@ def test_missing_files(tmp_path, name):
 def test_other_formats_are_refused(tmp_path):
     unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
     record = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps(record | {"format": 99}))
+    write_record(tmp_path, record | {"format": 99})
     with pytest.raises(ValueError, match="has format 99, expected 1"):
         unseam.load(tmp_path)
 
@@ -390,7 +403,7 @@ def test_weights_of_another_shape_are_refused(tmp_path):
     files.write_tensors(tmp_path / "weights.safetensors", held | {name: torch.zeros(1)}, note={})
     record = json.loads((tmp_path / "run.json").read_text())
     record["files"]["weights.safetensors"] = files.digest(tmp_path / "weights.safetensors")
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    write_record(tmp_path, record)
     with pytest.raises(ValueError, match="must hold .* of shape .*, got .1,."):
         unseam.load(tmp_path)
 
@@ -491,7 +504,7 @@ def test_runs_of_earlier_versions_are_resumed(tmp_path):
     del record["stopped_by"], record["files"]
     held = ("name", "items", "twin_of", "options")
     record["worlds"] = [{key: world[key] for key in held} for world in record["worlds"]]
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    write_record(tmp_path, record)
     state = files.read_tensors(tmp_path / "optimizer.safetensors")
     state |= files.read_tensors(tmp_path / "weights.safetensors")
     del state["0/state/stopped_by"]
@@ -545,9 +558,11 @@ def test_a_finished_run_keeps_its_provenance(tmp_path):
     unseam.train(dataclasses.replace(TRIAL, steps=3), out=tmp_path)
     record = json.loads((tmp_path / "run.json").read_text())
     record["versions"]["torch"] = "1.0"
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    write_record(tmp_path, record)
     unseam.train(dataclasses.replace(TRIAL, steps=3), out=tmp_path, resume=True)
-    assert json.loads((tmp_path / "run.json").read_text()) == record
+    after = json.loads((tmp_path / "run.json").read_text())
+    assert after.pop("digest") != record.pop("digest")  # which write_record renewed
+    assert after == record
 
 
 @pytest.mark.parametrize(
@@ -569,7 +584,7 @@ def test_opening_a_run_imports_no_module_that_it_names(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     record = json.loads((tmp_path / "run.json").read_text())
     record["trials"][0]["objective"] = "evil_module:X"
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    write_record(tmp_path, record)
     with pytest.raises(ValueError, match="'evil_module:X' is code that is not imported yet; if you trust it"):
         unseam.load(tmp_path)
     with pytest.raises(SystemExit, match="ran"):
@@ -580,7 +595,7 @@ def test_a_record_of_a_huge_network_takes_no_memory(tmp_path):
     unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
     record = json.loads((tmp_path / "run.json").read_text())
     record["trials"][0]["encoder_widths"] = [10**7, 10**7]
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    write_record(tmp_path, record)
     with pytest.raises(ValueError, match="weights.safetensors must hold .* of shape"):
         unseam.load(tmp_path)
 
@@ -635,7 +650,10 @@ def test_members_that_stopped_stay_stopped_when_a_run_is_resumed(tmp_path, monke
     with pytest.raises(unseam.training.Interrupted):
         unseam.train(trials, out=tmp_path, every=20)
     monkeypatch.undo()
-    weights_before = unseam.load(tmp_path).stacks[0].flat[1].clone()
+    loaded = unseam.load(tmp_path).stacks[0]
+    assert loaded.trials == tuple(trials)
+    assert loaded.alive.tolist() == [True, False] and loaded.stopped_at.tolist() == [-1, whole.stopped[1]]
+    weights_before = loaded.flat[1].clone()
     with pytest.warns(unseam.training.DivergenceWarning):
         resumed = unseam.train(trials, out=tmp_path, every=20, resume=True)
     assert resumed.stopped == whole.stopped and resumed.stopped_by == whole.stopped_by
@@ -662,6 +680,45 @@ def test_saving_a_loaded_training_again_writes_nothing(tmp_path):
 def test_a_record_of_other_kinds_is_refused(tmp_path, change, said):
     unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
     record = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps(record | change))
+    write_record(tmp_path, record | change)
     with pytest.raises(ValueError, match=f"run.json .*{said}"):
         unseam.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"beta": 1.0', '"beta": 9.0'), ('"complete": true', '"complete": tru3'), ('"seed": 0', '"seed": 1')],
+)
+def test_a_record_that_has_changed_is_noticed(tmp_path, old, new):
+    unseam.train(dataclasses.replace(TRIAL, steps=3), out=tmp_path)
+    text = (tmp_path / "run.json").read_text()
+    assert old in text
+    (tmp_path / "run.json").write_text(text.replace(old, new, 1))
+    with pytest.raises(ValueError, match="run.json is damaged"):
+        unseam.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"steps": [4]}, "steps must be at most 3, got 4"),
+        ({"sizes": [10**15]}, "sizes must be 1 of 300 items, got 1000000000000000"),
+        ({"stopped": {"1": 2}}, "stopped names member 1 of 1"),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_refused(tmp_path, change, said):
+    unseam.train(dataclasses.replace(TRIAL, steps=3), out=tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    write_record(tmp_path, record | change)
+    with pytest.raises(ValueError, match=f"run.json is damaged: {said}"):
+        unseam.load(tmp_path)
+
+
+def test_a_vae_of_a_part_of_the_data_is_saved_and_loaded(tmp_path):
+    world, trial = (
+        unseam.data.load("linear", size=50),
+        dataclasses.replace(TRIAL, train_fraction=0.8, steps=1),
+    )
+    model = unseam.train(trial, world=world, device="cpu")[0]
+    unseam.save(model, tmp_path, trial=trial, world=world)
+    assert unseam.load(tmp_path).stacks[0].template.size == 40

@@ -53,6 +53,26 @@ def test_the_default_type_changes_nothing(double, expected, tmp_path):
     assert found[0].encode(x).mean.dtype == torch.float32
 
 
+@pytest.fixture
+def elsewhere():
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+
+
+def test_the_default_device_changes_nothing(elsewhere, expected, tmp_path):
+    assert_same(unseam.train(TRIALS, device="cpu", out=tmp_path), expected)
+    assert_same(unseam.load(tmp_path), expected)
+
+
+def test_automatic_mixed_precision_changes_nothing(expected, tmp_path):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = unseam.train(TRIALS, device="cpu", out=tmp_path)
+        inspected = unseam.Run.open(tmp_path).inspect([0], points=20)[0]
+    assert_same(found, expected)
+    assert inspected.dto == unseam.Run.open(tmp_path).inspect([0], points=20)[0].dto
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_training_works_where_gradients_are_switched_off(mode, expected, tmp_path):
     with mode():

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import unseam
 from unseam import sweep
 from unseam.cli import app
-from unseam.training import EarlyStopping, Tracker, Tracking
+from unseam.training import EarlyStopping, Tracker, Tracking, TrackingWarning, trackers
 
 TRIAL = unseam.Trial(
     world="linear", likelihood="gaussian", latent=2, steps=30, batch_size=8, encoder_widths=(4,), decoder_widths=(4,)
@@ -123,6 +123,53 @@ def test_a_sweep_sends_histories_and_measures_and_its_rows_are_the_same(tmp_path
     with pytest.raises(ValueError, match="tracker must be"):
         sweep.run(spec, tmp_path / "b", device="cpu", track="notion")
     assert not (tmp_path / "b").exists()
+
+
+class Down(Recorded):
+    """A tracker whose server fails for some calls of one kind."""
+
+    def __init__(self, kind, failures):
+        super().__init__()
+        self.kind, self.failures = kind, failures
+
+    def _fail(self, kind):
+        if kind == self.kind and self.failures > 0:
+            self.failures -= 1
+            raise ConnectionError("server is down")
+
+    def begin(self, key, settings):
+        self._fail("begin")
+        super().begin(key, settings)
+
+    def log(self, key, values, step):
+        self._fail("log")
+        super().log(key, values, step)
+
+    def end(self, key):
+        self._fail("end")
+        super().end(key)
+
+
+@pytest.mark.parametrize("kind", ["begin", "log", "end"])
+@pytest.mark.parametrize("pause", [0.0, 1e9])
+def test_a_tracker_that_fails_once_costs_nothing_and_misses_nothing(kind, pause, monkeypatch):
+    monkeypatch.setattr(trackers, "PAUSE", pause)
+    trials, down = [TRIAL, dataclasses.replace(TRIAL, seed=1)], Down(kind, 1)
+    with pytest.warns(TrackingWarning, match=r"tracker Down failed \(ConnectionError: server is down\)"):
+        ensemble = unseam.train(trials, callbacks=[Tracking(down)], every=5, device="cpu")
+    assert ensemble.steps == (30, 30)
+    compare(down, ensemble)
+
+
+def test_a_tracker_that_stays_down_is_seldom_asked_and_gets_everything_later(tmp_path):
+    down = Down("log", 1000)
+    trials = [dataclasses.replace(TRIAL, seed=seed) for seed in range(3)]
+    with pytest.warns(TrackingWarning):
+        unseam.train(trials, callbacks=[Tracking(down)], every=1, device="cpu", out=tmp_path)
+    assert 1000 - down.failures <= 1 + len(trials)
+    down.failures = 0
+    Tracking(down)(unseam.load(tmp_path))
+    compare(down, unseam.load(tmp_path))
 
 
 def test_what_is_no_tracker_is_refused():

@@ -281,11 +281,8 @@ def test_every_item_trained_on_is_checked_against_the_likelihood(value):
 
 def test_rows_are_finite_however_large():
     rows = torch.ones(4, 9)
-    rows[1, 3], rows[2, 4], rows[3, 5] = (
-        3e38,
-        torch.inf,
-        torch.nan,
-    )  # the first has no length in single precision
+    # the first has no length in single precision
+    rows[1, 3], rows[2, 4], rows[3, 5] = 3e38, torch.inf, torch.nan
     assert _finite(rows).tolist() == [True, True, False, False]
 
 
@@ -297,3 +294,25 @@ def test_gradients_on_a_host_lie_as_parameters_do(architecture):
     loss = stack.terms(x, noise, None).loss.sum()
     gradients = torch.autograd.grad(loss, list(stack.parameters.values()))
     torch.testing.assert_close(_gathered_on_host(stack, gradients), _gathered(gradients), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+def test_every_item_of_a_world_of_ones_own_is_checked(dtype):
+    class Own(unseam.data.World):
+        name, shape, factor_names, factor_sizes, options = "own", (4,), (), (), {}
+        factors, device = torch.zeros(900, 0), torch.device("cpu")
+
+        def __len__(self):
+            return 900
+
+        def images(self, index):
+            return torch.full((len(index), 4), 0.5).where((index != 899)[:, None], torch.nan)
+
+        def to(self, device):
+            return self
+
+    world = Own()
+    world.dtype = dtype
+    trial = Trial(likelihood="bernoulli", latent=2, encoder_widths=(4,), decoder_widths=(4,), steps=2)
+    with pytest.raises(ValueError, match="bernoulli"):
+        unseam.train(trial, world=world, device="cpu")

@@ -8,6 +8,7 @@ import pytest
 import unseam
 from unseam import choices
 from unseam.training import Trial, group
+from unseam.training.checkpoint import write_record
 from unseam.trial import KINDS, MEMBER_FIELDS
 
 
@@ -136,7 +137,7 @@ def test_old_run_folders_load(tmp_path):
     record = json.loads((tmp_path / "run.json").read_text())
     record["trials"][0] |= {"gamma": 7.0, "momentum": 0.9}
     del record["trials"][0]["weights"], record["trials"][0]["accumulator"]
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    write_record(tmp_path, record)
     assert unseam.load(tmp_path).trials == (trial,)
 
 

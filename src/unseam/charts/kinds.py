@@ -94,10 +94,11 @@ def bars(
     left = _room([row.label for row in rows])
     tall = min(ROW, height / len(rows))
     every = math.ceil(14 / tall)
-    canvas = Canvas(width, tall * len(rows) + AXIS)
+    edge = max(0.0, (14 - tall) / 2)  # the first label is taller than a thin bar
+    canvas = Canvas(width, edge + tall * len(rows) + AXIS)
     across = Scale(0, top, left, width - 60)
     for place, row in enumerate(rows):
-        y = tall * (place + 0.5)
+        y = edge + tall * (place + 0.5)
         long = max(across(row.value) - left, 1.0)
         title = f"{row.label}: {significant(row.value, 4)} {unit}"
         canvas.add(

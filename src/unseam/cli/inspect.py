@@ -153,7 +153,7 @@ def geometry_rows(found: Mapping[str, Inspection]) -> list[Row]:
             "DtO by chance": None if chance is None else chance.haar,
             "singular values coinciding": one.degenerate_fraction,
             "Eq. 7 error, diagonal": None if error is None else error.diagonal,
-            "Eq. 7 error, off it": None if error is None else error.off_diagonal,
+            "Eq. 7 error, off-diagonal": None if error is None else error.off_diagonal,
             "KL error": one.delta_kl,
         }
         compared = ("mean |cos|", "Hadamard gap, nats", "DtO")

@@ -80,7 +80,7 @@ def _print_plan(rows: list[dict[str, Any]], spec: Any, as_json: bool) -> None:
         print_json({"trials": len(spec.trials), "seconds": total, "stacks": rows})
         return
     for question in spec.questions:
-        print(f"Question: {question}")
+        print(f"Question: {question.ask}")
     left = sum(row["trials"] for row in rows)
     if rows:
         shown = [

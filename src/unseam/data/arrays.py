@@ -12,9 +12,18 @@ from typing import IO, Any
 import numpy as np
 
 from unseam.data.files import DamagedFileError
-from unseam.files import npz_header, open_file
+from unseam.files import check_memory, npz_header, open_file
 
-__all__ = ["hdf5_blocks", "hdf5_dataset", "hdf5_file", "npz_array", "npz_blocks", "tensor_array"]
+__all__ = [
+    "hdf5_blocks",
+    "hdf5_dataset",
+    "hdf5_file",
+    "hdf5_place",
+    "hdf5_values",
+    "npz_array",
+    "npz_blocks",
+    "tensor_array",
+]
 
 BLOCK = 16 << 20
 """Bytes read at once."""
@@ -56,6 +65,7 @@ def npz_array(path: Path, name: str, shape: tuple[int, ...]) -> np.ndarray:
 def hdf5_blocks(path: Path, name: str, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     """Consecutive rows of the dataset ``name`` in an HDF5 file, which must have the given shape."""
     with hdf5_file(path) as file:
+        hdf5_place(file, name, path)
         if name not in file:
             raise DamagedFileError(_names(path, name, sorted(file)))
         data = hdf5_dataset(file, name, path)
@@ -83,17 +93,13 @@ def hdf5_dataset(file: Any, name: str, path: Path, *, text: bool = False) -> Any
 
     Args:
         file: the open file.
-        name: path of the dataset in it, of which no part may be a link out of the file.
+        name: path of the dataset in it, of which no part may be a link.
         path: of the file, for messages.
         text: whether it may hold text instead of numbers.
     """
     import h5py
 
-    parts = name.split("/")
-    for count in range(1, len(parts) + 1):
-        link = file.get("/".join(parts[:count]), getlink=True)
-        if isinstance(link, h5py.ExternalLink):
-            raise DamagedFileError(f"{path}: {name!r} must lie in the file, got a link to {link.filename}")
+    hdf5_place(file, name, path)
     data = file[name]
     if not isinstance(data, h5py.Dataset):
         raise DamagedFileError(f"{path}: {name!r} must be a dataset, got a {type(data).__name__.lower()}")
@@ -104,6 +110,33 @@ def hdf5_dataset(file: Any, name: str, path: Path, *, text: bool = False) -> Any
     if data.chunks is not None and int(np.prod(data.chunks)) * data.dtype.itemsize > CHUNK:
         raise DamagedFileError(f"{path}: {name!r} must be stored in pieces of at most {CHUNK >> 20} MiB")
     return data
+
+
+def hdf5_place(file: Any, name: str, path: Path) -> None:
+    """Refuse a path in an HDF5 file that passes a link, before anything follows it: it may lead out of the file."""
+    import h5py
+
+    parts = name.split("/")
+    for count in range(1, len(parts) + 1):
+        link = file.get("/".join(parts[:count]), getlink=True)
+        if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
+            where = f"{link.filename}:{link.path}" if isinstance(link, h5py.ExternalLink) else link.path
+            raise DamagedFileError(f"{path}: {name!r} must lie in the file itself, got a link to {where}")
+        if link is None:
+            return
+
+
+def hdf5_values(file: Any, name: str, path: Path, *, text: bool = False) -> np.ndarray:
+    """All of a dataset of one axis, after its size was compared with free memory (see :func:`hdf5_dataset`)."""
+    data = hdf5_dataset(file, name, path, text=text)
+    if data.ndim != 1:
+        raise DamagedFileError(f"{path}: {name!r} must have one axis, got shape {data.shape}")
+    check_memory(2 * data.size * max(8, data.dtype.itemsize), f"{name} of {path}")
+    try:
+        found: np.ndarray = data.asstr()[:].astype(str) if data.dtype.kind == "O" else data[:]
+    except UnicodeDecodeError as error:
+        raise DamagedFileError(f"{path}: {name!r} must be text in UTF-8: {error}") from None
+    return found
 
 
 def tensor_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:

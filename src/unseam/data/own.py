@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from unseam.data.array import ArrayWorld
-from unseam.data.arrays import hdf5_dataset, hdf5_file
-from unseam.data.files import as_memory_map
+from unseam.data.arrays import hdf5_dataset, hdf5_file, hdf5_place, hdf5_values
+from unseam.data.files import as_memory_map, home
 from unseam.files import check_memory, open_file, read_arrays, read_table
 from unseam.inputs import as_tensor, check_choice, check_count, check_flag
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["OwnData", "open_data"]
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+# Decoders that may open them, whatever their name: that of EPS would run what a file holds.
+DECODERS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 ARRAYS = (".npy", ".npz", ".safetensors")
 TABLES = (".csv", ".tsv", ".parquet")
 FORMATS = (
@@ -71,7 +74,7 @@ class _Source:
 
 
 class _Scan(NamedTuple):
-    """What one pass over the items shows."""
+    """What one pass over the items shows; mean and deviation are 0 where moments were not asked for."""
 
     least: float
     most: float
@@ -94,9 +97,10 @@ def open_data(
     layer: str | None = None,
     column: str | None = None,
     split: str | None = None,
+    drop: str | Sequence[str] = (),
     missing: Literal["refuse", "mask"] = "refuse",
 ) -> OwnData:
-    """Data of one's own as a world: said is what they were recognised as, and nothing in a file can run code.
+    """Data of one's own as a world, with notes on what they were recognised as; nothing in a file can run code.
 
     A table that takes more than half of the free memory is mapped from disk: the file itself where its values can be
     used as they are, else a conversion beside it or in the cache folder.
@@ -117,6 +121,7 @@ def open_data(
         layer: layer of an AnnData file, instead of ``X``.
         column: the column of a Hugging Face dataset that holds the items.
         split: part of a Hugging Face dataset that was saved in several.
+        drop: columns of a table that are left out, such as an identifier.
         missing: ``"refuse"`` NaN, or leave them for a likelihood that masks them.
 
     >>> found = open_data(np.arange(12).reshape(3, 4))
@@ -138,6 +143,7 @@ def open_data(
         "layer": layer,
         "column": column,
         "split": split,
+        "drop": list(_names(drop) or ()) or None,
     }
     source, used = _open(data, path, wanted, given)
     source = replace(
@@ -175,15 +181,15 @@ def _path(data: object) -> Path | None:
         return None
     path = Path(data).expanduser()
     if not path.exists():
-        raise FileNotFoundError(f"data must be {FORMATS}, and {path} does not exist")
+        raise FileNotFoundError(f"{path} does not exist; data must be {FORMATS}")
     return path
 
 
 def _names(factors: object) -> tuple[str, ...] | None:
     """Columns that are named as factors; none where factors are a file or an array."""
-    if isinstance(factors, str) and not (
-        Path(factors).suffix in (*ARRAYS, *TABLES) and Path(factors).exists()
-    ):
+    if isinstance(factors, str):
+        if Path(factors).suffix in (*ARRAYS, *TABLES) and "," not in factors:
+            return None
         factors = [name.strip() for name in factors.split(",")]
     if (
         isinstance(factors, Sequence)
@@ -214,7 +220,7 @@ def _open(
     if suffix in ARRAYS:
         return _array_file(name, path, columns), ()
     if suffix in TABLES:
-        return _table(name, _read_frame(path), columns or ()), ()
+        return _table(name, _read_frame(path), columns or (), given["drop"] or ()), ("drop",)
     if suffix == ".h5ad":
         return _h5ad(name, path, columns or (), given["layer"]), ("layer",)
     if suffix in IMAGES:
@@ -236,11 +242,13 @@ def _open_object(
     """The source that an object is; libraries are recognised where they have been imported."""
     pandas, anndata, datasets = (sys.modules.get(name) for name in ("pandas", "anndata", "datasets"))
     if pandas is not None and isinstance(data, pandas.DataFrame):
-        return _table("table", data, columns or ()), ()
+        return _table("table", data, columns or (), given["drop"] or ()), ("drop",)
     if anndata is not None and isinstance(data, anndata.AnnData):
         return _anndata(data, columns or (), given["layer"]), ("layer",)
     if datasets is not None and isinstance(data, datasets.Dataset):
         return _arrow("dataset", data.with_format("arrow")[:], columns, given)
+    if isinstance(data, torch.utils.data.DataLoader):
+        raise ValueError("data must be a Dataset, not a DataLoader: pass loader.dataset")
     if isinstance(data, torch.utils.data.Dataset):
         return _dataset(data, columns), ()
     _no_columns(columns, "an array")
@@ -297,6 +305,8 @@ def _read_factors(factors: Any, source: _Source) -> dict[str, NDArray[Any]]:
     if not isinstance(factors, str | Path):
         return _named_columns(factors, None, "factors")
     path = Path(factors)
+    if not path.exists():
+        raise FileNotFoundError(f"factors must name columns or a file, and {path} does not exist")
     if path.suffix in ARRAYS:
         held = read_arrays(path)
         names = held.pop("factor_names", None)
@@ -321,47 +331,78 @@ def _read_factors(factors: Any, source: _Source) -> dict[str, NDArray[Any]]:
 
 
 def _read_frame(path: Path) -> pd.DataFrame:
-    """A table from CSV, TSV or Parquet."""
+    """A table from CSV, TSV or Parquet; its ``attrs`` hold notes on what was recognised."""
     import pandas as pd
 
     if path.suffix == ".parquet":
         return read_table(path)
     with open_file(path) as file:
         check_memory(4 * path.stat().st_size, str(path))
+        head = file.readline()
+        usual = b"\t" if path.suffix == ".tsv" else b","
+        mark = usual if usual in head else next((mark for mark in (b";", b"\t", b"|") if mark in head), usual)
+
+        def read(decimal: str) -> pd.DataFrame:
+            file.seek(0)
+            return pd.read_csv(file, sep=mark.decode(), decimal=decimal)
+
         try:
-            return pd.read_csv(file, sep="\t" if path.suffix == ".tsv" else ",")
+            table, notes = read("."), [] if mark == usual else [f"columns are separated by {mark.decode()!r}"]
+            if mark == b";" and len(_texts(other := read(","))) < len(_texts(table)):
+                table = other
+                notes.append("decimals are written with commas")
         except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} must be a table with a header line: {str(error).strip()}") from None
+    titles = [str(title) for title in table]
+    if titles != list(map(str, range(len(titles)))) and all(map(_is_number, titles)):
+        notes.append(f"the first line, {titles[0]}, …, was taken as names of columns")
+    table.attrs["notes"] = tuple(notes)
+    return table
 
 
-def _table(name: str, table: pd.DataFrame, columns: tuple[str, ...]) -> _Source:
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _texts(table: pd.DataFrame) -> list[str]:
+    """Columns that do not hold numbers."""
+    import pandas as pd
+
+    return [str(title) for title in table if not pd.api.types.is_numeric_dtype(table[title].dtype)]
+
+
+def _table(name: str, table: pd.DataFrame, columns: tuple[str, ...], drop: Sequence[str]) -> _Source:
     """Numeric columns as items, others only as factors."""
     import pandas as pd
 
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = tuple(table.attrs.get("notes", ()))
     titles = [str(title) for title in table]
     if len(set(titles)) < len(titles):
         raise ValueError(f"{name} must name each column once, got {', '.join(titles)}")
     table = table.set_axis(titles, axis=1)
     if titles and titles[0].startswith("Unnamed:") and table.iloc[:, 0].tolist() == list(range(len(table))):
-        table, notes = table.iloc[:, 1:], ("the first column, which counts rows, was left out",)
-    if absent := [column for column in columns if column not in table]:
+        table, notes = table.iloc[:, 1:], (*notes, "the first column, which counts rows, was left out")
+    if absent := [column for column in (*columns, *drop) if column not in table]:
+        what = "drop" if absent[0] in drop else "factors"
         raise ValueError(
-            f"factors must name columns of {name} ({', '.join(map(str, table))}), got {absent[0]!r}"
+            f"{what} must name columns of {name} ({', '.join(map(str, table))}), got {absent[0]!r}"
         )
-    values = table.drop(columns=list(columns))
+    values = table.drop(columns=[*columns, *drop])
     if not len(table):
         raise ValueError(f"{name} must hold at least one row below its header, got none")
     if len(titles) == 1 and (mark := next((mark for mark in ";\t|" if mark in titles[0]), None)):
-        raise ValueError(
-            f"{name} must have its columns separated by commas (tabs in .tsv), got one column {titles[0]!r}: is "
-            f"{mark!r} its separator?"
+        raise ValueError(f"{name} must have several columns, got {titles[0]!r}: is {mark!r} its separator?")
+    if words := _texts(values):
+        are, as_factors, them = (
+            ("is", "it as a factor", "it") if len(words) == 1 else ("are", "them as factors", "them")
         )
-    words = [str(title) for title in values if not pd.api.types.is_numeric_dtype(values[title].dtype)]
-    if words:
         raise ValueError(
-            f"{name} must hold numbers, but {', '.join(map(repr, words))} {'is' if len(words) == 1 else 'are'} text: "
-            f"drop {'it' if len(words) == 1 else 'them'}, or name as factors (--factors)"
+            f"{name} must hold numbers, but {', '.join(map(repr, words))} {are} text{_say_odd(values[words[0]])}: "
+            f"name {as_factors} (--factors), or leave {them} out (--data-option drop={','.join(words)})"
         )
     if values.empty:
         raise ValueError(
@@ -374,15 +415,28 @@ def _table(name: str, table: pd.DataFrame, columns: tuple[str, ...]) -> _Source:
     return replace(source, factors={column: table[column].to_numpy() for column in columns})
 
 
+def _say_odd(column: pd.Series[Any]) -> str:
+    """What of a column of text is no number, where most of it is."""
+    import pandas as pd
+
+    odd = column[pd.to_numeric(column, errors="coerce").isna() & column.notna()]
+    return f" ({odd.iloc[0]!r} in {len(odd)} of {len(column)} rows)" if len(odd) < len(column) / 2 else ""
+
+
 def _images(name: str, folder: Path, size: int | None, fit: str) -> _Source:
     """Image files of a folder and those below, in the order of their paths."""
-    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())
+    files = sorted(
+        file
+        for file in folder.rglob("*")
+        if file.suffix.lower() in IMAGES
+        and file.is_file()
+        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+    )
     if not files:
         raise ValueError(
             f"{folder} must hold images ({', '.join(IMAGES)}) or a saved Hugging Face dataset, got none"
         )
-    looks = [_look(file) for file in files]
-    source = _pictures(name, files, looks, size, fit, str(folder))
+    source = _pictures(name, files, size, fit, str(folder))
     return replace(source, columns=tuple(file.relative_to(folder).as_posix() for file in files))
 
 
@@ -390,7 +444,35 @@ def _look(file: Path | bytes) -> tuple[int, int, bool]:
     """Width, height and whether an image has colours, from its head."""
     with _image(file) as image:
         grey = image.mode in ("1", "L", "LA", "I", "I;16", "F")
-        return *image.size, not grey
+        width, height = image.size[:: -1 if _orientation(image) > 4 else 1]
+        return width, height, not grey
+
+
+def _orientation(image: Any) -> int:
+    """How a camera was held, as EXIF counts it: 1 upright, above 4 on its side."""
+    if image.format not in ("JPEG", "MPO", "TIFF", "WEBP"):  # of others the whole picture would be decoded
+        return 1
+    try:
+        return int(image.getexif().get(0x0112, 1))
+    except Exception:  # damaged EXIF says nothing
+        return 1
+
+
+def _read_each(files: Sequence[Path | bytes], read: Callable[[Path | bytes], Any], where: str) -> list[Any]:
+    """What ``read`` returns of every file; all that cannot be read are counted in one error."""
+    found, refused = [], []
+    for file in files:
+        try:
+            found.append(read(file))
+        except ValueError as error:
+            refused.append(str(error))
+    if len(refused) > 1:
+        raise ValueError(
+            f"{len(refused)} images of {where} cannot be read, such as: {'; '.join(refused[:3])}"
+        )
+    if refused:
+        raise ValueError(refused[0])
+    return found
 
 
 @contextmanager
@@ -401,7 +483,7 @@ def _image(file: Path | bytes) -> Iterator[Any]:
     name = file if isinstance(file, Path) else "an image of the dataset"
     with open_file(file) if isinstance(file, Path) else io.BytesIO(file) as opened:
         try:
-            image = Image.open(opened)
+            image = Image.open(opened, formats=DECODERS)
         except UnidentifiedImageError:
             raise ValueError(f"{name} is no image that can be read: its format is not known") from None
         except (
@@ -421,12 +503,12 @@ def _image(file: Path | bytes) -> Iterator[Any]:
 def _pictures(
     name: str,
     files: Sequence[Path | bytes],
-    looks: Sequence[tuple[int, int, bool]],
     size: int | None,
     fit: str,
     where: str,
 ) -> _Source:
     """Encoded images as bytes (item, channel, height, width)."""
+    looks = _read_each(files, _look, where)
     sides = sorted({look[:2] for look in looks})
     if size is None and len(sides) > 1:
         raise ValueError(
@@ -442,19 +524,22 @@ def _pictures(
         notes.append(f"images were {done} to {size} x {size} pixels")
 
     def read(start: int, stop: int) -> NDArray[Any]:
-        return np.stack([_decode(file, colour, (width, height), fit) for file in files[start:stop]])
+        return np.stack(
+            _read_each(files[start:stop], lambda file: _decode(file, colour, (width, height), fit), where)
+        )
 
     return _Source(name, shape, np.dtype(np.uint8), read, notes=tuple(notes))
 
 
 def _decode(file: Path | bytes, colour: bool, sides: tuple[int, int], fit: str) -> NDArray[Any]:
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     try:
         with _image(file) as image:
             if image.mode in ("I;16", "I", "F"):
                 raise ValueError("it has more than 8 bits per value: convert it, or pass an array")
-            picture = image.convert("RGB" if colour else "L")
+            upright = ImageOps.exif_transpose(image) if _orientation(image) > 1 else image
+            picture = upright.convert("RGB" if colour else "L")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(
             f"{file if isinstance(file, Path) else 'an image'} cannot be read: {error}"
@@ -484,6 +569,11 @@ def _dataset(data: Any, columns: tuple[str, ...] | None) -> _Source:
 
     def item(index: int) -> tuple[NDArray[Any], Any]:
         held = data[index]
+        if isinstance(held, Mapping):
+            raise ValueError(
+                "items of the Dataset must be arrays or pairs (item, label), got a dict with "
+                f"{', '.join(map(str, held))}"
+            )
         first, label = (
             (held[0], held[1] if len(held) > 1 else None) if isinstance(held, tuple | list) else (held, None)
         )
@@ -527,26 +617,32 @@ def _h5ad(name: str, path: Path, columns: Sequence[str], layer: str | None) -> _
     """An AnnData file, read with h5py: ``X`` or a layer, dense or CSR, with columns of ``obs`` as factors."""
     where = "X" if layer is None else f"layers/{layer}"
     with hdf5_file(path) as file:
+        for name_in_file in (where, "obs"):
+            hdf5_place(file, name_in_file, path)
         if layer is not None and layer not in (layers := sorted(file.get("layers", ()))):
             raise ValueError(f"layer must be one of {', '.join(layers) or 'none'}, got {layer!r}")
         if where not in file:
             raise ValueError(f"{path} must hold {where!r}, got {', '.join(sorted(file))}")
-        kind = file[where].attrs.get("encoding-type", "array")
-        obs = sorted(key for key in file.get("obs", ()) if not key.startswith("_"))
+        kind = str(file[where].attrs.get("encoding-type", "array"))
+        obs = sorted(key for key in getattr(file.get("obs"), "keys", tuple)() if not key.startswith("_"))
         if absent := [column for column in columns if column not in obs]:
             raise ValueError(f"factors must name columns of obs ({', '.join(obs)}), got {absent[0]!r}")
         factors = {column: _obs_column(file, column, path) for column in columns}
         columns_first = kind == "csc_matrix"
         if kind in ("csr_matrix", "csc_matrix"):
-            shape = tuple(int(n) for n in file[where].attrs["shape"])
+            stated = np.asarray(file[where].attrs["shape"])
+            shape = tuple(stated.tolist()) if stated.dtype.kind in "iu" and stated.shape == (2,) else (0, 0)
             parts = [hdf5_dataset(file, f"{where}/{part}", path) for part in ("data", "indices", "indptr")]
-            dtype, ends = parts[0].dtype, parts[2][:].astype(np.int64)
-            rows = shape[columns_first] if len(shape) == 2 else 0
-            sound = len(shape) == 2 and min(shape) > 0 and len(ends) == rows + 1 and ends[0] == 0
+            dtype, ends = parts[0].dtype, hdf5_values(file, f"{where}/indptr", path)
+            integers = ends.dtype.kind in "iu" and parts[1].dtype.kind in "iu" and parts[1].ndim == 1
+            sound = min(shape) > 0 and integers and len(ends) == shape[columns_first] + 1 and ends[0] == 0
+            ends = ends.astype(np.int64)
             if not sound or (np.diff(ends) < 0).any() or not ends[-1] == len(parts[0]) == len(parts[1]):
-                raise ValueError(f"{path}: {where!r} is damaged: its rows do not add up to shape {shape}")
+                raise ValueError(f"{path}: {where!r} is damaged: its rows do not add up to shape {stated}")
         elif kind in ("array", ""):
             data = hdf5_dataset(file, where, path)
+            if data.ndim != 2:
+                raise ValueError(f"{path}: {where!r} must have shape (cell, gene), got {data.shape}")
             shape, dtype, ends = data.shape, data.dtype, np.empty(0, np.int64)
         else:
             raise ValueError(
@@ -592,14 +688,13 @@ def _obs_column(file: Any, column: str, path: Path) -> NDArray[Any]:
     """A column of ``obs``: numbers, text, or categories and their codes."""
     where = f"obs/{column}"
     if file[where].attrs.get("encoding-type") == "categorical":
-        codes = hdf5_dataset(file, f"{where}/codes", path)[:].astype(np.int64)
+        codes = hdf5_values(file, f"{where}/codes", path).astype(np.int64)
         if len(codes) and codes.min() < 0:
             raise ValueError(
-                f"factors must have no missing values, got {int((codes < 0).sum())} in {column!r}"
+                f"factors and covariates must have no missing values, got {int((codes < 0).sum())} in {column!r}"
             )
         return codes
-    values = hdf5_dataset(file, where, path, text=True)
-    return values.asstr()[:].astype(str) if values.dtype.kind == "O" else values[:]
+    return hdf5_values(file, where, path, text=True)
 
 
 def _arrow_table(folder: Path, split: str | None) -> Any:
@@ -609,7 +704,10 @@ def _arrow_table(folder: Path, split: str | None) -> Any:
     if (folder / "dataset_dict.json").exists():
         parts = sorted(part.name for part in folder.iterdir() if part.is_dir())
         if split not in parts:
-            raise ValueError(f"split must be one of {', '.join(parts)}, the parts of {folder}; got {split!r}")
+            raise ValueError(
+                f"split must be one of {', '.join(parts)}, the parts of {folder} (--data-option split={parts[0]}); "
+                f"got {split!r}"
+            )
         folder = folder / split
     files = sorted(folder.glob("*.arrow"))
     if not files or any(file.name.startswith("indices") for file in files):
@@ -653,10 +751,10 @@ def _arrow(
         raise ValueError(f"column must be one of {', '.join(held) or 'none'}, got {chosen!r}")
     if chosen is None and len(held) > 1:
         raise ValueError(f"column must say which of {', '.join(held)} holds the items of {name}")
-    takes = ("column", "split")
+    takes: tuple[str, ...] = ("column", "split")
     factors = {column: table[column].to_numpy() for column in named}
     if not held:
-        return _table(name, table.to_pandas(), named), takes
+        return _table(name, table.to_pandas(), named, given["drop"] or ()), (*takes, "drop")
     items = table[chosen or held[0]].combine_chunks()
     if items.null_count:
         raise ValueError(
@@ -673,7 +771,7 @@ def _arrow(
     if pa.types.is_binary(items.type) or pa.types.is_large_binary(items.type):
         files = [value.as_py() for value in items]
         size, fit = given["size"], given["fit"] or "resize"
-        source = _pictures(name, files, [_look(file) for file in files], size, fit, name)
+        source = _pictures(name, files, size, fit, name)
         return replace(source, factors=factors), ("size", "fit", *takes)
     shape = [len(items)]
     while pa.types.is_nested(items.type):
@@ -701,7 +799,13 @@ def _world(
         )
     if source.dtype.kind not in "biuf":
         raise ValueError(f"data must hold numbers, got {source.name} of {source.dtype}")
-    scan = _scan(source)
+    _check_room(source, path)
+    scan = _scan(source, moments=standardise)
+    if not standardise and max(-scan.least, scan.most) > torch.finfo(torch.float32).max:
+        raise ValueError(
+            f"{source.name} must lie within single precision, got values from {scan.least:g} to {scan.most:g}: "
+            f"rescale them, or pass standardise=True"
+        )
     if scan.missing and not mask:
         raise ValueError(_say_missing(source, scan))
     shape, axes, layout = _layout(source.shape[1:])
@@ -755,6 +859,16 @@ def _world(
     )
     chosen, why = _likelihood(scan, of_bytes, standardise)
     return OwnData(world, chosen, (*notes, f"likelihood {chosen}, since values {why}"), covariates)
+
+
+def _check_room(source: _Source, path: Path | None) -> None:
+    """Refuse what neither memory nor a disk can hold, before a look at all of it, which could take for ever."""
+    needed = 4 * math.prod(source.shape)
+    if source.whole is not None or needed <= _free():
+        return
+    disks = [] if path is None or path.is_dir() else [path.parent, *(f for f in (home(),) if f.exists())]
+    if needed > max((shutil.disk_usage(disk).total for disk in disks), default=0):
+        check_memory(needed, f"{source.name} of shape {source.shape}")
 
 
 def _say_missing(source: _Source, scan: _Scan) -> str:
@@ -812,32 +926,31 @@ def _blocks(source: _Source) -> Iterator[tuple[NDArray[Any], int]]:
         yield source.read(start, min(start + rows, source.shape[0])), start
 
 
-def _scan(source: _Source) -> _Scan:
-    """Range, whether all values are whole, missing ones, and moments of each value."""
+def _scan(source: _Source, *, moments: bool) -> _Scan:
+    """Range, whether all values are whole, missing ones, and moments of each value where they are needed."""
     least, most, whole, missing, rows = math.inf, -math.inf, True, 0, 0
     shape = source.shape[1:]
     check_memory(64 * math.prod(shape), source.name)
     count, absent = np.zeros(shape), np.zeros(shape, np.int64)
     mean, squares = np.zeros(shape), np.zeros(shape)
-    for block, _ in _blocks(source):
-        values = block.astype(np.float64) if block.dtype.kind != "f" else block
-        nan = np.isnan(values)
+    for values, _ in _blocks(source):
+        nan = np.isnan(values) if values.dtype.kind == "f" else np.zeros((), bool)
         if nan.any():
             missing += int(nan.sum())
             rows += int(nan.reshape(len(nan), -1).any(1).sum())
             absent += nan.sum(0)
-        if np.isinf(values).any():
-            raise ValueError(
-                f"{source.name} must be finite, got {int(np.isinf(values).sum())} infinite values"
-            )
-        held = np.where(nan, 0, values).astype(np.float64)
-        if nan.all():
+        if values.dtype.kind == "f" and (infinite := int(np.isinf(values).sum())):
+            raise ValueError(f"{source.name} must be finite, got {infinite} infinite values")
+        if nan.all() and nan.ndim:
             continue
-        least = min(least, float(np.where(nan, math.inf, values).min()))
-        most = max(most, float(np.where(nan, -math.inf, values).max()))
-        whole = whole and bool((held == np.round(held)).all())
+        least, most = min(least, float(np.nanmin(values))), max(most, float(np.nanmax(values)))
+        held = np.where(nan, 0, values) if nan.any() else values
+        whole = whole and (values.dtype.kind != "f" or bool((held == np.round(held)).all()))
+        if not moments:
+            continue
         # Chan, Golub and LeVeque 1983: moments of two parts joined without cancellation
-        new = (~nan).sum(0)
+        held = held.astype(np.float64)
+        new = (~np.broadcast_to(nan, values.shape)).sum(0)
         total = np.maximum(count + new, 1)
         centre = held.sum(0) / np.maximum(new, 1)
         apart = np.where(nan, 0, held - centre)
@@ -924,7 +1037,7 @@ def _factors(columns: Mapping[str, NDArray[Any]], items: int) -> tuple[torch.Ten
             continue
         texts = values.astype(str) if values.dtype.kind not in "biu" else values
         if values.dtype.kind == "O" and (bad := sum(value is None or value != value for value in values)):
-            raise ValueError(f"factors must have no missing values, got {bad} in {name!r}")
+            raise ValueError(f"factors and covariates must have no missing values, got {bad} in {name!r}")
         held, codes = np.unique(texts, return_inverse=True)
         found.append(codes.astype(np.int64))
         sizes.append(len(held))

@@ -25,7 +25,7 @@ from unseam.explore._controls import (
     tick,
     words,
 )
-from unseam.explore.local import Local, cosine_chart, local_view, spectrum_chart
+from unseam.explore.local import Local, cosine_chart, explain_terms, local_view, spectrum_chart
 from unseam.explore.maps import RAMP, curve_of, latent_name, map_of, marker_of
 from unseam.explore.measures import QUANTITIES, Measured, beta_curve, measure, pair_table, rotation_curve
 from unseam.explore.state import WIDEST, State, displayed_point
@@ -315,6 +315,7 @@ class GeometryPanel:
         self.page = page
         with card("Geometry here", "geometry", page.exhibit.change_lead):
             self.numbers = markup("numbers")
+            markup("explained").set_content(explain_terms())
             kind = "strip" if page.exhibit.look.is_coloured else "strip signed"
             self.strips = box("div", "strips")
             with self.strips:
@@ -386,7 +387,7 @@ def _numbers(found: Local, active: int) -> str:
         else f"<div><dt>{name}</dt><dd>— <small class='undefined'>undefined: {why}</small></dd></div>"
         for name, value, note in rows
     )
-    note = "<p>Two singular values nearly coincide: the directions here are nearly arbitrary.</p>"
+    note = "<p>Directions along singular vectors are then nearly arbitrary.</p>"
     return f"<dl>{cells}</dl>{note if found.degenerate else ''}"
 
 
@@ -429,7 +430,7 @@ class MapPanel:
         say(self.lead, _LEADS[space if shown else "plane"])
         ramp = ", ".join(charts.tint(k / RAMP, cyclic=found.cyclic) for k in range(RAMP + 1))
         swatch = f'<i style="background: linear-gradient(90deg, {ramp})"></i>'
-        low, high = ("once round", "") if found.cyclic else ("low", "high")
+        low, high = ("cyclic", "") if found.cyclic else ("low", "high")
         named = escape(found.legend)
         self.legend.set_content(f"<span>{named}: {low} {swatch} {high}</span>" if shown else "")
 
@@ -494,6 +495,8 @@ class RotationPanel:
         with self.card:
             self.controls = box("div", "choosers")
             self.drawing = markup("drawing")
+            sample = f"{len(page.exhibit.index)} items" if len(page.exhibit.index) else "few points"
+            words("p", f"Estimated from {sample}, for speed; a report measures on more.", "quiet")
             with box("div", "actions"):
                 words("span", "Record the rotation:", "quiet")
                 for form in ("GIF", "WebP"):

@@ -288,7 +288,7 @@ function drawMap() {
     frame: [-limit, limit, -limit, limit], ends: [-limit, limit, -limit, limit], labels: pair.map((k) => latentName(k)), cross: true,
   });
   const swatch = element("i", { style: `background: linear-gradient(90deg, ${ramp})` });
-  const ends = cyclic ? ["once round", ""] : ["low", "high"];
+  const ends = cyclic ? ["cyclic", ""] : ["low", "high"];
   $(".map .legend").replaceChildren(...(codes.length ? [`${name}: ${ends[0]} `, swatch, ` ${ends[1]}`] : []));
   mark();
 }
@@ -371,7 +371,7 @@ function showGeometry(found) {
     list.append(element("div", {}, element("dt", {}, name), element("dd", {}, value === null ? "—" : fixed(value), element("small", {}, said))));
   }
   const degenerate = found.degenerate && found.cosine !== null && !few;
-  $(".numbers").replaceChildren(list, ...(degenerate ? [element("p", {}, "Two singular values nearly coincide: the directions here are nearly arbitrary.")] : []));
+  $(".numbers").replaceChildren(list, ...(degenerate ? [element("p", {}, "Directions along singular vectors are then nearly arbitrary.")] : []));
   $(".numbers").classList.toggle("undefined", entries[0][1] === null);
   const marks = found.singularValues.map((_, k) => `v${k + 1}`);
   const scale = [...found.columns, ...found.directions].reduce((most, row) => row.reduce((a, v) => Math.max(a, Math.abs(v)), most), 0);
@@ -528,6 +528,8 @@ function start() {
   $(".geometry").classList.toggle("signed", look.channels !== 3);
   $("#signs").textContent = page.lead;
   $("#lead").textContent = page.map_lead;
+  const sample = page.index.length ? `${page.index.length} items` : "few points";
+  $("#sample").textContent = `Estimated from ${sample}, for speed; a report measures on more.`;
   for (const [k, model] of page.members.entries()) box.append(element("option", { value: k }, model.name));
   $("#model").classList.toggle("hidden", page.members.length < 2);
   box.onchange = () => {

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from unseam.charts import COLOURS, Pixels, data_url, pixels, style, tint
 from unseam.explore.exhibit import Exhibit, open_exhibit
 from unseam.explore.layers import Layers, layers_of
+from unseam.explore.local import explain_terms
 from unseam.explore.maps import RAMP, ellipse_items, item_notes, latent_name
 from unseam.explore.measures import measure, mig_curve, pullbacks
 from unseam.explore.state import first_state
@@ -118,10 +119,10 @@ def _page(exhibit: Exhibit, members: Sequence[int], first: int, title: str | Non
     weights = "\n".join(
         f'<script type="text/plain" id="weights-{k}">{text}</script>' for k, (_, text) in enumerate(written)
     )
-    return _render(shown, contents, weights)
+    return render_page(shown, contents, weights)
 
 
-def _render(title: str, contents: dict[str, Any], weights: str) -> str:
+def render_page(title: str, contents: dict[str, Any], weights: str) -> str:
     """The page around what it holds."""
     folder = files("unseam.explore")
     sources = {
@@ -132,6 +133,7 @@ def _render(title: str, contents: dict[str, Any], weights: str) -> str:
         "style": style(".body--dark") + folder.joinpath("style.css").read_text("utf8"),
         # no text can end the element that holds it
         "contents": json.dumps(contents, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
+        "terms": explain_terms(),
         "weights": weights,
         "runtime": sources["decoder.js"],
         "script": sources["plane.js"] + sources["exported.js"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +20,9 @@ from unseam.geometry import (
 )
 from unseam.inspection import compare_axes
 from unseam.inspection.axes import Axes
+from unseam.inspection.words import TERMS
 
-__all__ = ["Local", "local_view"]
+__all__ = ["Local", "explain_terms", "local_view"]
 
 
 class Local(NamedTuple):
@@ -127,3 +129,15 @@ def spectrum_chart(found: Local) -> str:
 
 def _floats(values: Tensor) -> tuple[float, ...]:
     return tuple(float(value) for value in values.tolist())
+
+
+def explain_terms() -> str:
+    """What the numbers of the geometry mean, as markup that is folded away.
+
+    >>> explain_terms()[:22]
+    '<details class="terms">'
+    """
+    meant = {term: TERMS[term] for term in ("axes", "|cos|", "Hadamard gap", "DtO")}
+    meant["random"] = "what random rotations of as many axes have"
+    rows = "".join(f"<dt>{escape(term)}</dt><dd>{escape(meaning)}</dd>" for term, meaning in meant.items())
+    return f'<details class="terms"><summary>What these numbers mean</summary><dl>{rows}</dl></details>'

@@ -12,6 +12,7 @@ from unseam.explore.exhibit import Exhibit
 from unseam.explore.rotation import rotation_matrix
 from unseam.explore.state import State, displayed_point, model_point
 from unseam.explore.walking import Walk
+from unseam.inspection import words
 
 __all__ = [
     "RAMP",
@@ -146,7 +147,7 @@ def latent_name(latent: int, state: State | None = None) -> str:
     'z0'
     """
     rotated = state is not None and state.rotation.degrees != 0 and latent in state.rotation[:2]
-    return f"z{latent}{'′' if rotated else ''}"
+    return words.latent_name(latent) + "′" * rotated
 
 
 def item_notes(exhibit: Exhibit) -> list[str]:

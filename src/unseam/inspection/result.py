@@ -207,7 +207,8 @@ class Inspection:
             ("Hadamard gap (nats)", none if self.hadamard_gap is None else self.hadamard_gap),
             ("the same, latents rotated at random", None if random is None else random.hadamard_gap),
             ("DtO, active latents", none if self.dto_active is None else self.dto_active),
-            ("DtO, all latents", none if self.dto is None else self.dto),
+            # as arbitrary where singular values coincide
+            ("DtO, all latents", none if self.dto is None or self.dto_active is None else self.dto),
             ("DtO of random rotations", None if chance is None else chance.haar),
             ("DtO of U[0, 1] matrices", None if chance is None else chance.uniform),
             ("DtO with fresh weights", None if chance is None else chance.module),

@@ -22,7 +22,7 @@ MANY_LATENTS = 64  # more are not a bottleneck that others might relieve
 NOTHING = "nothing"
 DIAGONAL = "train it with a diagonal posterior, since a full covariance leaves the axes free to rotate"
 NO_MORE = "nothing more can be said from sampled latents alone"
-UNKNOWN = "give the encoder and the data of its training, if it is a VAE's: what to change follows from them"
+UNKNOWN = "if it is the decoder of a VAE, give its encoder and training data too: advice on training follows from them"
 
 
 class Todo(NamedTuple):
@@ -140,8 +140,9 @@ def _number(found: Inspection, active: int, factors: int | None) -> Iterable[_Is
 def _checks(found: Inspection) -> Iterable[str]:
     """Settings that may differ from those of the training."""
     error = found.precision_error
-    if error is not None and error.diagonal >= ROUGHLY and _count_active(found) != 0:
-        yield "check beta and likelihood if you gave them: they must be those of the training"
+    # a run knows its own
+    if not found.where and error is not None and error.diagonal >= ROUGHLY and _count_active(found) != 0:
+        yield "check beta and likelihood: they must be those of the training"
 
 
 def _sizes(found: Inspection, factors: int | None) -> Iterable[str]:
@@ -214,7 +215,7 @@ def _mixed(found: Inspection, *, active: bool) -> list[int]:
 def _say_mixed(which: list[int], *, active: bool) -> str:
     verb = "is" if len(which) == 1 else "are"
     how = (
-        "active without a small variance (σ² ≪ 1)"
+        "active with a variance that is not small (the theory has σ² ≪ 1)"
         if active
         else "collapsed on average but not at every point"
     )

@@ -53,26 +53,43 @@ def verdict(found: Inspection) -> Verdict:
 def compare_members(found: Mapping[str, Inspection]) -> str:
     """One line over several models: of how many the axes are orthogonal, and posterior and decoder agree.
 
+    Where some differ in kind (posterior or β) and others do not, one line per kind comes before it.
+
     >>> import torch, unseam
     >>> one = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2))
     >>> compare_members({"a": one, "b": one})
     'Of 2 models: axes nearly orthogonal in 2; 2 latents active in each.'
     """
-    grades = Counter(one.orthogonality for one in found.values())
+    kinds: dict[str, list[Inspection]] = {}
+    for one in found.values():
+        kinds.setdefault(_kind(one), []).append(one)
+    groups = kinds if 1 < len(kinds) < len(found) else {}
+    lines = [f"Of {len(some)} {kind}: {_compare(some)}" for kind, some in groups.items()]
+    return "\n".join([*lines, f"Of {len(found)} models: {_compare(list(found.values()))}"])
+
+
+def _kind(found: Inspection) -> str:
+    if found.posterior is None or found.posterior == "point":
+        return "without an encoder" if found.posterior is None else "without posterior variance"
+    return f"with {'a diagonal posterior' if found.posterior == 'diagonal' else 'full covariance'}, β = {found.beta:g}"
+
+
+def _compare(found: Sequence[Inspection]) -> str:
+    grades = Counter(one.orthogonality for one in found)
     parts = [f"{grade} in {grades[grade]}" for grade in Orthogonality if grades[grade]]
     if grades[None]:
         parts.append(f"not defined in {grades[None]}")
     said = [f"axes {join_words(parts)}"]
-    words = Counter(word for one in found.values() if (word := _agreement(one)))
+    words = Counter(word for one in found if (word := _agreement(one)))
     if words:
         said.append(
             f"posterior and decoder {join_words([f'{word} in {words[word]}' for word in AGREEMENT if words[word]])}"
         )
-    counts = sorted({int(one.active.sum()) for one in found.values() if one.active is not None})
+    counts = sorted({int(one.active.sum()) for one in found if one.active is not None})
     if counts:
         shown = f"{counts[0]} latent{'s' * (counts[0] != 1)} active in each"
         said.append(shown if len(counts) == 1 else f"{counts[0]} to {counts[-1]} latents active")
-    return f"Of {len(found)} models: {'; '.join(said)}."
+    return f"{'; '.join(said)}."
 
 
 def describe_activity(found: Inspection, order: Sequence[int] | None = None) -> str:
@@ -106,9 +123,9 @@ def describe_orthogonality(found: Inspection) -> str:
         why = ", and cannot all be, since the output changes in fewer directions than there are axes"
     gap = f"{decimals(found.hadamard_gap)} nats ({decimals(chance.hadamard_gap)})"
     return (
-        f"The axes, the columns of the decoder's Jacobian, are {grade}{why}: mean |cos| between two is "
-        f"{decimals(found.cosine)} ({decimals(chance.cosine)} if latents are rotated at random) and the Hadamard gap, "
-        f"the volume that they lose, {'unbounded' if found.crowded else gap}."
+        f"The axes, the columns of the decoder's Jacobian, are {grade}{why}: the mean |cos| between two is "
+        f"{decimals(found.cosine)} ({decimals(chance.cosine)} if latents are rotated at random), and the Hadamard gap, "
+        f"the log of the volume lost by not being orthogonal, is {'unbounded' if found.crowded else gap}."
     )
 
 
@@ -138,7 +155,7 @@ def describe_regime(found: Inspection) -> str:
     mixed = describe_mixed(found)
     word = "polarised" if found.delta_kl < POLARISED and not mixed else "not fully polarised"
     return (
-        f"The posterior is {word}: counting every latent as either active or collapsed changes its KL by "
+        f"The posterior is {word}: treating every latent as either active or collapsed changes its KL by "
         f"{'; '.join([f'{found.delta_kl:.1%}', *mixed])}."
     )
 
@@ -153,11 +170,12 @@ def describe_agreement(found: Inspection) -> str:
         if found.latent == 1
         else f" on the diagonal and by {error.off_diagonal:.0%} off it"
         if found.posterior == "full"
-        else f" on the diagonal; {error.off_diagonal:.0%} of that matrix lies off it, where a diagonal posterior "
-        "cannot follow"
+        else f" on the diagonal; {error.off_diagonal:.0%} of that matrix lies off the diagonal, where a diagonal "
+        "posterior cannot follow"
     )
     return (
-        f"Posterior and decoder {word}: its precisions differ from those that the decoder implies, I + DᵀA²D/β, by "
+        f"Posterior and decoder {word}: the posterior's precisions differ from those that the decoder implies, "
+        f"I + DᵀA²D/β, by "
         f"{error.diagonal:.0%}{beyond}."
     )
 

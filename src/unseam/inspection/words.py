@@ -13,12 +13,12 @@ MOST_LISTED = 20
 TERMS = {
     "axes": "columns of the decoder's Jacobian, one per latent: how the output changes when that latent moves",
     "|cos|": "between two axes, mean over pairs and points: 0 at right angles, 1 where they coincide",
-    "Hadamard gap": "volume that the axes lose by not being orthogonal, in nats: 0 where they are",
+    "Hadamard gap": "log of the volume that axes lose by not being orthogonal, in nats: 0 where they are",
     "DtO": "distance to orthogonality (rolinek2019 Eq. 29): how far the decoder's principal directions (right "
     "singular vectors) are from its axes; 0 where they are the same; not defined where singular values coincide",
-    "chance": "the same of this decoder with its latents rotated at random (for DtO: of random rotations)",
-    "Eq. 7 error": "of allen2024: how far the posterior's precisions are from those that the decoder implies; on the "
-    "diagonal, and what lies off it",
+    "chance": "what this decoder has when its latents are rotated at random (for DtO: what random rotations have)",
+    "Eq. 7 error": "relative error of the posterior's precisions against those that the decoder implies (allen2024 "
+    "Eq. 7), on the diagonal and off it",
     "KL error": "relative error of the KL when every latent counts as active or collapsed (rolinek2019 Eq. 30)",
     "coinciding": "points where two singular values differ by less than 5%",
 }

@@ -58,7 +58,7 @@ def pictures(studies: Sequence[Study]) -> Section | None:
     walks = _fit(lambda every: [_traversal(study, every) for study in known], TRAVERSALS)
     arrows = _fit(lambda every: [_pairs(study, every) for study in known], DIRECTIONS)
     several = len(studies) > 1
-    captions = "Latent traversals", f"Principal directions, and latents below ({signs})"
+    captions = "Latent traversals", f"Principal directions, and below each its main latent ({signs})"
     groups = [
         Group(
             study.name if several else "",
@@ -133,7 +133,7 @@ def _pairs(study: Study, every: int) -> str:
         )
         cells.append(
             f'<div class="arrow">{upper}<b>v{place + 1}</b><small>s = {value:.2f}</small>{lower}'
-            f"<b>{html.escape(study.latent_name(main))}</b><small>{percent(share)} of it</small></div>"
+            f"<b>{html.escape(study.latent_name(main))}</b><small>{percent(share)} of v{place + 1}</small></div>"
         )
     return f'<div class="arrows">{"".join(cells)}</div>'
 

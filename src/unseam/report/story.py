@@ -266,8 +266,10 @@ def _activity(studies: Sequence[Study]) -> Section:
     return Section(
         "Which latents are active?",
         (
-            "A latent that is not worth its KL collapses, and the decoder ignores it. The posterior precision of an "
-            "active one should be 1 + ‖column‖²/β, with its column of the Jacobian (dashed line).",
+            "A latent that is not worth its KL collapses, and the decoder ignores it. In theory, the posterior "
+            "precision of an active one is 1 + ‖column‖²/β, with its column of the decoder's Jacobian (dashed line)."
+            if any(study.found.precision_error is not None for study in studies)
+            else "A latent has collapsed where the decoder ignores it: its column of the Jacobian is then zero.",
         ),
         said=_describe(studies, studies, _describe_use),
         groups=_draw(
@@ -368,6 +370,7 @@ def _factors(studies: Sequence[Study]) -> Section | None:
     first = _get_match(known[0])
     scores = scores_panel(known, named=len(studies) > 1)
     informations = [information_panel(study, _get_match(study)) for study in known]
+    scored = (scores,) if any(get_score(study, metric) for study in known for metric in SCORES) else ()
     return Section(
         "Do the latents match the factors?",
         (
@@ -375,11 +378,11 @@ def _factors(studies: Sequence[Study]) -> Section | None:
             "over active latents (over all: in the table of the verdict).",
         ),
         said=_describe(known, studies, _describe_match),
-        groups=(Group("", (informations[0], scores)),)
+        groups=(Group("", (informations[0], *scored)),)
         if len(studies) == 1
         else (
             *(Group(study.name, (panel,)) for study, panel in zip(known, informations, strict=True)),
-            Group("All models", (scores,)),
+            *(Group("All models", (panel,)) for panel in scored),
         ),
         numbers=tuple(row for study in known for row in _information_rows(study, len(studies) > 1)),
         how=(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +11,19 @@ import numpy as np
 
 from unseam.charts import Band, Dot, Spot, bands, cloud, decimals, dots, legend, significant
 from unseam.report.page import Group, Panel, Section, check_path, write_page
-from unseam.sweep import Sweep
+from unseam.sweep import Question, Sweep
 from unseam.sweep.analysis import (
     LABEL_FREE,
+    Contrast,
     Correlation,
+    Link,
     Selection,
+    chain,
+    contrasts,
     correlations,
     describe_setting,
     front,
+    kinds_of,
     score_columns,
     selections,
     varied,
@@ -48,6 +54,10 @@ NAMES = {
     "gamma": "γ",
 }
 """Usual names of columns."""
+HOW = (
+    "Brackets are 95 % intervals: by bootstrap over seeds for correlations and links, over settings for what choosing "
+    "gains, and Student's t over seeds for means. A link holds, or is reversed, where its interval excludes 0.",
+)
 LINES, CHARTS, SCORES, BEST = 5, 15, 3, 10
 """Lines of one chart, charts of one axis, scores in the correlations, and models of a list, at most."""
 
@@ -79,7 +89,7 @@ def write_sweep(sweep: Sweep, path: str | Path, *, seed: int = 0) -> Path:
 
 
 def sweep_sections(
-    table: pd.DataFrame, questions: Sequence[str] = (), *, folder: str = "", seed: int = 0
+    table: pd.DataFrame, questions: Sequence[Question] = (), *, folder: str = "", seed: int = 0
 ) -> list[Section]:
     """The parts of the report of a table.
 
@@ -94,23 +104,114 @@ def sweep_sections(
     >>> [section.title for section in sweep_sections(frame)]
     ['Along β', 'Best models']
     """
+    found, chosen = correlations(table, seed=seed), selections(table, seed=seed)
+    links, compared = chain(table, seed=seed), contrasts(table, seed=seed)
+    answers = {
+        "prediction": partial(_say_prediction, found),
+        "chain": partial(_say_chain, links),
+        "selection": partial(_say_selection, chosen),
+        "contrast": partial(_say_contrast, compared),
+    }
+    said = []
+    for number, (ask, answer) in enumerate(questions):
+        say = answers.get(answer, partial(_say_means, table, answer))
+        said.append((str(number + 1), "\n".join([ask, *(say() if answer else [])])))
     made = (
-        [Section("Questions", ("Fixed before the sweep was run.",), said=_listed(questions))]
-        if questions
+        [Section("Questions", ("Fixed before the sweep was run.",), said=tuple(said), how=HOW)]
+        if said
         else []
     )
     made += [_along(table, name) for name in varied(table)]
-    found = correlations(table, seed=seed)
     if any(np.isfinite(one.within) or np.isfinite(one.pooled) for one in found):
-        made.append(_correlated(found))
-    if chosen := selections(table, seed=seed):
+        made.append(_correlated(found, compared))
+    if any(one.verdict != "undefined" for one in links):
+        made.append(_linked(table, links))
+    if chosen:
         made.append(_chosen(chosen))
     made.append(_best(table, folder))
     return [section for section in made if section is not None]
 
 
-def _listed(questions: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    return tuple((str(number + 1), text) for number, text in enumerate(questions))
+def _or_none(lines: list[str]) -> list[str]:
+    return lines or ["Not answered: what it takes was not measured, or for too few models."]
+
+
+def _say_prediction(found: Sequence[Correlation]) -> list[str]:
+    """The correlations of every measure with the first scores, within settings."""
+    scores = list(dict.fromkeys(one.score for one in found))[:SCORES]
+    return _or_none([
+        f"{_name(one.measure)} and {_name(one.score)}: ρ = {_shown(one.within, one.within_lower, one.within_upper)} "
+        f"over {one.groups} settings, {_expected(one)}"
+        for score in scores
+        for one in found
+        if one.score == score and np.isfinite([one.within, one.within_lower, one.within_upper]).all()
+    ])  # fmt: skip
+
+
+def _expected(one: Correlation) -> str:
+    if one.within_lower <= 0 <= one.within_upper:
+        return "which does not exclude 0"
+    return "as expected" if one.within * LABEL_FREE[one.measure] > 0 else "the opposite of what is expected"
+
+
+def _say_chain(links: Sequence[Link]) -> list[str]:
+    """Every link with the kinds of models for which it holds, is open, or is reversed."""
+    words = {
+        "holds": "holds for",
+        "open": "open for",
+        "reversed": "reversed for",
+        "undefined": "undefined for",
+    }
+    lines = []
+    for name in dict.fromkeys(one.name for one in links):
+        mine = [one for one in links if one.name == name]
+        parts = {
+            verdict: "; ".join(
+                (one.kind or "all models")
+                + (f" ({_shown(one.within, one.lower, one.upper)})" if verdict != "undefined" else "")
+                for one in mine
+                if one.verdict == verdict
+            )
+            for verdict in words
+        }
+        lines.append(
+            f"{name} ({_name(mine[0].cause)} and {_name(mine[0].effect)}): "
+            + "; ".join(f"{words[verdict]} {text}" for verdict, text in parts.items() if text)
+        )
+    return _or_none(lines)
+
+
+def _say_selection(chosen: Sequence[Selection]) -> list[str]:
+    return _or_none([
+        f"{_name(one.criterion)}: gain in {_name(one.score)} {_shown(one.gain, one.lower, one.upper, 3)}, "
+        f"{_shown(one.fraction, one.fraction_lower, one.fraction_upper)} of what labels gain "
+        f"({one.best - one.random:.3f}), over {one.groups} settings"
+        for one in chosen
+        if one.score == chosen[0].score and np.isfinite([one.gain, one.lower, one.upper]).all()
+    ])  # fmt: skip
+
+
+def _say_contrast(compared: Sequence[Contrast]) -> list[str]:
+    return _or_none([
+        f"{_name(one.first)} against {_name(one.second)}, for {_name(one.score)}: difference of ρ "
+        f"{_shown(one.difference, one.lower, one.upper)} over {one.models} models"
+        for one in compared
+        if np.isfinite([one.difference, one.lower, one.upper]).all()
+    ])  # fmt: skip
+
+
+def _say_means(table: pd.DataFrame, column: str) -> list[str]:
+    """Means of a column by setting."""
+    if column not in table or table[column].dtype.kind not in "fiu":
+        return _or_none([])
+    fields = varied(table)
+    lines = []
+    for _, rows in table.groupby(fields, dropna=False, sort=False) if fields else [("", table)]:
+        mean, lower, upper = _mean(rows[column])
+        if np.isfinite(mean):
+            setting = describe_setting(_records(rows.head(1))[0], fields) or "all models"
+            lines.append(f"{setting}: {_name(column)} {_shown(mean, lower, upper, 3)}, {len(rows)} seeds")
+    return _or_none(lines)
 
 
 def _name(column: str) -> str:
@@ -179,7 +280,7 @@ def _rows(table: pd.DataFrame, axis: str, name: str) -> str:
     return dots(rows, f"{_name(name)} by {_name(axis)}", axis=_name(name)) if rows else ""
 
 
-def _correlated(found: Sequence[Correlation]) -> Section:
+def _correlated(found: Sequence[Correlation], compared: Sequence[Contrast]) -> Section:
     scores = list(dict.fromkeys(one.score for one in found))
     shown = scores[:SCORES]
 
@@ -205,6 +306,9 @@ def _correlated(found: Sequence[Correlation]) -> Section:
         "there is none within settings.",
         f"Settings with at least three seeds: {max(one.groups for one in found)}.",
     )
+    ask = "Does replication predict better than UDR and DtO?"
+    known = [one for one in compared if np.isfinite([one.lower, one.upper]).all()]
+    said = (("", "\n".join([ask, *_say_contrast(known)])),) if known else ()
     numbers = tuple(
         {
             "measure": _name(one.measure),
@@ -221,13 +325,45 @@ def _correlated(found: Sequence[Correlation]) -> Section:
         "bootstrap: over the seeds of each setting, and for all models over settings.",
     )
     title = "Does geometry predict scores?"
-    return Section(title, prose, groups=tuple(Group("", (one,)) for one in held), numbers=numbers, how=how)
+    groups = tuple(Group("", (one,)) for one in held)
+    return Section(title, prose, groups=groups, numbers=numbers, how=how, said=said)
 
 
-def _shown(value: float, lower: float, upper: float) -> str:
+def _linked(table: pd.DataFrame, links: Sequence[Link]) -> Section:
+    """The links of the chain by kind of model, and how far each kind comes along it."""
+    panels = []
+    for name in dict.fromkeys(one.name for one in links):
+        mine = [one for one in links if one.name == name and one.verdict != "undefined"]
+        rows = {one.kind or "all models": [Dot(one.within, "c0", "", one.lower, one.upper)] for one in mine}
+        if rows:
+            caption = f"{name}: {_name(mine[0].cause)} and {_name(mine[0].effect)}"
+            panels.append(Panel(dots(rows, caption, axis="Spearman's ρ within settings", high=1.0), caption))
+    shown = {_name(name): table[name] for one in links for name in (one.cause, one.effect)}
+    if "random_dto" in table and "dto_active" in table:
+        shown["DtO / rotated"] = table["dto_active"] / table["random_dto"]
+    means = tuple(
+        {"models": str(kind) or "all"}
+        | {name: _shown(*_mean(values[rows.index]), 3) for name, values in shown.items()}
+        for kind, rows in table.groupby(kinds_of(table), sort=False)
+    )
+    prose = (
+        "Do models whose posterior and decoder agree better have a more orthogonal decoder, do these have a density "
+        "that factorises better, and do these match the factors better? Each is asked of models that differ in "
+        "nothing but their seed, for each kind of model. The third correlation should be negative, the others "
+        "positive; where an interval includes 0 the link is open.",
+    )
+    how = (
+        "The table: means over all models of a kind, with 95 % intervals by Student's t. DtO / rotated is 1 for axes "
+        "that are rotated at random.",
+    )
+    groups = tuple(Group("", (one,)) for one in panels)
+    return Section("Which link of the chain breaks?", prose, table=means, groups=groups, how=how)
+
+
+def _shown(value: float, lower: float, upper: float, places: int = 2) -> str:
     if not np.isfinite(value):
         return "–"
-    return f"{decimals(value)} [{decimals(lower)}, {decimals(upper)}]"
+    return f"{decimals(value, places)} [{decimals(lower, places)}, {decimals(upper, places)}]"
 
 
 def _chosen(found: Sequence[Selection]) -> Section:
@@ -247,7 +383,8 @@ def _chosen(found: Sequence[Selection]) -> Section:
             "chosen": decimals(one.chosen, 3),
             "random": decimals(one.random, 3),
             "by labels": decimals(one.best, 3),
-            "gain": _shown(one.gain, one.lower, one.upper),
+            "gain": _shown(one.gain, one.lower, one.upper, 3),
+            "fraction of the gain by labels": _shown(one.fraction, one.fraction_lower, one.fraction_upper),
             "settings": str(one.groups),
         }
         for one in found

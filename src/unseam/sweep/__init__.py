@@ -3,7 +3,7 @@
 from unseam.sweep.engines import ENGINES, local
 from unseam.sweep.measures import MEASURES, Measure, measure
 from unseam.sweep.search import search
-from unseam.sweep.spec import Score, Spec, axis_values, read_spec
+from unseam.sweep.spec import Question, Score, Spec, axis_values, read_spec
 from unseam.sweep.store import Store
 from unseam.sweep.sweep import FailedError, Sweep, open, plan, run
 from unseam.sweep.work import Job, work
@@ -16,6 +16,7 @@ __all__ = [
     "Sweep",
     "Spec",
     "Score",
+    "Question",
     "read_spec",
     "axis_values",
     "Store",

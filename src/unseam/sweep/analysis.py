@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LABEL_FREE",
+    "Contrast",
     "Correlation",
+    "Link",
     "Selection",
+    "chain",
+    "contrasts",
     "correlations",
     "describe_setting",
     "front",
+    "kinds_of",
     "score_columns",
     "selections",
     "settings_of",
@@ -39,6 +44,10 @@ LABEL_FREE: dict[str, int] = {
     "elbo": 1,
 }
 """Measures that need no labels, with the direction that should be good."""
+UNSUPERVISED = ("total_correlation", "wasserstein_correlation", "mean_pairwise_information", "udr")
+"""Metrics that look at no factors; one has the name of a term of FactorVAE's and β-TCVAE's objective."""
+KINDS = ("world", "architecture", "objective", "posterior")
+"""Fields whose values make kinds of models."""
 RESAMPLES, LEAST = 1000, 3
 """Resamples of an interval, and models that a group must have."""
 Numbers = NDArray[np.float64]
@@ -64,6 +73,48 @@ class Correlation(NamedTuple):
     """Settings with at least :data:`LEAST` seeds."""
 
 
+class Contrast(NamedTuple):
+    """How much better one label-free measure predicts a score than another, within settings."""
+
+    first: str
+    second: str
+    score: str
+    difference: float
+    """Of the rank correlations, each with the sign that makes a good measure positive, of the same models."""
+    lower: float
+    upper: float
+    models: int
+
+
+class Link(NamedTuple):
+    """One link of the chain among models of one kind: whether, from seed to seed, its end follows its beginning."""
+
+    name: str
+    kind: str
+    cause: str
+    effect: str
+    expected: int
+    """Sign of the correlation where the link holds."""
+    within: float
+    """Rank correlation within settings, and its 95 % interval."""
+    lower: float
+    upper: float
+    models: int
+
+    @property
+    def verdict(self) -> str:
+        """``holds`` or ``reversed`` where the interval excludes 0, else ``open``; ``undefined`` without an interval.
+
+        >>> Link("a", "", "x", "y", -1, -0.5, -0.7, -0.3, 30).verdict
+        'holds'
+        """
+        if not np.isfinite([self.lower, self.upper]).all():
+            return "undefined"
+        if self.lower <= 0 <= self.upper:
+            return "open"
+        return "holds" if self.within * self.expected > 0 else "reversed"
+
+
 class Selection(NamedTuple):
     """What choosing one seed of each setting by a criterion gains."""
 
@@ -79,6 +130,10 @@ class Selection(NamedTuple):
     """``chosen − random`` with its 95 % interval over settings."""
     lower: float
     upper: float
+    fraction: float
+    """``gain`` over that of the choice by labels, with its interval."""
+    fraction_lower: float
+    fraction_upper: float
     groups: int
 
 
@@ -106,6 +161,21 @@ def settings_of(table: pd.DataFrame) -> NDArray[Any]:
     return table.groupby(names, dropna=False, sort=False).ngroup().to_numpy(dtype=np.int64)
 
 
+def kinds_of(table: pd.DataFrame) -> pd.Series[str]:
+    """The kind of each model: its objective, posterior, architecture and world, as far as these vary.
+
+    >>> import pandas as pd
+    >>> kinds_of(pd.DataFrame({"objective": ["a", "b"], "posterior": ["full"] * 2, "beta": [1, 2]})).tolist()
+    ['a', 'b']
+    """
+    import pandas as pd
+
+    names = [name for name in KINDS if name in varied(table)]
+    return pd.Series(
+        [", ".join(map(str, row)) for row in table[names].to_numpy()], index=table.index, dtype=str
+    )
+
+
 def score_columns(table: pd.DataFrame) -> list[str]:
     """Columns that are scores against known factors; those that belong to another metric at the end.
 
@@ -113,7 +183,7 @@ def score_columns(table: pd.DataFrame) -> list[str]:
     >>> score_columns(pd.DataFrame({"mig": [0.1], "dci_completeness": [0.2], "udr": [0.3], "dto": [1.0]}))
     ['mig', 'dci_completeness']
     """
-    known = [metric.__name__ for metric in METRICS if metric.__name__ != "udr"]
+    known = [metric.__name__ for metric in METRICS if metric.__name__ not in UNSUPERVISED]
     found = [
         str(name)
         for name in table
@@ -146,28 +216,107 @@ def correlations(table: pd.DataFrame, *, seed: int = 0) -> list[Correlation]:
     found = []
     for name in (name for name in LABEL_FREE if name in table):
         for score in score_columns(table):
-            pair = table[[name, score]].to_numpy(dtype=np.float64)
-            known = np.isfinite(pair).all(1)
-            a, b, g = pair[known, 0], pair[known, 1], groups[known]
+            (a, b), g = _known(table, groups, name, score)
             sizes = np.bincount(g, minlength=1)
-            large = sizes[g] >= LEAST
-            inner = _within(a[large], b[large], g[large], generator)
+            (inner,) = _within([a], b, g, generator)
             outer = _pooled(a, b, g, generator)
-            found.append(Correlation(name, score, *inner, *outer, len(a), int((sizes >= LEAST).sum())))
+            found.append(
+                Correlation(name, score, *_interval(inner), *outer, len(a), int((sizes >= LEAST).sum()))
+            )
     return found
 
 
-def _within(a: Numbers, b: Numbers, g: NDArray[Any], generator: np.random.Generator) -> Interval:
-    """Correlation of ranks within groups, and its interval over resampled members of each."""
-    if not len(a):
-        return NONE
-    parts = _parts(g)
+def contrasts(
+    table: pd.DataFrame,
+    first: str = "replication",
+    others: Sequence[str] = ("udr", "dto_active"),
+    *,
+    seed: int = 0,
+) -> list[Contrast]:
+    """Whether one label-free measure predicts scores better than others, on the same models and resamples.
+
+    Args:
+        table: of a sweep.
+        first: the measure.
+        others: what it is compared with.
+        seed: of the resamples.
+
+    >>> import pandas as pd
+    >>> values = np.arange(10.0)
+    >>> frame = pd.DataFrame({"seed": values, "replication": values, "udr": -values, "mig": values})
+    >>> [(one.second, round(one.difference, 6)) for one in contrasts(frame)]
+    [('udr', 2.0)]
+    """
+    generator = np.random.default_rng(seed)
+    groups, found = settings_of(table), []
+    for second in (name for name in others if first in table and name in table):
+        for score in score_columns(table):
+            (a, b, c), g = _known(table, groups, first, second, score)
+            left, right = _within([LABEL_FREE[first] * a, LABEL_FREE[second] * b], c, g, generator)
+            found.append(Contrast(first, second, score, *_interval(left - right), len(g)))
+    return found
+
+
+def chain(table: pd.DataFrame, *, seed: int = 0) -> list[Link]:
+    """Each link of the chain by kind of model: posterior to Jacobian, Jacobian to density, density to factors.
+
+    A link is the rank correlation, among models that differ in nothing but their seed, of the measure that it begins
+    with and the one that it ends with: the error of Equation 7, DtO, the coupling of the density's components (the
+    Hadamard gap, where coupling was not measured) and the first score.
+
+    Args:
+        table: of a sweep.
+        seed: of the resamples.
+
+    >>> import pandas as pd
+    >>> values = np.arange(10.0)
+    >>> frame = pd.DataFrame({"seed": values, "precision_error": values, "dto_active": values, "mig": -values})
+    >>> [(one.name, round(one.within, 6), one.expected) for one in chain(frame)]
+    [('posterior to Jacobian', 1.0, 1)]
+    """
+    measured = [name for name in ("coupling", "hadamard_gap") if name in table and table[name].notna().any()]
+    density, scores = next(iter(measured), "hadamard_gap"), score_columns(table)
+    links = [
+        ("posterior to Jacobian", "precision_error", "dto_active", 1),
+        ("Jacobian to density", "dto_active", density, 1),
+        ("density to factors", density, next(iter(scores), ""), -1),
+    ]
+    generator = np.random.default_rng(seed)
+    groups, kinds, found = settings_of(table), kinds_of(table), []
+    for name, cause, effect, expected in links:
+        for kind in kinds.unique() if cause in table and effect in table else ():
+            chosen = (kinds == kind).to_numpy()
+            (a, b), g = _known(table[chosen], groups[chosen], cause, effect)
+            (values,) = _within([a], b, g, generator)
+            found.append(Link(name, kind, cause, effect, expected, *_interval(values), len(a)))
+    return found
+
+
+def _known(table: pd.DataFrame, groups: NDArray[Any], *names: str) -> tuple[Sequence[Numbers], NDArray[Any]]:
+    """Columns and settings of the models where all of them are defined."""
+    values = table[list(names)].to_numpy(dtype=np.float64)
+    known = np.isfinite(values).all(1)
+    return list(values[known].T), groups[known]
+
+
+def _within(
+    firsts: Sequence[Numbers], second: Numbers, g: NDArray[Any], generator: np.random.Generator
+) -> list[Numbers]:
+    """Correlations of ranks within groups, then those of resampled members of each, the same for all ``firsts``."""
+    large = np.bincount(g, minlength=1)[g] >= LEAST
+    if not large.any():
+        return [np.full(1, np.nan) for _ in firsts]
+    parts = [np.flatnonzero(large)[part] for part in _parts(g[large])]
     starts = np.cumsum([0, *map(len, parts[:-1])])
-    # in [0, 1], so that large groups do not outweigh small ones by their ranks
-    a, b = (np.concatenate([_ranks(values[part]) / len(part) for part in parts]) for values in (a, b))
+
+    def ranked(
+        values: Numbers,
+    ) -> Numbers:  # in [0, 1], so that large groups do not outweigh small ones by their ranks
+        return np.concatenate([_ranks(values[part]) / len(part) for part in parts])
+
     drawn = [generator.multinomial(len(part), np.full(len(part), 1 / len(part)), RESAMPLES) for part in parts]
-    weights = np.concatenate([np.ones((1, len(a))), np.concatenate(drawn, axis=1)])
-    return _interval(_weighted(a, b, weights, starts))
+    weights = np.concatenate([np.ones((1, large.sum())), np.concatenate(drawn, axis=1)])
+    return [_weighted(ranked(first), ranked(second), weights, starts) for first in firsts]
 
 
 def _pooled(a: Numbers, b: Numbers, g: NDArray[Any], generator: np.random.Generator) -> Interval:
@@ -234,22 +383,30 @@ def selections(table: pd.DataFrame, *, seed: int = 0) -> list[Selection]:
     groups, found = settings_of(table), []
     for name in (name for name in LABEL_FREE if name in table):
         for score in score_columns(table):
-            pair = table[[name, score]].to_numpy(dtype=np.float64)
-            known = np.isfinite(pair).all(1)
-            parts = (np.flatnonzero(known)[part] for part in _parts(groups[known]))
-            rows = [
-                _choose(LABEL_FREE[name] * pair[part, 0], pair[part, 1])
-                for part in parts
-                if len(part) >= LEAST
-            ]
+            (a, b), g = _known(table, groups, name, score)
+            rows = [_choose(LABEL_FREE[name] * a[part], b[part]) for part in _parts(g) if len(part) >= LEAST]
             if not rows:
                 continue
             chosen, random, best = np.array(rows).T
-            drawn = generator.integers(len(rows), size=(RESAMPLES, len(rows)))
-            gains = np.concatenate([[(chosen - random).mean()], (chosen - random)[drawn].mean(1)])
-            interval = _interval(gains) if len(rows) > 1 else (float(gains[0]), float("nan"), float("nan"))
+            # one setting has no interval over settings
+            drawn = generator.integers(len(rows), size=(RESAMPLES * (len(rows) > 1), len(rows)))
+            drawn = np.concatenate([np.arange(len(rows))[None], drawn])
+            gains, most = (chosen - random)[drawn].mean(1), (best - random)[drawn].mean(1)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                fractions = np.where(most > 0, gains / most, np.nan)
             means = [float(values.mean()) for values in (chosen, random, best)]
-            found.append(Selection(name, score, means[0], means[1], means[2], *interval, len(rows)))
+            found.append(
+                Selection(
+                    name,
+                    score,
+                    means[0],
+                    means[1],
+                    means[2],
+                    *_interval(gains),
+                    *_interval(fractions),
+                    len(rows),
+                )
+            )
     return found
 
 

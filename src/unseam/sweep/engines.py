@@ -280,10 +280,14 @@ def show_progress(store: Store, trials: Sequence[Trial], wanted: bool | None) ->
     def state() -> tuple[int, str]:
         done = len(wanted_keys & store.keys())
         under = [claim for claim in store.claims() if claim.living]
-        partly = sum(len(claim.keys) * claim.step / max(1, claim.steps) for claim in under)
+        partly = sum(claim.models for claim in under)
         rate = (done + partly - first) / max(time.monotonic() - begun, 1e-9)
         left = (len(wanted_keys) - done - partly) / rate if rate > 0 else float("nan")
-        text = f"{len(under)} stack{'s' * (len(under) != 1)} in work"
+        measured = sum(claim.step >= claim.steps for claim in under)
+        parts = {"trained": len(under) - measured, "measured": measured}
+        text = " and ".join(
+            f"{count} stack{'s' * (count != 1)} being {what}" for what, count in parts.items() if count
+        ) or "nothing in work"  # fmt: skip
         if rate > 0 and done < len(wanted_keys):
             text += f", {3600 * rate:,.0f} models/h, {_duration(left)} left"
         return done, text

@@ -9,13 +9,17 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
+from unseam.files import open_file
 from unseam.trial import Trial
 
-__all__ = ["Score", "Spec", "axis_values", "interval_ends", "read_spec"]
+__all__ = ["Question", "Score", "Spec", "axis_values", "interval_ends", "read_spec"]
+
+LARGEST = 16 << 20
+"""Bytes of a spec."""
 
 BLOCK = ("trial", "axes", "zip", "random", "exclude")
 TOP = ("name", "questions", "score", *BLOCK, "block")
@@ -65,6 +69,15 @@ class Score:
         }
 
 
+class Question(NamedTuple):
+    """What a sweep is to answer, fixed before it is run."""
+
+    ask: str
+    answer: str = ""
+    """What answers it in the report: ``prediction``, ``chain``, ``selection``, ``contrast``, or a column, whose means
+    do."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """Trials with how to measure them.
@@ -77,7 +90,7 @@ class Spec:
     trials: tuple[Trial, ...]
     score: Score = Score()
     name: str = ""
-    questions: tuple[str, ...] = ()
+    questions: tuple[Question, ...] = ()
     source: Mapping[str, Any] = field(default_factory=dict)
     """What it was made from."""
 
@@ -92,7 +105,8 @@ def read_spec(given: Spec | str | Path | Mapping[str, Any] | Trial | Sequence[Tr
         given: the file; or a mapping with ``trial`` (fields that all share), ``axes`` (each a list, ``{from, to, num,
             scale}`` or ``{range}``, crossed), ``zip`` (tables whose axes vary together), ``random`` (``num`` draws
             from ``axes``, by ``seed``), ``exclude`` (tables of values), ``block`` (tables with those keys of their
-            own, whose trials are joined), ``score``, ``name`` and ``questions``.
+            own, whose trials are joined), ``score``, ``name`` and ``questions`` (texts, or tables with ``ask`` and
+            ``answer``, see :class:`unseam.sweep.Question`).
 
     >>> read_spec({"axes": {"bta": [1]}})
     Traceback (most recent call last):
@@ -102,8 +116,11 @@ def read_spec(given: Spec | str | Path | Mapping[str, Any] | Trial | Sequence[Tr
         return given
     if isinstance(given, str | Path):
         try:
-            given = tomllib.loads(Path(given).read_text("utf8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            with open_file(Path(given), largest=LARGEST) as file:
+                given = tomllib.load(file)
+        except FileNotFoundError:
+            raise ValueError(f"{given} does not exist; a sweep needs a spec in TOML") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"{given} is no TOML: {error}") from None
     if isinstance(given, Trial):
         given = [given]
@@ -122,8 +139,25 @@ def read_spec(given: Spec | str | Path | Mapping[str, Any] | Trial | Sequence[Tr
         random = block.get("random", given.get("random", {}))
         trials += _expand(shared["trial"], shared["axes"], lists["zip"], random, lists["exclude"])
     return Spec(
-        _unique(trials), Score(**score), str(given.get("name", "")), tuple(given.get("questions", ())), given
+        _unique(trials),
+        Score(**score),
+        str(given.get("name", "")),
+        _questions(given.get("questions", ())),
+        given,
     )
+
+
+def _questions(given: Any) -> tuple[Question, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ValueError(f"questions must be a list, got {given!r}")
+    found = []
+    for one in given:
+        table = {"ask": one} if isinstance(one, str) else one
+        _check_keys(table, Question._fields, "questions.")
+        if not all(isinstance(value, str) for value in table.values()) or not table.get("ask"):
+            raise ValueError(f"a question must be a text, or a table with ask and answer, got {one!r}")
+        found.append(Question(**table))
+    return tuple(found)
 
 
 def _unique(trials: Sequence[Trial]) -> tuple[Trial, ...]:

@@ -8,6 +8,7 @@ import io
 import json
 import re
 import secrets
+import shutil
 import tempfile
 import threading
 import warnings
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 
-from unseam.files import remove_folder, write_atomically
+from unseam.files import DiskFullError, check_parquet, open_file, remove_folder, write_atomically
 from unseam.locks import EXPIRY, HEARTBEAT, LockedError, alive, mark
 from unseam.sweep.analysis import settings_of
 from unseam.sweep.spec import Spec
@@ -51,6 +52,17 @@ class Claim(NamedTuple):
     """Steps to do."""
     instead: str = ""
     """Token of the claim that this one replaces."""
+    measured: float = 0.0
+    """Fraction of the measures that were taken after the training."""
+
+    @property
+    def models(self) -> float:
+        """Models that its work so far amounts to: training and measuring count half each, since neither time is known.
+
+        >>> Claim("a", ("x", "y"), True, 100, 200, measured=0.0).models
+        0.5
+        """
+        return len(self.keys) * (0.5 * self.step / max(1, self.steps) + 0.5 * self.measured)
 
 
 class Store:
@@ -83,8 +95,23 @@ class Store:
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
+        if self.local is not None:
+            with open_file(self.local / name) as file:
+                return file.read()
         content: bytes = self.fs.cat_file(f"{self.root}/{name}")
         return content
+
+    def _record(self, name: str) -> dict[str, Any]:
+        """A file that holds a JSON object."""
+        try:
+            record = json.loads(self.read(name))
+        except FileNotFoundError:
+            raise
+        except (ValueError, RecursionError):
+            raise ValueError(f"{self.address}/{name} is damaged; restore the file") from None
+        if not isinstance(record, dict):
+            raise ValueError(f"{self.address}/{name} must hold a JSON object; restore the file")
+        return record
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file whole: readers see all of it or what was there before."""
@@ -135,12 +162,10 @@ class Store:
     def settings(self) -> dict[str, Any] | None:
         """What ``store.json`` says; nothing where there is none."""
         try:
-            record = json.loads(self.read("store.json"))
+            record = self._record("store.json")
         except FileNotFoundError:
             return None
-        except ValueError:
-            raise ValueError(f"{self.address}/store.json is damaged; restore the file") from None
-        if not isinstance(record, dict) or not isinstance(record.get("score"), dict):
+        if not isinstance(record.get("score"), dict):
             raise ValueError(f"{self.address}/store.json does not describe a sweep; restore the file")
         if record.get("format") != FORMAT:
             raise ValueError(f"{self.address} has format {record.get('format')}, this version reads {FORMAT}")
@@ -148,7 +173,7 @@ class Store:
 
     def specs(self) -> list[dict[str, Any]]:
         """Name, questions and source of every spec that was run here."""
-        return [json.loads(self.read(f"specs/{name}")) for name in self.names("specs")]
+        return [self._record(f"specs/{name}") for name in self.names("specs")]
 
     # Rows
 
@@ -223,9 +248,16 @@ class Store:
                 f"{self.address}/{name} is not what was written; its rows are left out", stacklevel=3
             )
             return None
-        file = pq.ParquetFile(pa.BufferReader(content))
+        try:
+            check_parquet(io.BytesIO(content), f"{self.address}/{name}")
+            file = pq.ParquetFile(pa.BufferReader(content))
+        except pa.ArrowException as error:
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"{self.address}/{name} is damaged ({reason}); restore or remove it") from None
         if (written := (file.schema_arrow.metadata or {}).get(b"unseam.sweep")) != str(FORMAT).encode():
             raise ValueError(f"{self.address}/{name} has format {written!r}, this version reads {FORMAT}")
+        if "key" not in file.schema_arrow.names or file.schema_arrow.field("key").type != pa.string():
+            raise ValueError(f"{self.address}/{name} must have a column 'key' of text; restore or remove it")
         return file.read(columns=columns).replace_schema_metadata(None)
 
     def merge(self, folder: str = "parts") -> None:
@@ -257,7 +289,7 @@ class Store:
 
     def _claim(self, name: str) -> Claim | None:
         try:
-            record = json.loads(self.read(f"claims/{name}"))
+            record = self._record(f"claims/{name}")
             keys, token, owner = tuple(record["keys"]), record["token"], record["mark"]
             living: bool | None = not record["released"]
             if living:
@@ -265,15 +297,16 @@ class Store:
                 if living is None:
                     age = self._now() - self.fs.modified(f"{self.root}/claims/{name}").timestamp()
                     living = age < EXPIRY
-            return Claim(
-                token,
-                keys,
-                bool(living),
+            instead = record.get("instead", "")
+            if not all(isinstance(text, str) for text in (token, instead, *keys)):
+                return None
+            step, steps, measured = (
                 int(record["step"]),
                 int(record["steps"]),
-                record.get("instead", ""),
+                float(record.get("measured", 0.0)),
             )
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return Claim(token, keys, bool(living), step, steps, instead, measured)
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
             return None  # gone, or no claim
 
     def _now(self) -> float:
@@ -315,6 +348,12 @@ class Store:
                 suppress(FileNotFoundError),
                 zipfile.ZipFile(io.BytesIO(self.read(f"work/{name}.zip"))) as packed,
             ):
+                size, free = sum(file.file_size for file in packed.infolist()), shutil.disk_usage(folder).free
+                if size > free:
+                    raise DiskFullError(
+                        f"work/{name}.zip of {self.address} unpacks to {size / 1e9:.1f} GB, but {folder} has "
+                        f"{free / 1e9:.1f} GB free"
+                    )
                 packed.extractall(Path(folder) / name)
             yield Path(folder) / name
 
@@ -355,7 +394,7 @@ class Holding:
     instead: str = ""
 
     def __post_init__(self) -> None:
-        self.token, self.step = secrets.token_hex(8), 0
+        self.token, self.step, self.measured = secrets.token_hex(8), 0, 0.0
         self._gone, self._writing = threading.Event(), threading.Lock()
         self.keys = tuple(trial.key() for trial in self.trials)
         self._write()
@@ -404,6 +443,7 @@ class Holding:
             "instead": self.instead,
             "step": self.step * len(self.keys),
             "steps": sum(trial.steps for trial in self.trials),
+            "measured": self.measured,
         }
         self.store.write(f"claims/{self.token}.json", json.dumps(record).encode())
 

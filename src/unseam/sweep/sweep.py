@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unseam.choices import importing
 from unseam.run import Run
 from unseam.sweep.analysis import settings_of
 from unseam.sweep.engines import ENGINES, show_progress
 from unseam.sweep.measures import COMPARISONS, check_score, compare_seeds, measure
 from unseam.sweep.pieces import member_bytes
-from unseam.sweep.spec import Spec, read_spec
+from unseam.sweep.spec import Question, Spec, read_spec
 from unseam.sweep.store import Store, row_trial
 from unseam.sweep.work import Job, Plan
 from unseam.training import Tracking, train
@@ -63,16 +64,18 @@ class Sweep:
 
     @property
     def trials(self) -> list[Trial]:
-        """The trials that have a row."""
-        return [
-            row_trial({str(key): value for key, value in row.items()})
-            for row in self.table().to_dict("records")
-        ]
+        """The trials that have a row; modules that one names have to be imported already."""
+        with importing(False):
+            return [
+                row_trial({str(key): value for key, value in row.items()})
+                for row in self.table().to_dict("records")
+            ]
 
     @property
-    def questions(self) -> list[str]:
+    def questions(self) -> list[Question]:
         """The questions of the specs that were run into the store."""
-        return list(dict.fromkeys(text for spec in self.store.specs() for text in spec["questions"]))
+        given = (one for spec in self.store.specs() for one in spec["questions"])
+        return list(dict.fromkeys(Question(one) if isinstance(one, str) else Question(*one) for one in given))
 
     def run(
         self, stack: str, folder: str | Path | None = None, *, device: str = "cpu", trust: bool = False

@@ -14,7 +14,7 @@ from unseam.training.stack import Stack, group, stack_trials
 from unseam.training.step import make_step, precision, update
 from unseam.training.stopping import EarlyStopping
 from unseam.training.streams import minibatches, normals, uniforms
-from unseam.training.trackers import Tracker, Tracking, open_tracker
+from unseam.training.trackers import Tracker, Tracking, TrackingWarning, open_tracker
 from unseam.trial import Trial
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Trial",
     "Tracker",
     "Tracking",
+    "TrackingWarning",
     "AdaGrad",
     "Adam",
     "group",

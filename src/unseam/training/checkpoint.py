@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +29,7 @@ from unseam.files import (
     write_table,
     write_tensors,
 )
+from unseam.inputs import ordinary_modes
 from unseam.locks import FolderLock, lock_folder
 from unseam.models import VAE
 from unseam.training.ensemble import Ensemble, empty_history
@@ -43,12 +46,16 @@ __all__ = [
     "Recorded",
     "Restored",
     "adopt",
+    "check_schema",
+    "learner_shapes",
     "load",
     "read_ensemble",
     "read_run",
+    "read_trial",
     "restore",
     "save",
     "write_checkpoint",
+    "write_record",
 ]
 
 T = TypeVar("T")
@@ -117,7 +124,8 @@ def adopt(model: VAE, trial: Trial | None, world: World | None = None) -> Ensemb
     first = next(model.parameters())
     z = torch.zeros(1, model.posterior.latent, device=first.device, dtype=first.dtype)
     shape = tuple(model.generate(z).shape[1:])
-    stack = stack_trials([trial], shape, size=1 if world is None else len(world), drawn=False)
+    size = 1 if world is None else round(len(world) * trial.train_fraction)
+    stack = stack_trials([trial], shape, size=size, drawn=False)
     named = {name.removeprefix("model."): value for name, value in {**stack.parameters, **stack.buffers}.items()
              if name.startswith("model.")}  # fmt: skip
     for name in sorted(own.keys() | named.keys()):
@@ -160,6 +168,7 @@ def _digests(about: Mapping[str, Any]) -> list[Any]:
     return [world.get("digest") for world in about.get("worlds", ())]
 
 
+@ordinary_modes()
 def load(path: str | Path, *, device: torch.device | str = "cpu", trust: bool = False) -> Ensemble:
     """Read an ensemble from its run folder; nothing in it can run code.
 
@@ -240,7 +249,10 @@ def _read_weights(record: Recorded, positions: Sequence[Sequence[int]], path: Pa
     """Weights, after their shapes were compared with what the trials say and before any memory is taken."""
     held = tensor_shapes(path)
     for number, members in enumerate(positions):
-        for name, shape in _shapes(record, number, members[0]).items():
+        first, size = members[0], record.sizes[number]
+        for name, shape in learner_shapes(
+            record.trials[first], record.shape, size=size, member=first
+        ).items():
             wanted = (len(members), *shape)
             found = held.get(f"{number}/{name}", TensorShape((), "nothing"))
             if found.shape != wanted:
@@ -251,14 +263,17 @@ def _read_weights(record: Recorded, positions: Sequence[Sequence[int]], path: Pa
     return read_tensors(path)
 
 
-def _shapes(record: Recorded, number: int, member: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of one member's parameters and buffers, from a model without memory."""
-    trial = record.trials[member]
+def learner_shapes(
+    trial: Trial, shape: tuple[int, ...], *, size: int, member: int = 0
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of one member's parameters and buffers, from a model without memory.
+
+    They are unknown, and none are returned, where networks of the user's own compute with values as they are made.
+    """
     try:
         with torch.device("meta"):
-            blank = blank_learner(trial, record.shape, size=record.sizes[number])
-    except (NotImplementedError, RuntimeError, TypeError) as error:
-        # networks of the user's own may compute with values where they are made
+            blank = blank_learner(trial, shape, size=size)
+    except (NotImplementedError, RuntimeError, TypeError, IndexError) as error:
         if any(":" in getattr(trial, name) for name in (*KINDS, *NETWORKS)):
             return {}
         raise ValueError(
@@ -308,7 +323,7 @@ def write_checkpoint(
             files[name] = digest(folder / _waiting(name))
         if lock is not None:
             lock.check()
-        write_json(folder / "run.json", _record(ensemble) | {"files": files})
+        write_record(folder, _record(ensemble) | {"files": files})
     except BaseException:
         # an interrupt may come after run.json was replaced: then the files are those of the new checkpoint
         if not (folder / "run.json").exists() or read_json(folder / "run.json").get("files") != files:
@@ -316,6 +331,17 @@ def write_checkpoint(
                 (folder / _waiting(name)).unlink(missing_ok=True)
         raise
     _settle(folder, files)
+
+
+def write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """Write ``run.json`` with a digest of what it says."""
+    write_json(folder / "run.json", {**record, "digest": _record_digest(record)})
+
+
+def _record_digest(record: Mapping[str, Any]) -> str:
+    """SHA-256 of what ``run.json`` says, but for this digest itself."""
+    content = {key: value for key, value in record.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _settle(folder: Path, files: Mapping[str, str]) -> None:
@@ -458,15 +484,21 @@ def read_run(folder: Path, *, trust: bool = False) -> Recorded:
             f"lacks {missing[0]!r}" if missing else f"has format {record.get('format')!r}, expected {FORMAT}"
         )
         raise ValueError(f"{path} {what}; it was not written by this version")
-    _check_schema(record, path)
+    check_schema(record, path)
+    if "digest" in record and record["digest"] != _record_digest(record):
+        raise ValueError(
+            f"{path} is damaged: its content has changed since it was written, says its digest; restore the file or "
+            f"train the run again"
+        )
     with choices.importing(trust):
-        trials = tuple(_trial(entry, number, path) for number, entry in enumerate(record["trials"]))
-        stacks = len(group(trials))
+        trials = tuple(read_trial(entry, number, path) for number, entry in enumerate(record["trials"]))
+        stacks = group(trials)
     for name in ("sizes", "steps"):
-        if len(record[name]) != stacks:
+        if len(record[name]) != len(stacks):
             raise ValueError(
-                f"{path} is damaged: {name} must have one entry per stack ({stacks}), got {len(record[name])}"
+                f"{path} is damaged: {name} must have one entry per stack ({len(stacks)}), got {len(record[name])}"
             )
+    _check_consistent(record, trials, stacks, path)
     return Recorded(
         trials,
         tuple(record["shape"]),
@@ -477,7 +509,11 @@ def read_run(folder: Path, *, trust: bool = False) -> Recorded:
             int(member): cause if cause in CAUSES else ""
             for member, cause in record.get("stopped_by", {}).items()
         },
-        {key: value for key, value in record.items() if key not in (*MEMBERS, "stopped_by", "files")},
+        {
+            key: value
+            for key, value in record.items()
+            if key not in (*MEMBERS, "stopped_by", "files", "digest")
+        },
         record.get("files", {}),
     )
 
@@ -500,6 +536,7 @@ def _describes_data(world: object) -> bool:
     return (
         isinstance(world, dict)
         and isinstance(world.get("name"), str)
+        and ("items" not in world or _whole(world["items"], 1))
         and all(isinstance(world.get(key), kind | None) for key, kind in kinds.items())
     )
 
@@ -536,18 +573,38 @@ _SCHEMA: dict[str, tuple[str, Callable[[Any], object]]] = {
         "a list of descriptions of data",
         lambda v: isinstance(v, list) and all(map(_describes_data, v)),
     ),
+    "digest": ("text", lambda v: isinstance(v, str)),
     "resumed": ("a list of objects", lambda v: isinstance(v, list) and all(isinstance(w, dict) for w in v)),
 }
 
 
-def _check_schema(record: Mapping[str, Any], path: Path) -> None:
+def check_schema(record: Mapping[str, Any], path: Path) -> None:
+    """Refuse a record with a field of the wrong kind."""
     for name, (wanted, fits) in _SCHEMA.items():
         if name in record and not fits(record[name]):
             raise ValueError(f"{path} is damaged: {name} must be {wanted}, got {str(record[name])[:60]!r}")
 
 
-def _trial(entry: Mapping[str, Any], number: int, path: Path) -> Trial:
-    """One trial of a run, with every choice of the user's own looked up."""
+def _check_consistent(
+    record: Mapping[str, Any], trials: Sequence[Trial], stacks: Sequence[Sequence[int]], path: Path
+) -> None:
+    """Refuse steps, sizes and members that trials and data do not have."""
+    if absent := [member for member in record["stopped"] if int(member) >= len(trials)]:
+        raise ValueError(f"{path} is damaged: stopped names member {absent[0]} of {len(trials)}")
+    worlds = record.get("worlds", [])
+    for number, members in enumerate(stacks):
+        trial, size, step = trials[members[0]], record["sizes"][number], record["steps"][number]
+        if step > trial.steps:
+            raise ValueError(f"{path} is damaged: steps must be at most {trial.steps}, got {step}")
+        items = worlds[number].get("items") if number < len(worlds) else None
+        if items is not None and size != round(items * trial.train_fraction):
+            raise ValueError(
+                f"{path} is damaged: sizes must be {trial.train_fraction:g} of {items} items, got {size}"
+            )
+
+
+def read_trial(entry: Mapping[str, Any], number: int, path: Path) -> Trial:
+    """One trial of a record, with every choice of the user's own looked up."""
     try:
         trial = Trial.from_dict(entry)
         hash(trial.stack_key())

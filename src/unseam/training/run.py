@@ -23,6 +23,7 @@ from unseam.choices import Likelihood, find
 from unseam.data import ArrayWorld, OwnData, World, identify_data, open_data, place
 from unseam.data import load as load_world
 from unseam.files import clear_parts, read_json
+from unseam.inputs import ordinary_modes
 from unseam.locks import FolderLock, lock_folder
 from unseam.training.checkpoint import Restored, restore, write_checkpoint
 from unseam.training.ensemble import Ensemble, empty_history
@@ -62,6 +63,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @torch.inference_mode(False)
+@ordinary_modes()
 def train(
     trials: Trial | Sequence[Trial],
     *,
@@ -146,7 +148,7 @@ def train(
     if callbacks:
         about["callbacks"] = [repr(callback) for callback in callbacks]
     members = tuple(map(tuple, positions))
-    live = Ensemble(chosen, worlds[0].shape, tuple(stacks), members, _history(()), about)
+    live = Ensemble(chosen, worlds[0].shape, tuple(stacks), members, _history(()), about, world=world)
     with nullcontext() if folder is None else lock_folder(folder) as lock:
         if folder is not None:
             _check_new(folder, resume)
@@ -322,6 +324,10 @@ def _folder(out: str | Path | None, resume: bool) -> Path | None:
             raise ValueError("resume needs out, the folder of the run to go on with")
         return None
     folder = Path(out)
+    if folder.is_symlink() and not folder.exists():
+        raise ValueError(
+            f"out must be a folder, but {folder} is a link to {folder.readlink()}, which does not exist"
+        )
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"out must be a folder, but {folder} is a file")
     _check_new(folder, resume)
@@ -384,9 +390,10 @@ def _stack(trials: Sequence[Trial], world: World, device: torch.device, drawn: b
 def _check_items(
     check: Callable[[torch.Tensor], None], world: World, index: torch.Tensor | None, *, hide: bool
 ) -> None:
-    """Every item trained on suits the likelihood; of bytes and rendered items the first ones show it for all."""
+    """Every item trained on suits the likelihood; of bytes and of worlds drawn here the first ones show it for all."""
     index = torch.arange(len(world)) if index is None else index
-    if not isinstance(world, ArrayWorld) or world.dtype == torch.uint8:
+    drawn_here = type(world).__module__.startswith("unseam.data.") and not isinstance(world, ArrayWorld)
+    if drawn_here or (isinstance(world, ArrayWorld) and world.dtype == torch.uint8):
         index = index[:CHECKED]
     for part in index.to(world.device).split(max(1, CHECKED_VALUES // math.prod(world.shape))):
         x = world.images(part)

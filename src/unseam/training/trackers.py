@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -14,7 +15,14 @@ from unseam.choices import load_object
 from unseam.training.ensemble import Ensemble
 from unseam.trial import Trial
 
-__all__ = ["Tracker", "Tracking", "open_tracker"]
+__all__ = ["Tracker", "Tracking", "TrackingWarning", "open_tracker"]
+
+PAUSE = 30.0
+"""Seconds, and ten times as long as the failure took, before a tracker that failed is tried again."""
+
+
+class TrackingWarning(UserWarning):
+    """A tracker failed; the training goes on without it."""
 
 
 @runtime_checkable
@@ -42,6 +50,10 @@ class Tracking:
     :class:`EarlyStopping <unseam.training.EarlyStopping>`. Values that are not finite are not sent. A resumed run sends
     its history again.
 
+    A tracker that fails, such as a server that is down, costs the training nothing: a :class:`TrackingWarning` says
+    so, and what it missed is sent when it is tried again, at the latest with the last record. What is missing even then
+    is sent by ``Tracking(tracker)(unseam.load(folder))``.
+
     Args:
         tracker: a :class:`Tracker`, or its name as :func:`open_tracker` takes it.
 
@@ -67,6 +79,7 @@ class Tracking:
         self._sent: dict[str, int] = {}
         self._open: set[str] = set()
         self._stays = False
+        self._again, self._given_up = -math.inf, set[str]()
 
     def __repr__(self) -> str:
         return f"Tracking({self.name!r})"
@@ -77,28 +90,36 @@ class Tracking:
 
     def __exit__(self, *raised: object) -> None:
         for key in sorted(self._open):
-            self.tracker.end(key)
-        self._open.clear()
+            self._end(key)
         self._stays = False
 
     def __call__(self, ensemble: Ensemble) -> None:
         """Send what the history has gained."""
-        ended = ensemble.stopped.keys() | ensemble.stopped_early.keys()
+        stopped = ensemble.stopped.keys() | ensemble.stopped_early.keys()
         for member, rows in ensemble.history.groupby("member"):
             trial = ensemble.trials[int(str(member))]
             key, last = trial.key(), rows.iloc[-1]
-            for row in rows[rows["alive"] & (rows["step"] > self._sent.get(key, -1))].to_dict("records"):
-                self.log(
-                    trial,
-                    {str(name): row[name] for name in row.keys() - {"member", "step", "alive"}},
-                    row["step"],
-                )
-            if not self._stays and key in self._open and (last["step"] >= trial.steps or member in ended):
-                self._open.remove(key)
-                self.tracker.end(key)
+            unsent = rows[rows["alive"] & (rows["step"] > self._sent.get(key, -1))]
+            ended = last["step"] >= trial.steps or member in stopped
+            if time.monotonic() < self._again:
+                if not (ended and len(unsent)) or key in self._given_up:
+                    continue
+                self._given_up.add(key)
+            terms = [str(name) for name in rows if name not in ("member", "step", "alive")]
+            if not all(
+                self.log(trial, {term: row[term] for term in terms}, row["step"])
+                for row in unsent.to_dict("records")
+            ):
+                return
+            if not self._stays and key in self._open and ended:
+                self._end(key)
 
-    def log(self, trial: Trial, values: Mapping[str, Any], step: int) -> None:
-        """Send further numbers of a model, such as its scores; what is no finite number is left out."""
+    def log(self, trial: Trial, values: Mapping[str, Any], step: int) -> bool:
+        """Send further numbers of a model, such as its scores; what is no finite number is left out.
+
+        Returns:
+            Whether the tracker took them.
+        """
         key = trial.key()
         numbers = {
             name: float(value)
@@ -106,10 +127,36 @@ class Tracking:
             if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         }
         if key not in self._open:
-            self.tracker.begin(key, trial.to_dict())
+            if not self._asked(lambda: self.tracker.begin(key, trial.to_dict())):
+                return False
             self._open.add(key)
-        self.tracker.log(key, numbers, int(step))
+        if not self._asked(lambda: self.tracker.log(key, numbers, int(step))):
+            return False
         self._sent[key] = max(int(step), self._sent.get(key, -1))
+        return True
+
+    def _end(self, key: str) -> None:
+        self._open.discard(key)
+        self._asked(lambda: self.tracker.end(key))
+
+    def _asked(self, call: Callable[[], object]) -> bool:
+        """Whether the tracker did what it was asked, or else a warning."""
+        began = time.monotonic()
+        try:
+            call()
+        except Exception as error:
+            now = time.monotonic()
+            self._again = now + max(PAUSE, 10 * (now - began))
+            text = (str(error) or "no message").splitlines()[0]
+            warnings.warn(
+                f"tracker {self.name} failed ({type(error).__name__}: {text}); the training goes on, and what is "
+                f"missing there is sent when it is tried again",
+                TrackingWarning,
+                stacklevel=4,
+            )
+            return False
+        self._again = -math.inf
+        return True
 
 
 class _TensorBoard:
