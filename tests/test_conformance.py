@@ -396,8 +396,9 @@ def random_states():
 class RandomnessRunner(doctest.DocTestRunner):
     """Runs examples and notes each statement that moved a global generator."""
 
-    # An example may build a module of the framework's own, which draws its weights globally.
-    own_use = re.compile(r"\bnn\.[A-Z]")
+    # An example may build a module of the framework's own, which draws its weights globally, or import a library that
+    # draws when it is first imported, as rich does.
+    own_use = re.compile(r"\bnn\.[A-Z]|^(import|from) ")
 
     def __init__(self):
         super().__init__(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)

@@ -103,17 +103,7 @@ def plain(
         decode, shape = numpy(decode, latent=shape).decoder, probe[0].flatten().shape
         found, probe = decode(probe.flatten(1)), probe.flatten(1)
     if isinstance(found, Exception):
-        several = isinstance(found, TypeError) and "argument" in str(found)
-        raise ValueError(
-            f"decoder does not take z of shape {tuple(probe.shape)} and {probe.dtype}: {found}; pass "
-            + (
-                "decoder=, a function of z alone that holds its other arguments fixed"
-                if several
-                else "latent=, the number of its latents or their shape"
-                if read is None
-                else "decoder= and an encoder= x -> (mean, variance) whose means it takes"
-            )
-        ) from found
+        raise ValueError(_say_refused(probe, found, encoded=read is not None)) from found
     likelihood = likelihood_of(found) if likelihood is None else likelihood
     data = tuple(found.shape[1:]) if isinstance(found, Tensor) else None
     likelihood = find_likelihood(likelihood, data, kind)
@@ -125,6 +115,17 @@ def plain(
     if probabilities is None:
         check_logits(decode, likelihood, subject.prior(16, torch.Generator().manual_seed(0)).to(*kind))
     return subject
+
+
+def _say_refused(z: Tensor, error: Exception, *, encoded: bool) -> str:
+    """What to pass where a decoder does not take a point."""
+    if isinstance(error, TypeError) and "argument" in str(error):
+        instead = "decoder=, a function of z alone that holds its other arguments fixed"
+    elif encoded:
+        instead = "decoder= and an encoder= x -> (mean, variance) whose means it takes"
+    else:
+        instead = "latent=, the number of its latents or their shape"
+    return f"decoder does not take z of shape {tuple(z.shape)} and {z.dtype}: {error}; pass {instead}"
 
 
 def _part(module: nn.Module | None, given: Any, names: Sequence[str]) -> Any:

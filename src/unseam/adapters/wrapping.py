@@ -116,7 +116,7 @@ def _find_adapter(model: Any) -> Callable[..., Subject]:
     packages = (one.__module__.partition(".")[0] for one in type(model).__mro__)
     package = next((package for package in packages if package in _ADAPTERS), None)
     mark = _CONFIGURED.get(package or "")
-    if package is None or (mark and isinstance(model, nn.Module) and not hasattr(model, mark)):
+    if package is None or (mark and isinstance(model, nn.Module) and getattr(model, mark, None) is None):
         return plain
     return _ADAPTERS[package]
 
