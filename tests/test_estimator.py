@@ -61,7 +61,7 @@ def test_score_is_the_elbo_at_beta_one(fitted, x):
 def test_inspects_its_own_decoder(fitted, x):
     found = fitted.inspect(x)
     direct = unseam.inspect(
-        fitted.model_.decode, x=torch.from_numpy(x), encoder=fitted.model_.encode,
+        fitted.model_.decoder, x=torch.from_numpy(x), encoder=fitted.model_.encode,
         likelihood=fitted.model_.likelihood, beta=0.1,
     )  # fmt: skip
     assert found.to_dict() == direct.to_dict()

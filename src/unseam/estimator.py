@@ -155,9 +155,7 @@ class BetaVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             options: those of :meth:`unseam.subject.Subject.inspect`.
         """
         check_is_fitted(self)
-        model = self.model_
-        given: dict[str, Any] = {"encoder": model.encode, "likelihood": model.likelihood, "beta": self.beta}
-        return wrap(model.decode, x=self._items(X), **given).inspect(**options)
+        return wrap(self, x=self._items(X)).inspect(**options)
 
     def _items(self, X: Any, *, reset: bool = False) -> Tensor:
         """Rows as items of the model's shape, in double precision."""
