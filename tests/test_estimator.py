@@ -108,6 +108,7 @@ def test_refuses_codes_of_another_width(fitted):
         fitted.inverse_transform(np.zeros((5, 2)))
 
 
-def test_nothing_is_encoded_before_it_is_fitted(x):
+@pytest.mark.parametrize("method", ["transform", "inverse_transform", "score", "inspect"])
+def test_nothing_is_measured_before_it_is_fitted(x, method):
     with pytest.raises(NotFittedError, match="not fitted yet"):
-        unseam.BetaVAE().transform(x)
+        getattr(unseam.BetaVAE(), method)(x)
