@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -105,3 +106,9 @@ def test_codes_may_be_a_frame(fitted, x):
 def test_refuses_codes_of_another_width(fitted):
     with pytest.raises(ValueError, match=r"Z must have shape \(item, 3\), got \(5, 2\)"):
         fitted.inverse_transform(np.zeros((5, 2)))
+
+
+@pytest.mark.parametrize("method", ["transform", "inverse_transform", "score", "inspect"])
+def test_nothing_is_measured_before_it_is_fitted(x, method):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(unseam.BetaVAE(), method)(x)

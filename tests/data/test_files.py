@@ -11,6 +11,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -18,7 +19,7 @@ from unseam.data import files, load, place
 from unseam.data.files import DamagedFileError, MissingFileError, as_memory_map, locate
 from unseam.data.grid import grid_factors
 from unseam.data.published import Layout, dsprites, faces3d, fashion_mnist, mnist, mpi3d, shapes3d
-from unseam.files import DiskFullError
+from unseam.files import DiskFullError, read_table
 
 REAL = Path(os.environ.get("UNSEAM_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 SPRITES = Layout(("shape", "scale", "orientation", "x", "y"), (3, 2, 2, 2, 2), (1, 8, 8))
@@ -433,3 +434,11 @@ def test_real_idx_files(name, first):
     assert torch.equal(world.factors.unique(), torch.arange(10))
     assert first is None or world.factors[:5, 0].tolist() == first
     assert re.match(r"<world \w+: 70000 items of shape \(1, 28, 28\); factors label \(10\)>", repr(world))
+
+
+@pytest.mark.parametrize("nested", ["first", "second"])
+def test_a_nested_column_beside_a_plain_one_is_refused(tmp_path, nested):
+    values = {"first": [1.0, 2.0], "second": [1.0, 2.0]} | {nested: [[1.0], [2.0, 3.0]]}
+    pd.DataFrame(values).to_parquet(tmp_path / "table.parquet")
+    with pytest.raises(ValueError, match="must hold plain columns, got nested ones"):
+        read_table(tmp_path / "table.parquet")

@@ -160,6 +160,10 @@ def test_walks_start_in_the_middle_and_go_both_ways(studies):
     assert made.frames.min() >= 0 and made.frames.max() <= 1
 
 
+def test_the_page_says_what_a_twin_is_of(page):
+    assert "72 items of sprites (a twin of dSprites, rendered here), whose factors are known" in page
+
+
 def test_one_column_per_model_in_the_comparison(studies, page):
     verdict = sections(studies)[0]
     assert [row["link"] for row in verdict.table] == [
