@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, stack_module_state, vmap
 
 from benchmarks.timing import seconds_per_call
 from unseam import data, objectives
 from unseam.data import World
+from unseam.models import VAE
 from unseam.training import Trial, learner, stack_trials, training_steps
 
 __all__ = ["eager_seconds", "ensembles"]
@@ -51,6 +54,8 @@ WIDE = Trial(
     precision="bf16",
 )
 """Of rolinek2019 on sprites: too wide for a CPU."""
+PEER = 8
+"""Members of the stack by torch alone."""
 MEMBERS = {"cpu": (1, 8, 64), "cuda": (1, 64, 100, 1000, 3000)}
 
 
@@ -63,6 +68,10 @@ def ensembles(device: torch.device) -> Iterator[dict[str, Any]]:
         for members in MEMBERS[device.type]:
             rate = members / _stacked(trial, world, device, members)
             yield {"net": name, "members": members, "member-steps/s": rate, "ratio": rate / eager}
+        for compiled in (False, True):
+            words = f"{PEER}, torch.func" + (" and torch.compile" if compiled else "")
+            rate = PEER / functional_seconds(trial, world, device, PEER, compiled=compiled, calls=50)
+            yield {"net": name, "members": words, "member-steps/s": rate, "ratio": rate / eager}
     if device.type == "cuda":
         yield from _wide(device)
 
@@ -97,6 +106,47 @@ def eager_seconds(trial: Trial, world: World, device: torch.device, *, calls: in
         optimiser.step()
 
     return seconds_per_call(step, device=device, calls=calls, warm_up=max(2, calls // 10))
+
+
+def functional_seconds(
+    trial: Trial, world: World, device: torch.device, members: int, *, compiled: bool, calls: int
+) -> float:
+    """Seconds per step of ``stack_module_state`` and ``vmap`` with one ``torch.optim``, as torch's manual has it."""
+    models = [
+        _Loss(learner(dataclasses.replace(trial, seed=seed), world.shape, size=len(world)).model, trial.beta)
+        for seed in range(members)
+    ]
+    parameters, buffers = stack_module_state([model.to(device) for model in models])
+    optimiser = torch.optim.Adam(parameters.values(), lr=trial.learning_rate)
+    generator = torch.Generator(device=device).manual_seed(trial.seed)
+
+    def loss(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, noise: Tensor) -> Tensor:
+        found: Tensor = functional_call(models[0], (parameters, buffers), (x, noise))
+        return found
+
+    gradients = vmap(grad(loss))
+    gradients = torch.compile(gradients) if compiled else gradients
+
+    def step() -> None:
+        index = torch.randint(len(world), (members, trial.batch_size), device=device, generator=generator)
+        noise = torch.randn(members, trial.batch_size, trial.latent, device=device, generator=generator)
+        x = world.images(index.flatten()).unflatten(0, index.shape)
+        for name, value in gradients(parameters, buffers, x, noise).items():
+            parameters[name].grad = value
+        optimiser.step()
+
+    return seconds_per_call(step, device=device, calls=calls, warm_up=3)
+
+
+class _Loss(nn.Module):
+    """A model as a module that returns its loss, for ``functional_call``."""
+
+    def __init__(self, model: VAE, beta: float) -> None:
+        super().__init__()
+        self.model, self.beta = model, beta
+
+    def forward(self, x: Tensor, noise: Tensor) -> Tensor:
+        return objectives.beta_elbo(self.model, x, noise, beta=self.beta).loss
 
 
 def _stacked(

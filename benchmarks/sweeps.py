@@ -23,9 +23,9 @@ from unseam import data, sweep
 
 __all__ = ["engines", "sweeps"]
 
-TRIALS, THEIRS, ROUNDS, EPOCHS = 16, 1, 1, 1
+TRIALS, THEIRS, ROUNDS, EPOCHS = 128, 2, 2, 2
 """Trials of ours, of pythae per round (each costs as much as the others), rounds in turn, and passes over the data."""
-STACKS, MEMBERS, STACK_SECONDS = 3, 16, 20.0
+STACKS, MEMBERS, STACK_SECONDS = 2, 16, 20.0
 SCORE = sweep.Score(measures=("training",))
 
 

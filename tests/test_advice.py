@@ -73,10 +73,13 @@ def test_a_world_and_its_name():
     assert torch.equal(by_name.thresholds, world.thresholds)
 
 
-def test_whole_numbers_and_pictures_are_read_as_rows():
-    x = torch.randint(0, 256, (50, 1, 3, 3), generator=torch.Generator().manual_seed(0))
-    found = advise(x)
-    assert found.likelihood == "gaussian" and len(found.thresholds) == 9
+@pytest.mark.parametrize("saved", [False, True])
+def test_bytes_are_taken_as_in_training(saved, tmp_path):
+    x = torch.randint(0, 256, (50, 3, 3, 1), generator=torch.Generator().manual_seed(0)).byte()
+    np.save(tmp_path / "x.npy", x.numpy())
+    found = advise(tmp_path / "x.npy" if saved else x)
+    assert found.likelihood == "bernoulli" and "scaled from 0 to 255" in " ".join(found.notes)
+    assert torch.allclose(found.thresholds, advise(x.reshape(50, 9).double() / 255).thresholds, rtol=1e-4)
 
 
 def test_constant_pixels_are_counted_and_left_out():

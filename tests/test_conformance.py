@@ -14,6 +14,7 @@ import typing
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -345,7 +346,8 @@ def unannotated(function):
 
 
 def resolved_return(function):
-    return typing.get_type_hints(function).get("return")
+    # tables are imported on use
+    return typing.get_type_hints(function, localns={"pd": pandas}).get("return")
 
 
 OBJECTIVES = {

@@ -35,6 +35,7 @@ def test_run_folder_and_report(demo):
         "report.html",
     }
     text = demo.page.read_text()
+    assert "<title>Why does a VAE disentangle?" in text
     titles = re.findall(r"<h2[^>]*>([^<]+)</h2>", text)
     assert titles[:2] == ["Verdict on each link", "What does each latent do?"]
     assert all("aria-label" in tag for tag in re.findall(r"<svg[^>]+>", text.split("<script>")[0]))

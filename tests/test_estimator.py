@@ -96,6 +96,12 @@ def test_refuses_what_does_not_fit(x, options, message):
         BetaVAE(2, steps=5, **options).fit(x)
 
 
+def test_codes_may_be_a_frame(fitted, x):
+    codes = fitted.transform(x)
+    frame = pd.DataFrame(codes)  # whose array is read-only, which torch warns of
+    assert np.array_equal(fitted.inverse_transform(frame), fitted.inverse_transform(codes))
+
+
 def test_refuses_codes_of_another_width(fitted):
     with pytest.raises(ValueError, match=r"Z must have shape \(item, 3\), got \(5, 2\)"):
         fitted.inverse_transform(np.zeros((5, 2)))

@@ -112,6 +112,12 @@ def test_front_door_costs_no_torch(statement, root):
     assert not heavy & modules_after(statement, root)
 
 
+def test_inspecting_loads_nothing_that_it_does_not_use(root):
+    decoder = "torch.nn.Sequential(torch.nn.Linear(2, 9), torch.nn.Tanh(), torch.nn.Linear(9, 5))"
+    loaded = modules_after(f"import torch, unseam; unseam.inspect({decoder}, torch.randn(9, 2))", root)
+    assert not {"torch._dynamo", "sympy", "pandas", "sklearn", "scipy", "matplotlib", "rich"} & loaded
+
+
 def test_front_door_opens_on_demand(root):
     assert "torch" in modules_after("import unseam; unseam.data", root)
 

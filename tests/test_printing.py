@@ -1,5 +1,6 @@
 """Words and tables at every width of a terminal: nothing is broken within a word."""
 
+import sys
 import time
 
 import pytest
@@ -96,3 +97,10 @@ def test_long_work_is_announced_without_a_terminal(capsys):
     with working("scoring", seconds=30):
         pass
     assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_hears_of_work_after_a_second(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with working("scoring", seconds=30):
+        time.sleep(1.2)
+    assert capsys.readouterr().err == "scoring: 1 s so far\n"

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import runpy
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -17,10 +19,8 @@ from unseam.papers.allen2024._decoders import polar
 from unseam.papers.allen2024.theorem2 import sphere
 from unseam.replicate import describe_seeds, replicate_seeds
 from unseam.report import run_studies, sections
-from unseam.theory import linear_vae, rotated
 
 F64 = {"dtype": torch.float64}
-NOISE = 0.1
 LINEAR = unseam.Trial(
     world="linear",
     latent=2,
@@ -36,33 +36,10 @@ def seeded(number=0):
     return torch.Generator().manual_seed(number)
 
 
-def rotation(latent, generator):
-    return torch.linalg.qr(torch.randn(latent, latent, generator=generator, **F64)).Q
-
-
-def signed_permutation(latent, generator):
-    signs = torch.randint(2, (latent,), generator=generator, **F64) * 2 - 1
-    return torch.eye(latent, **F64)[torch.randperm(latent, generator=generator)] * signs
-
-
-def linear_models(eigenvalues, latent, members, *, full, generator):
-    """Optima of linear VAEs, unique up to signs and order, or up to rotation with a full covariance, and data."""
-    covariance = torch.diag(torch.tensor(eigenvalues, **F64))
-    best = linear_vae(covariance, latent, noise=NOISE)
-    models = []
-    for place in range(members):
-        turn = (rotation if full else signed_permutation)(latent, generator)
-        one = rotated(best, turn, covariance, noise=NOISE)
-        models.append(subject_of(one.weights, one.encoder, one.covariance, f"model {place}"))
-    x = torch.randn(500, len(covariance), generator=generator, **F64) @ covariance.sqrt()
-    return models, x
-
-
-def subject_of(weights, encoder, covariance, name):
-    def encode(x):
-        return x @ encoder.mT, covariance.diagonal().expand(len(x), -1)
-
-    return unseam.Subject(name, lambda z: z @ weights.mT, weights.shape[1], encoder=encode)
+BUILT = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "replication.py"))
+linear_models, rotation, signed_permutation, subject_of = (
+    BUILT[name] for name in ("linear_models", "rotation", "signed_permutation", "subject_of")
+)
 
 
 def curved_models(decoder, inverse, turns):

@@ -211,3 +211,18 @@ def test_nothing_to_measure_is_an_error():
     chosen = [artefacts()[f"rolinek2019.{name}"] for name in ("figure1", "figure2")]
     with pytest.raises(ValueError, match="none of these artefacts is left"):
         next(run_artefacts(chosen, "smoke", out=None, device="cpu", world="dsprites"))
+
+
+@pytest.mark.parametrize(
+    ("out", "message"), [((), "without --out nothing of it is saved"), (("--out", "x"), "can be resumed")]
+)
+def test_whoever_stops_it_is_told_what_is_left(out, message, monkeypatch, capsys, tmp_path):
+    def stop(*given, **options):
+        raise unseam.training.Interrupted("stopped at step 3; work can be resumed", 15)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("unseam.papers.reproduce", stop)
+    monkeypatch.setattr("sys.argv", ["unseam", "reproduce", "rolinek2019.pca", "--scale", "smoke", *out])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 143 and message in capsys.readouterr().err

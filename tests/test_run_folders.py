@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import multiprocessing
+import os
+import shutil
 import sys
 import time
 
@@ -252,3 +254,38 @@ def test_a_member_that_diverged_is_named_with_its_step(run, capsys, monkeypatch)
         unseam.explore.serve(opened, member=1, open_browser=False)
     with pytest.raises(ValueError, match=r"members \[0\], got 1 \(diverged at step 4, .*\); name all that"):
         unseam.explore.export(opened, run / "page.html", first=1)
+
+
+@pytest.mark.parametrize("damage", ["cut", "kind", "pipe"])
+def test_damaged_scores_are_an_error_before_anything_is_measured(damage, run, monkeypatch):
+    table, path = score(run, ["mig"], points=50), run / "scores.parquet"
+    path.unlink()
+    if damage == "kind":
+        table.assign(member=float("nan")).to_parquet(path)
+    elif damage == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(b"PAR1")
+    monkeypatch.setattr("unseam.run.evaluate_active", lambda *given, **options: pytest.fail("measured"))
+    with pytest.raises(ValueError, match=r"scores.parquet (is truncated or damaged|must)"):
+        score(run, ["sap"], points=50)
+
+
+def test_a_copy_of_a_folder_in_use_says_how_to_free_it(run, tmp_path):
+    with lock_folder(run):
+        shutil.copytree(run, tmp_path / "copy")
+        with pytest.raises(
+            LockedError, match=f"if this is a copy of {run}, remove {tmp_path / 'copy' / '.lock'}"
+        ):
+            unseam.train(TRIAL, out=tmp_path / "copy", resume=True, device="cpu")
+        with pytest.raises(LockedError, match="choose another folder$"):
+            unseam.train(TRIAL, out=run, resume=True, device="cpu")
+    (tmp_path / "copy" / ".lock").unlink()
+    with lock_folder(tmp_path / "copy"):
+        pass
+
+
+def test_folders_above_a_new_run_are_made(tmp_path):
+    with lock_folder(tmp_path / "runs" / "one") as lock:
+        lock.check()
+    assert list((tmp_path / "runs" / "one").iterdir()) == []

@@ -10,7 +10,7 @@ import torch
 import unseam
 from unseam.cli import main
 from unseam.metrics import evaluate
-from unseam.run import Run, score
+from unseam.run import Run, score, score_files
 from unseam.training import split_items
 
 WORLD = {"resolution": 8, "shapes": ["ellipse", "square"], "scales": 2, "orientations": 2, "positions": 4}
@@ -133,6 +133,50 @@ def test_command(run, monkeypatch, capsys):
     assert record["about"]["hardware"]
 
 
+def test_options_of_the_command_are_those_of_the_function(run, monkeypatch, capsys, tmp_path):
+    asked = {"preset": "dlib", "points": 40, "seed": 5}
+    options = [word for name, value in asked.items() for word in (f"--{name}", str(value))]
+
+    def scores(*words):
+        monkeypatch.setattr(
+            "sys.argv", ["unseam", "score", *map(str, words), "--metrics", "mig,sap", *options, "--json"]
+        )
+        main()
+        return [row["score"] for row in json.loads(capsys.readouterr().out)["scores"]]
+
+    assert scores(run, "--member", 2) == score(run, METRICS, members=[2], **asked)["score"].tolist()
+    assert scores(run, "--member", 2) != score(run, METRICS, members=[2], preset="dlib")["score"].tolist()
+    codes = torch.randn(100, 3, generator=torch.Generator().manual_seed(0)).numpy()
+    factors = np.stack([np.arange(100) % 2, np.arange(100) % 5], 1)
+    places = [tmp_path / "codes.npy", tmp_path / "factors.npy"]
+    for place, values in zip(places, (codes, factors), strict=True):
+        np.save(place, values)
+    alone = evaluate(codes[:], factors, METRICS, preset="dlib", generator=torch.Generator().manual_seed(5))
+    assert scores(*places) == score_files(*places, METRICS, **asked)["score"].tolist()
+    assert scores(*places) != alone["score"].tolist()
+
+
+def test_options_of_inspect_are_those_of_the_run(run, monkeypatch, capsys):
+    def cosines(**asked):
+        options = [word for name, value in asked.items() for word in (f"--{name}", str(value))]
+        monkeypatch.setattr("sys.argv", ["unseam", "inspect", str(run), "--member", "3", *options, "--json"])
+        main()
+        return json.loads(capsys.readouterr().out)
+
+    seen = []
+    for asked in (
+        {"points": 6, "seed": 2},
+        {"points": 7, "seed": 2},
+        {"points": 6, "seed": 3},
+        {"points": 6, "at": "prior"},
+    ):
+        found = Run.open(run).inspect([3], **asked)[3]
+        text = json.dumps(cosines(**asked))
+        assert json.dumps(found.cosine) in text and json.dumps(found.hadamard_gap) in text
+        seen.append(found.cosine)
+    assert len(set(seen)) == len(seen)
+
+
 def test_two_points_have_no_intervals(run):
     table = score(run, ["mig", "mcc"], points=2, members=[0])
     assert table["score"].notna().all()
@@ -163,3 +207,11 @@ def test_command_on_no_run(tmp_path, monkeypatch, capsys):
         main()
     assert left.value.code == 1
     assert "holds no run.json" in capsys.readouterr().err
+
+
+def test_defaults_of_splits_and_items():
+    world = unseam.data.load("sprites", **WORLD)
+    run = Run.of(unseam.train([TRIAL, replaced(train_fraction=0.8)], world=world, device="cpu"), world=world)
+    assert len(run.split().test) == len(run.split(0).test) > len(run.split(1).test)
+    assert torch.equal(run.held_out(20), run.held_out(20, 0, member=0))
+    assert not torch.equal(run.held_out(20), run.held_out(20, 1))

@@ -38,8 +38,8 @@ from unseam.training.checkpoint import write_record
 Case = tuple[str, Callable[[], object]]
 BUDGET = 2 << 30
 """Bytes that opening a hostile file may take beyond what the process has."""
-SECONDS = 20
-"""After which it counts as hanging."""
+SECONDS, WAIT = 20, 200
+"""Of computing and of waiting, after which it counts as hanging."""
 
 
 def main() -> None:
@@ -307,7 +307,7 @@ def _opened(work: Callable[[], object]) -> str:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + BUDGET, used + BUDGET))
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-        signal.alarm(SECONDS)
+        signal.alarm(WAIT)
         text = "was accepted"
         try:
             work()

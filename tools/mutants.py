@@ -475,7 +475,11 @@ def _run(
     if not text:  # the process itself did not survive
         return Ended("timeout" if os.WTERMSIG(ended) == signal.SIGXCPU else "failed", {}, [], 0)
     status, *found = json.loads(text)
-    return Ended("passed" if status in (0, 5) else "failed", *found)
+    result = Ended("passed", *found)
+    # 2 is interrupted, where those before took enough; 5 is that there are none
+    return (
+        result if status in (0, 5) or (status == 2 and not result.failing) else result._replace(how="failed")
+    )
 
 
 def _read_until(reading: int, deadline: float) -> str | None:
@@ -574,7 +578,9 @@ def main() -> int:
     parser.add_argument("--files", type=int, help="test files per mutant, nearest first (default all)")
     parser.add_argument("--near", action="store_true", help="by the nearest tests alone, without coverage")
     parser.add_argument("--minutes", type=float, help="begin no mutant after so long; call again to go on")
-    parser.add_argument("--retry", action="store_true", help="try again what was not killed")
+    parser.add_argument(
+        "--retry", action="store_true", help="try what was not killed again, and nothing else"
+    )
     parser.add_argument(
         "--results", type=Path, help="file that fates are appended to, one JSON object a line"
     )
@@ -672,7 +678,7 @@ def main() -> int:
 def _open(row: dict[str, Any] | None, options: argparse.Namespace) -> bool:
     """Whether a mutant is still to be tried: first by the nearest tests, and what survives by all that reach it."""
     if row is None:
-        return True
+        return not options.retry
     return row["fate"] not in KILLED and (options.retry or (row.get("near", False) and not options.near))
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         training,
     )
     from unseam.adapters import wrap
+    from unseam.advice import advise
     from unseam.estimator import BetaVAE
     from unseam.inspection import Inspection
     from unseam.replicate import Replication, replication
@@ -43,6 +44,7 @@ __all__ = [
     "Trial",
     "__version__",
     "adapters",
+    "advise",
     "choices",
     "data",
     "demo",
@@ -91,6 +93,7 @@ _HOMES = {
     "load": "unseam.training",
     "save": "unseam.training",
     "train": "unseam.training",
+    "advise": "unseam.advice",
     "wrap": "unseam.adapters",
 }
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unseam.data import World, load, names, open_data
 from unseam.drawing import COLOURS, panels
-from unseam.files import check_rows, read_array, spread
+from unseam.files import check_rows, read_arrays, spread
 from unseam.inputs import as_tensor, check_count
 from unseam.theory import (
     BetaRange,
@@ -31,7 +31,6 @@ __all__ = ["Advice", "advise", "advice_figure"]
 
 # Values that are read at once: 64 MB in single precision.
 _AT_ONCE = 2**24
-_ARRAYS = (".npy", ".npz", ".safetensors")
 COUNTS = (
     "Whole values were taken as real ones, under a gaussian likelihood; if they are counts, training gives them a "
     "negative binomial one, for which no closed form is known, and these values of β are not its."
@@ -170,12 +169,10 @@ def advise(
         raise ValueError("covariates must be left out of data_options: thresholds are of the data alone")
     check_count("seed", seed, 0)
     notes: tuple[str, ...] = ()
-    if isinstance(target, Tensor | np.ndarray) and not data_options:
-        rows = as_tensor("target", target)
-        check_rows(rows, "target")
-        name, (count, values, batches) = "data", _parts(rows, points)
-    elif isinstance(target, str | Path) and Path(target).suffix in _ARRAYS and not data_options:
-        name, (count, values, batches) = str(target), _parts(read_array(Path(target), points), points)
+    rows = None if data_options else _rows(target)
+    if rows is not None:
+        name = str(target) if isinstance(target, str | Path) else "data"
+        count, values, batches = _parts(rows, points)
     else:
         world, notes = _world(target, data_options or {})
         name = str(target) if isinstance(target, str | Path) else world.name
@@ -262,6 +259,18 @@ def _world(target: object, options: Mapping[str, Any]) -> tuple[World, tuple[str
         return (target if isinstance(target, World) else load(str(target))), ()
     found = open_data(target, **options)
     return found.world, tuple(note for note in found.notes if not note.startswith("likelihood"))
+
+
+def _rows(target: object) -> Tensor | None:
+    """An array whose values training takes as they are: rows of floats, in their own precision."""
+    if isinstance(target, Tensor | np.ndarray):
+        rows, name = as_tensor("target", target), "target"
+    elif isinstance(target, str | Path) and Path(target).suffix == ".npy":
+        rows, name = as_tensor(str(target), read_arrays(Path(target)).popitem()[1]), str(target)
+    else:
+        return None
+    check_rows(rows, name)
+    return rows if rows.dtype.is_floating_point and rows.ndim == 2 else None
 
 
 def _parts(rows: Tensor, points: int) -> tuple[int, int, Iterator[Tensor]]:

@@ -122,7 +122,7 @@ class BetaVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def inverse_transform(self, Z: Any) -> NDArray[Any]:
         """E[x|z] (item, feature) at codes (item, latent)."""
         check_is_fitted(self)
-        z = torch.from_numpy(np.asarray(Z, dtype=np.float64))
+        z = torch.from_numpy(np.array(Z, dtype=np.float64))
         if z.ndim != 2 or z.shape[1] != self.latent:
             raise ValueError(f"Z must have shape (item, {self.latent}), got {tuple(z.shape)}")
         mean = self.model_.likelihood.mean

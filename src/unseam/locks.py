@@ -124,6 +124,7 @@ class FolderLock:
         return {
             "host": platform.node(),
             "pid": self.process,
+            "folder": str(self.folder.resolve()),
             "since": datetime.now(UTC).isoformat(timespec="seconds"),
             "mark": mark(),
             "token": self.token,
@@ -160,9 +161,11 @@ class FolderLock:
             with suppress(FileNotFoundError):
                 living = abs(own.stat().st_mtime - self.path.stat().st_mtime) < EXPIRY
         if living:
+            copied = holder.get("folder") != str(self.folder.resolve())
+            hint = f"; if this is a copy of {holder.get('folder')}, remove {self.path}" if copied else ""
             raise LockedError(
                 f"{self.folder} is being written by {_describe(holder)}; wait until it is done, or choose another "
-                f"folder"
+                f"folder{hint}"
             )
         # Renamed before it is removed: of two processes that find the same dead lock, one succeeds. If it was
         # another's new lock by now, it is given back.

@@ -382,7 +382,7 @@ def _replicate(
 def _subjects(models: Any, members: Sequence[int] | None) -> tuple[list[Subject], list[tuple[Run, int]]]:
     """Every model as a subject, with the run and the member that it is, of those that come from runs."""
     if isinstance(models, Run | Ensemble | str | Path):
-        run = Run.of(models) if isinstance(models, Ensemble) else open_run(models)
+        run = open_run(models)
         _ = run.ensemble  # which decides how far the members are
         found = [(run, one) for one in run.measured(members)]
         return [run.subject(one) for _, one in found], found

@@ -51,7 +51,18 @@ __all__ = [
 T = TypeVar("T")
 
 # Options of data of the user's own that a run records and reads them with again.
-_READING = ("factors", "covariates", "size", "fit", "standardise", "layer", "column", "split", "missing")
+_READING = (
+    "factors",
+    "covariates",
+    "size",
+    "fit",
+    "standardise",
+    "layer",
+    "column",
+    "split",
+    "drop",
+    "missing",
+)
 # Values of pictures that are encoded at once: 64 MB in single precision.
 _AT_ONCE = 2**24
 # Seconds to wait while another process writes its scores, which takes it a moment.
@@ -156,6 +167,7 @@ class Run:
         world: the data that the members were trained on, where they cannot be loaded by name; others are refused.
         data: the same, as anything that :func:`unseam.data.open_data` takes; read with the options that the run
             recorded.
+        factors: of data of the user's own that were trained on without any.
         device: of the members.
 
     >>> import unseam
@@ -176,12 +188,14 @@ class Run:
         root: str | None = None,
         world: World | None = None,
         data: object = None,
+        factors: Any = None,
         device: torch.device | str = "cpu",
     ) -> None:
         self.path, self.trials, self.about = path, tuple(trials), about
         self.standing = tuple(standing or (Standing(trial.steps, trial.steps) for trial in self.trials))
         self.root, self.device = root, torch.device(device)
         self._members, self._given, self._data, self._cache = members, world, data, Cache()
+        self._factors = factors
         self._reopen: Callable[[], Run] | None = None
         if isinstance(data, World | OwnData):
             self._given, self._data = data if isinstance(data, World) else data.world, None
@@ -196,6 +210,7 @@ class Run:
         root: str | None = None,
         world: World | str | None = None,
         data: object = None,
+        factors: Any = None,
         device: torch.device | str = "cpu",
         trust: bool = False,
     ) -> Run:
@@ -210,6 +225,7 @@ class Run:
             world: the data, where the run was trained on the user's own; or the ``package.module:object`` of them.
             data: an array, a file or a folder of them, where they cannot be found again at the address that the run
                 recorded; read with the recorded options.
+            factors: of data that were trained on without any, as :func:`unseam.data.open_data` takes them.
             device: of the members.
             trust: import the modules that it names as ``package.module:object`` (see :func:`unseam.load`).
         """
@@ -230,6 +246,7 @@ class Run:
             root=root,
             world=given,
             data=data,
+            factors=factors,
             device=place,
         )
         run._reopen = functools.partial(cls.open, path, device=device, trust=trust)
@@ -241,7 +258,7 @@ class Run:
     def of(
         cls, ensemble: Ensemble, *, path: Path | None = None, world: World | None = None, data: object = None
     ) -> Run:
-        """The run of an ensemble that is in memory already."""
+        """The run of an ensemble that is in memory already; its data by default those it was trained on."""
         steps = dict(enumerate(ensemble.steps))
         standing = _standing(ensemble.trials, steps, ensemble.stopped, ensemble.stopped_by)
         return cls(
@@ -250,7 +267,7 @@ class Run:
             ensemble.about,
             lambda: ensemble,
             standing=standing,
-            world=world,
+            world=ensemble.world if world is None and data is None else world,
             data=data,
             device=ensemble.device,
         )
@@ -356,10 +373,16 @@ class Run:
 
     def _load_world(self, member: int, recorded: Mapping[str, Any]) -> World:
         trial = self.trials[member]
+        if self._factors is not None and not recorded.get("given"):
+            raise ValueError(
+                f"factors must be left out: the world {recorded.get('name', trial.world)} has its own"
+            )
         if self._data is not None:
             return self._read_data(self._data, recorded)
         options: dict[str, Any] = {} if self.root is None else {"root": self.root}
         if not recorded.get("given"):
+            if not recorded and trial.world not in names() and ":" not in trial.world:
+                raise ValueError(f"{self._title} does not say which data {trial.world!r} are; {self._how}")
             try:
                 return load(trial.world, **options | dict(trial.world_options))
             except (TypeError, OverflowError, RuntimeError, MemoryError) as error:
@@ -383,6 +406,11 @@ class Run:
     def _read_data(self, data: object, recorded: Mapping[str, Any]) -> World:
         """Data of the user's own, read with the options that the run recorded."""
         options = {key: value for key, value in recorded.get("options", {}).items() if key in _READING}
+        if self._factors is not None:
+            if named := options.get("factors"):
+                has = ", ".join(named) if isinstance(named, list) else named
+                raise ValueError(f"factors must be left out: {self._title} has its own, {has}")
+            options["factors"] = self._factors
         return open_data(data, **options).world
 
     def _identify(self, world: World, recorded: Mapping[str, Any]) -> Identity:
@@ -579,6 +607,8 @@ class Run:
         """Scores that still hold: not those of an earlier step, of other data, or without a record of either."""
         if not {"member", "step", "weights", "data", "factors", "score_all"} <= set(table.columns):
             return None
+        if table["member"].dtype.kind not in "iu":
+            raise ValueError(f"{self.path}/scores.parquet must name members by number; restore or remove it")
         kept = table[[self._is_current(row) for row in table.to_dict("records")]]
         kept.attrs = table.attrs
         return kept.reset_index(drop=True) if len(kept) else None
@@ -590,7 +620,7 @@ class Run:
         same = (row["step"], row["weights"]) == (self.standing[member].steps, self.weights)
         recorded = self._recorded(member)
         same = same and row["data"] == recorded.get("digest", row["data"])
-        if same and self._given is not None:
+        if same and (self._given is not None or self._factors is not None):
             return bool(row["factors"] == self._identify(self.world_of(member), recorded).factor_digest)
         return same
 
@@ -685,18 +715,26 @@ def _describe_data(recorded: Mapping[str, Any]) -> str:
     return f"{recorded['name']} ({recorded['items']} items{shape}{path})"
 
 
-def open_run(run: Run | str | Path, world: World | str | None = None, data: object = None) -> Run:
-    """A run, or that of a folder with the data it was trained on; a run that is open has its own."""
-    if isinstance(run, Run):
-        if world is not None or data is not None:
-            name = "data" if world is None else "world"
-            raise ValueError(f"{name} must be given to Run.open or Run.of, where the run is open already")
-        return run
-    return Run.open(run, world=world, data=data)
+def open_run(
+    run: Run | Ensemble | str | Path,
+    world: World | str | None = None,
+    data: object = None,
+    factors: Any = None,
+) -> Run:
+    """A run, or that of a folder or an ensemble with the data it was trained on; a run that is open has its own."""
+    if isinstance(run, str | Path):
+        return Run.open(run, world=world, data=data, factors=factors)
+    given = {"world": world, "data": data, "factors": factors}
+    if isinstance(run, Ensemble) and factors is None:
+        return Run.of(run, world=load(world) if isinstance(world, str) else world, data=data)
+    if absent := [name for name, value in given.items() if value is not None]:
+        where = "train" if isinstance(run, Ensemble) else "Run.open or Run.of, where the run is open already"
+        raise ValueError(f"{absent[-1]} must be given to {where}")
+    return run  # type: ignore[return-value]
 
 
 @overload
-def inspect(decoder: Run, z: None = None, **options: Any) -> dict[int, Inspection]: ...
+def inspect(decoder: Run | Ensemble, z: None = None, **options: Any) -> dict[int, Inspection]: ...
 @overload
 def inspect(decoder: Any, z: Any = None, **options: Any) -> Inspection: ...
 def inspect(decoder: Any, z: Any = None, **options: Any) -> Inspection | dict[int, Inspection]:
@@ -704,19 +742,20 @@ def inspect(decoder: Any, z: Any = None, **options: Any) -> Inspection | dict[in
 
     Args:
         decoder: any callable (batch, latent) -> (batch, *data) that returns the likelihood's parameter; a subject; any
-            model that :func:`unseam.wrap` takes; or a run, whose members are measured at held-out items.
+            model that :func:`unseam.wrap` takes; or a run, its folder or an ensemble, whose members are measured at
+            held-out items.
         z: points (batch, latent); without points or data, draws from the prior.
         options: those of :func:`unseam.wrap` (``encoder``, ``x``, ``likelihood``, ``latent``, ``beta``) and of
             :meth:`unseam.subject.Subject.inspect`; of a run those of :meth:`unseam.run.Run.inspect`, which returns
-            inspections by member.
+            inspections by member, and ``world`` or ``data`` where :meth:`unseam.run.Run.open` needs them.
 
     >>> inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2)).dto
     0.0
     >>> inspect(Subject("mine", lambda z: 2 * z, 2, z=torch.zeros(4, 2))).cosine
     0.0
     """
-    if isinstance(decoder, Run):
-        return decoder.inspect(**options)
+    if isinstance(decoder, Run | Ensemble) or (isinstance(decoder, str | Path) and Path(decoder).is_dir()):
+        return open_run(decoder, options.pop("world", None), options.pop("data", None)).inspect(**options)
     measuring = signature(Subject.inspect).parameters
     given = {name: options.pop(name) for name in list(options) if name in measuring}
     if options.get("encoder") is not None and options.get("x") is None:
@@ -725,7 +764,7 @@ def inspect(decoder: Any, z: Any = None, **options: Any) -> Inspection | dict[in
 
 
 def score(
-    run: Run | str | Path | Any,
+    run: Run | Ensemble | str | Path | Any,
     metrics: Sequence[str | Callable[..., Any]] | None = None,
     *,
     preset: str = "fast",
@@ -735,6 +774,7 @@ def score(
     world: World | str | None = None,
     data: object = None,
     factors: Any = None,
+    **options: Any,
 ) -> pd.DataFrame:
     """Score members of a run by the metrics of disentanglement, and save the table as its ``scores.parquet``.
 
@@ -743,7 +783,8 @@ def score(
     weights and data stay; each row says what it was made with: step, digests of weights, data and factors, settings.
 
     Args:
-        run: the run, or its folder; a subject, or any model that :func:`unseam.wrap` takes with an encoder.
+        run: the run, its folder, or an ensemble; a subject, or any model that :func:`unseam.wrap` takes with an
+            encoder.
         metrics: names or functions that :func:`unseam.metrics.evaluate` takes, or ``package.module:function``; all
             that fit by default.
         preset: ``"fast"``, or ``"dlib"`` for numbers comparable with the 12 600-model study.
@@ -753,7 +794,9 @@ def score(
         world: the data, where ``run`` is a folder and was trained on the user's own (see :meth:`Run.open`), or a model
             that is no run.
         data: the same as an array, a file or a folder; of a model that is no run by default its own ``x``.
-        factors: of a model that is no run, what made each item, as :func:`unseam.data.open_data` takes them.
+        factors: what made each item, as :func:`unseam.data.open_data` takes them: of a model that is no run, or where
+            ``run`` is a folder and was trained on data without factors.
+        options: of a model that is no run those of :func:`unseam.wrap` (``x``, ``encoder``, ``log_variance``, …).
 
     Returns:
         The table of :func:`evaluate_active`, whose scores are over active latents, beside those over all; its ``attrs``
@@ -765,16 +808,24 @@ def score(
         raise ValueError(f"points must be at least 2, got {points}")
     if metrics is not None and not isinstance(metrics, str):
         metrics = [load_object(name) if isinstance(name, str) and ":" in name else name for name in metrics]
-    if not isinstance(run, Run | str | Path):
-        given = _labelled(run, world, data, factors)
-        return _score_subject(wrap(run), given, metrics, preset=preset, points=points, seed=seed)
-    run = open_run(run, world, data)
+    if not isinstance(run, Run | Ensemble | str | Path):
+        subject = wrap(run, **options)
+        given = _labelled(subject, world, data, factors)
+        own = subject.x if world is None and data is None else None
+        read = given.images if own is None else own.__getitem__
+        return _score_subject(subject, given, read, metrics, preset=preset, points=points, seed=seed)
+    if options:
+        raise ValueError(f"{next(iter(options))} must be left out beside a run, which has its own")
+    run = open_run(run, world, data, factors)
     parts = []
     _ = run.ensemble  # which decides how far the members are
+    _ = run.scores  # a damaged file is an error before anything is measured
     for alike in _groups(run, sorted(set(run.measured(members)))):
         held = run.world_of(alike[0])
         if not any(held.factor_sizes) and not held.factors.numel():
-            raise ValueError(f"world {held.name} has no factors to score against")
+            raise ValueError(
+                f"world {held.name} has no factors to score against: name them, unseam score RUN FACTORS"
+            )
         codes = run.codes(alike, points=points, seed=seed)
         table = evaluate_active(
             codes.mean,
@@ -798,11 +849,11 @@ def score(
     return table
 
 
-def _labelled(model: Any, world: World | str | None, data: object, factors: Any) -> World:
+def _labelled(subject: Subject, world: World | str | None, data: object, factors: Any) -> World:
     """The data whose codes are scored, with their factors."""
     if world is not None:
         return load(world) if isinstance(world, str) else world
-    x = model.x if data is None and isinstance(model, Subject) else data
+    x = subject.x if data is None else data
     if x is None or factors is None:
         raise ValueError(
             "world must name data with known factors, or data and factors be given: a model that is no run has none"
@@ -811,13 +862,20 @@ def _labelled(model: Any, world: World | str | None, data: object, factors: Any)
 
 
 def _score_subject(
-    subject: Subject, world: World, metrics: Any, *, preset: str, points: int, seed: int
+    subject: Subject,
+    world: World,
+    read: Callable[[Tensor], Tensor],
+    metrics: Any,
+    *,
+    preset: str,
+    points: int,
+    seed: int,
 ) -> pd.DataFrame:
-    """Scores of one model's codes of a world."""
+    """Scores of one model's codes of a world, whose items are read as the model was trained on them."""
     index = torch.arange(len(world))
     if len(world) > points:
         index = torch.randperm(len(world), generator=torch.Generator().manual_seed(seed))[:points]
-    parts = [subject.encode(world.images(part)) for part in index.split(1024)]
+    parts = [subject.encode(read(part)) for part in index.split(1024)]
     mean, covariance = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
     variance = covariance.diagonal(dim1=1, dim2=2)
     table = evaluate_active(

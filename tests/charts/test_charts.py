@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from unseam.charts import (
     Bar,
@@ -25,6 +26,7 @@ from unseam.charts import (
     tint,
 )
 from unseam.charts.canvas import contrast
+from unseam.drawing import panels
 
 
 def parsed(text):
@@ -177,3 +179,15 @@ def test_a_chart_of_its_own_needs_no_page(caption):
     assert root.get("viewBox") == f"0 0 {root.get('width')} {root.get('height')}"
     assert (width > 300) == bool(caption) and height == 46 + 24 * bool(caption)
     assert len(root[2]) == len(parsed(chart))
+
+
+@pytest.mark.parametrize(("titles", "rows"), [(["one"], 1), (["one", "two", "three"], 2)])
+def test_panels_of_a_figure(titles, rows):
+    figure, axes = panels(titles, rows=rows, width=2.0, height=1.0)
+    assert [one.get_title(loc="left") for one in axes] == titles
+    assert [one.get_visible() for one in figure.axes] == [
+        place < len(titles) for place in range(len(figure.axes))
+    ]
+    assert tuple(figure.get_size_inches()) == (2.0 * -(-len(titles) // rows), 1.0 * rows)
+    assert isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine)  # labels keep clear of each other
+    assert {label.get_size() for one in axes for label in one.get_xticklabels()} == {8.0}

@@ -1,5 +1,6 @@
 """Data of the user's own: what every format is recognised as, and that runs measure on it again."""
 
+import dataclasses
 import json
 import os
 
@@ -340,3 +341,105 @@ def test_sparse_columns_are_those_of_sparse_rows(tmp_path):
     assert torch.equal(torch.as_tensor(by_rows), torch.as_tensor(by_columns))
     with pytest.raises(ValueError, match="'layers/damaged' is damaged"):
         open_data(path, layer="damaged")
+
+
+def test_pictures_are_shown_upright_and_hidden_files_are_no_pictures(tmp_path):
+    (tmp_path / "pics/.cache").mkdir(parents=True)
+    wide = np.zeros((16, 24), np.uint8)
+    wide[:, :12] = 255
+    held_on_its_side = Image.Exif()
+    held_on_its_side[0x0112] = 6
+    Image.fromarray(wide).save(tmp_path / "pics/a.jpg", exif=held_on_its_side, quality=95)
+    for hidden in ("._a.jpg", ".cache/b.png"):
+        (tmp_path / "pics" / hidden).write_bytes(b"no picture")
+    world = open_data(tmp_path / "pics").world
+    assert len(world) == 1 and world.shape == (1, 24, 16)
+    picture = world.images(torch.arange(1))[0, 0]
+    assert picture[:10].min() > 0.9 and picture[14:].max() < 0.1
+
+
+def test_pictures_that_cannot_be_read_are_counted(tmp_path):
+    for i, content in enumerate((b"", b"\xff\xd8\xff\xe0junk", None)):
+        if content is None:
+            Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / f"{i}.png")
+        else:
+            (tmp_path / f"{i}.jpg").write_bytes(content)
+    with pytest.raises(ValueError, match=r"2 images of .* cannot be read, such as: .*0\.jpg .*; .*1\.jpg"):
+        open_data(tmp_path)
+
+
+@pytest.mark.parametrize(("mark", "decimal"), [(";", "."), (";", ","), ("|", "."), ("\t", ".")])
+def test_separators_of_tables_are_recognised_and_said(mark, decimal, tmp_path):
+    frame().to_csv(tmp_path / "t.csv", sep=mark, decimal=decimal, index=False)
+    found = open_data(tmp_path / "t.csv", factors="u,group")
+    assert torch.allclose(found.world.images(torch.arange(60)), torch.tensor(X))
+    assert f"columns are separated by {mark!r}" in found.notes
+    assert ("decimals are written with commas" in found.notes) == (decimal == ",")
+
+
+def test_tables_leave_out_columns_and_say_what_is_no_number(tmp_path):
+    table = frame().astype({"p": object})
+    table.loc[3, "p"] = "?"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match=r"'p' is text \('\?' in 1 of 60 rows\).*drop=p"):
+        open_data(tmp_path / "t.csv", factors="u,group")
+    found = open_data(tmp_path / "t.csv", factors="u", drop="p,group")
+    assert found.world.shape == (4,) and found.world.options["drop"] == ["p", "group"]
+    with pytest.raises(ValueError, match="drop must name columns of t"):
+        open_data(tmp_path / "t.csv", drop="nothing")
+    np.savetxt(tmp_path / "bare.csv", X, delimiter=",")
+    assert "was taken as names of columns" in open_data(tmp_path / "bare.csv").notes[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (torch.utils.data.DataLoader([1]), {}, r"pass loader\.dataset"),
+        (torch.utils.data.StackDataset(x=torch.tensor(X)), {}, "pairs .item, label., got a dict with x"),
+        (X, {"factors": "absent.csv"}, "absent.csv does not exist"),
+    ],
+)
+def test_what_to_pass_instead_is_said(data, options, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        open_data(data, **options)
+
+
+def test_an_ensemble_is_measured_on_the_data_it_was_given():
+    trial = unseam.Trial(latent=2, steps=2, batch_size=8)
+    ensemble = unseam.train(trial, data=X, data_options={"factors": Z}, progress=False)
+    assert unseam.inspect(ensemble, points=8)[0].where.endswith("of array")
+    assert set(unseam.score(ensemble, ["mcc"]).world) == {"array"}
+    assert unseam.Run.of(ensemble).world.factor_names == ("factor 0", "factor 1")
+    with pytest.raises(ValueError, match="other values"):
+        unseam.inspect(ensemble, data=X + 1)
+
+
+def test_factors_can_follow_the_training(tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "z.npy", Z)
+    trial = unseam.Trial(latent=2, steps=2, batch_size=8)
+    unseam.train(trial, data=tmp_path / "x.npy", out=tmp_path / "run", progress=False)
+    with pytest.raises(ValueError, match="no factors to score against.*FACTORS"):
+        unseam.score(tmp_path / "run")
+    table = unseam.score(tmp_path / "run", ["mcc"], factors=Z)
+    asked = CliRunner().invoke(
+        app, ["score", str(tmp_path / "run"), str(tmp_path / "z.npy"), "--metrics", "mcc", "--json"]
+    )
+    assert json.loads(asked.stdout)["scores"][0]["score"] == table.score[0]
+    assert len(unseam.inspect(tmp_path / "run", points=8)) == 1, "a folder stands for its run"
+    unseam.train(trial, data=X, data_options={"factors": Z}, out=tmp_path / "other", progress=False)
+    with pytest.raises(ValueError, match="other has its own|given by the user"):
+        unseam.score(tmp_path / "other", factors=Z)
+
+
+def test_a_model_saved_without_its_data_asks_for_them(tmp_path):
+    trial = unseam.Trial(world="scans", latent=2, likelihood="gaussian", steps=1)
+    model = unseam.models.build(
+        (5,), latent=2, likelihood="gaussian", encoder_widths=(8,), decoder_widths=(8,)
+    )
+    unseam.models.initialise(model, generator=torch.Generator().manual_seed(0))
+    trial = dataclasses.replace(trial, encoder_widths=(8,), decoder_widths=(8,))
+    unseam.save(model, tmp_path / "run", trial=trial)
+    with pytest.raises(ValueError, match="does not say which data 'scans' are; pass those data"):
+        unseam.inspect(tmp_path / "run")
+    assert unseam.inspect(tmp_path / "run", data=X, points=9)[0].points == 9

@@ -129,7 +129,7 @@ def solid_distance(shape, point, width, height):
 @pytest.mark.parametrize("orientation", [-27.0, -4.0, 11.0, 30.0])
 @pytest.mark.parametrize("scale", [0.75, 1.25])
 @pytest.mark.parametrize("shape", range(4))
-def test_silhouette_against_marched_rays(shape, scale, orientation):
+def test_silhouette_and_shade_against_marched_rays(shape, scale, orientation):
     angle = torch.tensor([orientation], dtype=torch.float64)
     seen = view(angle, resolution=48, **CAMERA)
     width, height = (torch.tensor([scale * size[shape]], dtype=torch.float64) for size in (WIDTHS, HEIGHTS))
@@ -148,6 +148,15 @@ def test_silhouette_against_marched_rays(shape, scale, orientation):
     assert clear.double().mean() > 0.97
     for surface in surfaces:
         assert torch.equal((surface.distance[0] >= 0)[clear], (closest < 1e-6)[clear])
+    hit = point[closest < 1e-6].requires_grad_()
+    (normal,) = torch.autograd.grad(solid_distance(shape, hit, width, height).sum(), hit)
+    lit = (0.5 + 0.5 * normal @ torch.tensor(LIGHT, dtype=torch.float64)) ** 2
+    hard = surfaces[0]
+    assert ((hard.shade[0][closest < 1e-6] - lit).abs() < 1e-6).double().mean() > 0.97
+    if shape > 1:  # what is round all over
+        half = torch.tensor(LIGHT, dtype=torch.float64) + seen.eye[0] / seen.eye[0].norm()
+        gloss = (normal @ half / half.norm()).clamp(min=0) ** 32
+        assert ((hard.gloss[0][closest < 1e-6] - gloss).abs() < 1e-6).double().mean() > 0.97
 
 
 @pytest.mark.parametrize("shape", [0, 1, 2, 3])

@@ -39,11 +39,19 @@ OWN = """
 async def steps(user, client):
     page = kept[0]()
     before = page.view.picture.source
+    controls = [one for one in client.elements.values() if isinstance(one, _controls.Control)]
+    found = {
+        "spoken": {one.props["label"]: one.props["spoken"] for one in controls if one.props.get("spoken")},
+        "cards": [
+            [one.props["aria-label"], one.default_slot.children[0].content]
+            for one in client.elements.values() if one.tag == "section" and "card" in one.classes
+        ],
+    }
     page.sliders._move(0, 1.0)
     await page.pictures.idle()
     await page.details.idle()
     await asyncio.sleep(0.3)
-    found = {"moved": page.view.picture.source != before, "geometry": "DtO" in page.geometry.numbers.content}
+    found |= {"moved": page.view.picture.source != before, "geometry": "DtO" in page.geometry.numbers.content}
     page.report_fault("geometry", ValueError("no derivative"))
     page.report_fault("rotation", ValueError("no curve"))
     found["said"] = page.banner.content
@@ -53,7 +61,7 @@ async def steps(user, client):
     page.clear_fault("geometry")
     found["taken back"] = not page.banner.visible
     client.delete()
-    del page, client
+    del page, client, controls
     user.client = None
     await asyncio.sleep(0.1)
     gc.collect()
@@ -122,6 +130,11 @@ def world():
 def test_a_move_changes_picture_and_geometry(found):
     assert found["moved"]
     assert found["geometry"]
+
+
+def test_controls_and_cards_have_names(found):
+    assert {"z0": "Latent z0", "z1": "Latent z1"}.items() <= found["spoken"].items()
+    assert found["cards"] and all(label == heading for label, heading in found["cards"])
 
 
 def test_an_error_is_said_until_the_same_part_is_well(found):

@@ -32,7 +32,7 @@ def test_all_sweeps_are_one_kernel():
     assert _sweep_by_kernel(table, 2, 1e-15, gram=True), "Triton comes with torch for CUDA"
 
 
-@pytest.mark.parametrize("latent", [2, 6, 7, 10, 12, 13])
+@pytest.mark.parametrize("latent", [2, 6, 7, 10, 12, 13, 20])
 def test_signed_permutation_is_that_of_the_host(latent):
     generator = torch.Generator().manual_seed(latent)
     matrix = torch.randn(200, latent, latent, generator=generator, dtype=torch.float64)

@@ -12,10 +12,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import Bounds, LinearConstraint, linear_sum_assignment, milp
 
 from unseam.geometry import signed_permutation
-from unseam.geometry.permutation import _by_scipy, _by_subsets
+from unseam.geometry.permutation import _by_bids, _by_scipy, _by_subsets
 
 F64 = {"dtype": torch.float64}
-SOLVERS = pytest.mark.parametrize("solve", [_by_subsets, _by_scipy])
 
 
 def orthogonal(points, latent, generator):
@@ -114,10 +113,23 @@ def test_against_scipy_assignment(generator, latent):
         np.testing.assert_array_equal(permutation, expected)
 
 
-@SOLVERS
-@pytest.mark.parametrize("latent", [1, 2, 4, 7])
-def test_both_solvers_are_exact_with_ties(generator, solve, latent):
-    weight = torch.randint(0, 3, (80, latent, latent), generator=generator).double()
+@pytest.mark.parametrize("latent", [13, 20, 33])
+def test_bids_find_the_assignment_of_scipy(generator, latent):
+    weight = orthogonal(100, latent, generator).abs()
+    # nearly diagonal, as those of a trained decoder, and far from it
+    order = torch.randperm(latent, generator=generator)
+    weight[:50] = (weight[:50] / 3 + torch.eye(latent)[order]).clamp(max=1)
+    torch.testing.assert_close(_by_bids(weight), _by_scipy(weight), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("values", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("solve", "latent"),
+    [(solve, latent) for solve in (_by_subsets, _by_scipy, _by_bids) for latent in (1, 2, 4, 7)]
+    + [(_by_bids, 13), (_by_bids, 24)],
+)
+def test_every_solver_is_exact_with_ties(generator, solve, latent, values):
+    weight = torch.randint(0, values, (80, latent, latent), generator=generator).double()
     columns = solve(weight)
     assert (columns.sort(-1).values == torch.arange(latent)).all()
     found = weight.gather(-1, columns.unsqueeze(-1)).sum((-2, -1))

@@ -388,3 +388,8 @@ def test_a_point_passes_once_for_a_batch_of_directions(dense, generator):
 
     probe(spy, z, latents=20, generator=generator)
     assert sum(seen) <= 6  # check, output, typical norm, anchors, rows, partners
+
+
+def test_progress_that_is_no_function_is_refused():
+    with pytest.raises(ValueError, match="progress must be a function of two counts, got inf"):
+        probe(lambda z: z, torch.zeros(2, 2), latents=2, generator=torch.Generator(), progress=float("inf"))

@@ -1,5 +1,7 @@
 """Latents that return: closed forms of linear models, invariance, groups, and what is refused."""
 
+import importlib
+
 import pytest
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -112,6 +114,27 @@ def test_matches_are_those_of_scipy():
     rows, columns = linear_sum_assignment(found.similarity[0, 2].abs().numpy(), maximize=True)
     assert found.match[0, 2].tolist() == columns.tolist()
     assert torch.equal(found.likeness[0, 2], found.similarity[0, 2][rows, columns])
+
+
+@pytest.mark.parametrize(("p_value", "returns"), [(0.0499, True), (0.05, True), (0.0501, False)])
+def test_level_below_which_latents_return(monkeypatch, p_value, returns):
+    module = importlib.import_module("unseam.geometry.recurrence")
+    monkeypatch.setattr(module, "_judge_all", lambda *_: torch.tensor(p_value, **F64))
+    found = compare(list(signed_permutations(4, 3)), (4.0, 3.0, 2.0, 1.0))
+    assert found.p_value.eq(p_value).all()
+    assert found.returns.eq(returns).all()
+
+
+@pytest.mark.parametrize(("likeness", "found"), [(0.899, False), (0.901, True)])
+def test_likeness_from_which_a_single_latent_is_the_same(likeness, found):
+    shape = (2, 1, 2, 1)
+    columns, codes = (
+        torch.tensor([[1.0, part], [part, 1.0]], **F64).view(shape)
+        for part in (likeness + 0.05, likeness - 0.05)
+    )
+    compared = recurrence(columns, codes, generator=seeded())
+    assert compared.likeness[0, 1].item() == pytest.approx(likeness)
+    assert compared.found[0, 1].item() == found
 
 
 def test_one_active_latent_is_compared_without_chance():

@@ -10,7 +10,7 @@ import unseam
 from unseam.geometry import active_latents
 from unseam.inspection.axes import RandomAxes, grade_axes
 from unseam.inspection.todo import todo
-from unseam.inspection.verdict import describe_regime, describe_variances
+from unseam.inspection.verdict import describe_orthogonality, describe_regime, describe_variances
 from unseam.metrics import sap, udr
 from unseam.metrics.sap import SapSettings
 
@@ -44,6 +44,25 @@ LEAST = -math.log1p(-(0.2**2)) / 2
 def test_grades_of_axes(cosine, gap, chance, limit):
     assert grade_axes(cosine * 0.999, gap * 0.999, chance, 2) == limit
     assert grade_axes(cosine * 1.001, gap * 1.001, chance, 2) == limit + 1
+
+
+@pytest.mark.parametrize(
+    ("cosine", "chance", "said"),
+    [
+        (0.0749, 0.1, "are partly orthogonal:"),
+        (0.02, 0.1, "are nearly orthogonal:"),
+        (0.0751, 0.1, "are partly orthogonal, as they are after a random rotation:"),
+        (0.2, 0.3, "are partly orthogonal:"),
+        (0.23, 0.3, "are not orthogonal:"),
+        (0.01, 0.051, "are nearly orthogonal:"),
+        (0.01, 0.049, "are nearly orthogonal, as they would be after any rotation"),
+    ],
+)
+def test_why_axes_are_orthogonal(sound, cosine, chance, said):
+    found = dataclasses.replace(
+        sound, cosine=cosine, hadamard_gap=0.0, random_axes=RandomAxes(chance, 0.1), pullback=None
+    )
+    assert said in describe_orthogonality(found)
 
 
 @pytest.mark.parametrize(

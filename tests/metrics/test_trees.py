@@ -77,8 +77,7 @@ def test_an_interrupt_ends_all_threads_soon(codes, targets, groups, workers, int
     start = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
         boost_exact(codes, targets, [True] * 4, groups, rounds=100_000, workers=workers)
-    # All rounds would take an hour, one of them takes a few milliseconds.
-    assert time.perf_counter() - start < 10
+    assert time.perf_counter() - start < 60  # all rounds would take an hour
     assert threading.active_count() == before
 
 

@@ -139,6 +139,24 @@ def make_decoder(latent, output):
     return nn.Linear(latent, output[0])
 
 
+def make_normalised(latent, output):
+    return nn.Sequential(
+        nn.Linear(latent, 8), nn.LayerNorm(8), nn.ReLU(), nn.GroupNorm(2, 8), nn.Linear(8, output[0])
+    )
+
+
+def make_narrow(latent, output):
+    return nn.Linear(latent, 3)
+
+
+def make_wide(latent, output):
+    return nn.Linear(7, output[0])
+
+
+def make_noisy(latent, output):
+    return nn.Sequential(nn.Linear(latent, output[0]), nn.Dropout(0.5))
+
+
 def test_own_networks_train_in_stacks_and_are_loaded(tmp_path):
     x = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
     trials = [unseam.Trial(latent=2, steps=3, batch_size=8, seed=seed) for seed in range(2)]
@@ -152,6 +170,30 @@ def test_own_networks_train_in_stacks_and_are_loaded(tmp_path):
         unseam.Trial(encoder=lambda shape, features: None)
     with pytest.raises(ValueError, match="must return an nn.Module"):
         unseam.train(trials[0], data=x, encoder="operator:is_", progress=False)
+
+
+def test_normalised_networks_train_in_stacks_as_alone():
+    x = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
+    trials = [unseam.Trial(latent=2, steps=3, batch_size=8, seed=seed) for seed in range(2)]
+    given = {"data": x, "decoder": make_normalised, "progress": False}
+    both, alone = unseam.train(trials, **given), unseam.train(trials[1], **given)
+    torch.testing.assert_close(both.reconstruct(x)[1], alone.reconstruct(x)[0])
+    assert not bool((both[1].decoder[1].weight == 1).all()), "scales are trained"
+
+
+@pytest.mark.parametrize(
+    ("decoder", "message"),
+    [
+        (make_narrow, r"make_narrow must return a network whose output is \(batch, 5\), got \(batch, 3\)"),
+        (make_wide, r"make_wide must return a network that takes \(batch, 2\)"),
+        (make_noisy, "make_noisy must return a network without dropout"),
+    ],
+)
+def test_own_networks_that_do_not_fit_are_named(decoder, message):
+    with pytest.raises(ValueError, match=message):
+        unseam.train(
+            unseam.Trial(latent=2, steps=1), data=torch.randn(40, 5), decoder=decoder, progress=False
+        )
 
 
 def test_convolutional_networks_train_in_stacks():

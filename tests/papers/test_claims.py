@@ -106,9 +106,9 @@ def test_bounds_over_runs(runs, expected):
 )
 def test_bounds_on_both_sides(lower, upper, said):
     case = Bound("x", "", least=0.25, most=0.75, estimate=(0.5, lower, upper), n=3)
-    assert outcome(Bounds, case) == said
-    (few,) = Bounds("says", lambda tables: [replace(case, n=2)]).judge({})
-    assert (few.outcome, few.lower) == ("cannot tell", None)
+    enough, few = Bounds("says", lambda tables: [case, replace(case, n=2)]).judge({})
+    assert (enough.outcome, enough.lower, enough.upper) == (said, lower, upper)
+    assert (few.outcome, few.lower, few.upper) == ("cannot tell", None, None)
 
 
 def test_bounds_of_a_median_see_past_a_second_mode():

@@ -403,7 +403,9 @@ def test_what_figure_1_claims_of_the_closed_form(closed_form):
     assert found[likelihood].note == "tolerance 1e-09; from β = 0.2 to 1"
     assert found[limit].measured == 0
     assert found["β of the largest ELBO"].measured == 1
-    assert found["β of the least MIE while a latent is active"].measured == 1
+    least = found["β of the least MIE while a latent is active"]
+    last = closed_form["curves"].query("kl > 0")["beta"].max()
+    assert (least.measured, least.published) == (1, f"inside the range, 0.2 to {last:.3g}")
 
 
 @pytest.mark.parametrize(

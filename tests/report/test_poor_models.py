@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import re
 from io import BytesIO
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,10 @@ from PIL import Image
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from unseam.advice import Advice
+from unseam.inspection.axes import Orthogonality
 from unseam.report import SCORES, Match, sections, study
 from unseam.report._pictures import signed_picture
+from unseam.report.measure import _unmeasured
 
 COLUMNS = torch.diag(torch.tensor([3.0, 1.0, 0.5]))
 
@@ -240,3 +243,18 @@ def test_changes_of_colour_are_not_averaged_over_channels():
         BytesIO(base64.b64decode(re.search(r"base64,([^\"]+)", signed_picture(change, "hue"))[1]))
     )
     assert np.unique(np.asarray(sheet.convert("RGB")).reshape(-1, 3), axis=0).tolist() == [[255, 128, 0]]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "variance", "why"),
+    [
+        (None, None, "no encoder was given"),
+        (linear, torch.zeros(2, 3), "points without a variance"),
+        (linear, torch.tensor([[0.0, 0.5]]), "No latent is active."),
+        (linear, torch.ones(2, 3), "No latent is active."),
+    ],
+)
+def test_why_the_regime_is_unknown(encoder, variance, why):
+    found = SimpleNamespace(polarised=None, probes=None, orthogonality=Orthogonality.NEARLY)
+    (missing,) = _unmeasured(found, encoder, variance)
+    assert why in missing.why

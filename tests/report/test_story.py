@@ -306,7 +306,7 @@ def test_a_decoder_that_fails_is_not_hidden():
     def broken(z):
         raise RuntimeError("out of paint")
 
-    with pytest.raises(ValueError, match="decoder does not accept .*out of paint"):
+    with pytest.raises(ValueError, match="decoder does not take z of shape .*out of paint"):
         study(broken, latent=2)
 
 

@@ -107,6 +107,13 @@ def test_points_are_as_precise_as_the_decoder():
     assert study(decoder, latent=2, points=30).found.points == 30
 
 
+def test_second_derivatives_of_many_latents_are_taken_at_fewer_points():
+    counts = [
+        study(lambda z: torch.tanh(z), latent=latent, points=90).factorisation.points for latent in (3, 40)
+    ]
+    assert counts == [90, 32]
+
+
 # Figures of artefacts
 
 

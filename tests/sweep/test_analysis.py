@@ -76,7 +76,22 @@ def test_selection_by_a_good_measure_gains_and_by_none_does_not():
     assert by_udr.lower < 0 < by_udr.upper
     assert by_cosine.random == pytest.approx(table["mig"].mean())
     assert by_cosine.fraction == pytest.approx(by_cosine.gain / (by_cosine.best - by_cosine.random))
-    assert 0 < by_cosine.fraction_lower < by_cosine.fraction < by_cosine.fraction_upper <= 1
+    assert 0 < by_cosine.fraction_lower < by_cosine.fraction < by_cosine.fraction_upper
+    assert np.isnan(selections(simpson(4)[lambda frame: frame["beta"] == 1.0])[0].lower)
+
+
+def test_gains_over_few_settings_have_wide_intervals():
+    """A bootstrap of two settings would only give the gains of the two."""
+    from scipy.stats import ttest_1samp
+
+    table = simpson(6)[lambda frame: frame["beta"] < 3]
+    gains = []
+    for _, rows in table.groupby("beta"):
+        gains.append(rows.loc[rows["cosine"].idxmin(), "mig"] - rows["mig"].mean())
+    (found,) = selections(table)
+    expected = ttest_1samp(gains, 0).confidence_interval()
+    assert (found.lower, found.upper) == pytest.approx((expected.low, expected.high))
+    assert found.upper - found.lower > 5 * abs(gains[0] - gains[1])
 
 
 def test_terms_of_objectives_and_metrics_without_factors_are_no_scores():
@@ -134,9 +149,11 @@ def test_questions_are_answered_with_intervals():
     asked = ("prediction", "chain", "selection", "contrast", "coupling", "absent", "")
     first, *_ = sweep_sections(linked(), [Question(f"ask {name}", name) for name in asked])
     said = {one.split("\n")[0].removeprefix("ask "): one.split("\n")[1:] for _, one in first.said}
-    assert any(
-        line.startswith("coupling and MIG: ρ = −0.") and "as expected" in line for line in said["prediction"]
-    )
+    assert said["prediction"][0].startswith("MIG: as expected: DtO −0.")
+    assert ", coupling −0." in said["prediction"][0]
+    turned = [Question("ask", "prediction")]
+    (section, *_) = sweep_sections(linked().assign(mig=lambda table: -table["mig"]), turned)
+    assert "opposite to what is expected: DtO 0." in section.said[0][1]
     assert "holds for diagonal (" in said["chain"][1] and "; open for full (" in said["chain"][1]
     assert said["selection"][0].startswith("DtO: gain in MIG ")
     assert said["coupling"][0].startswith("posterior diagonal: coupling ")
@@ -174,6 +191,7 @@ def test_a_page_of_a_store(tmp_path):
     found = json.loads(result.stdout)
     assert found["models"] == 20
     assert [one["groups"] for one in found["correlations"]] == [5]
+    assert (found["links"], found["contrasts"], len(found["selections"])) == ([], [], 1)
     page = (tmp_path / "report.html").read_text()
     assert "Does it &lt;matter&gt;?" in page
     assert page.count(f'data-copy="unseam explore {tmp_path}/runs/a --member 3"') == 20
@@ -190,4 +208,4 @@ def test_a_store_without_rows_has_no_page(tmp_path):
 
 def test_the_committed_specs_are_whole(root):
     counts = {path.stem: len(sweep.read_spec(path).trials) for path in (root / "docs/specs").glob("*.toml")}
-    assert counts == {"first": 40, "orthogonality": 1020, "transfer": 60}
+    assert counts == {"first": 40, "orthogonality": 1020, "pilot": 8, "transfer": 60}

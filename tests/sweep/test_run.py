@@ -190,6 +190,22 @@ def test_a_full_disk_ends_the_sweep_and_what_was_trained_waits(tmp_path, monkeyp
     assert len(list(tmp_path.glob("work/*"))) == 0
 
 
+def test_a_stack_counts_by_its_training_and_by_its_measuring(tmp_path, monkeypatch):
+    """What is trained and not yet measured is not done, or the time left would be too short."""
+    monkeypatch.setattr("unseam.sweep.store.HEARTBEAT", 0.05)
+    seen = []
+
+    def look(run, members, settings):
+        wait_until(lambda: Store(tmp_path).claims()[0].models >= 2 + len(seen))
+        seen.append(Store(tmp_path).claims()[0].models)
+        return {}
+
+    for name in ("first", "second"):
+        monkeypatch.setitem(sweep.MEASURES, name, look)
+    assert work(job(tmp_path, spec(seeds=2) | {"score": {"measures": ["first", "second"]}})) == {}
+    assert seen == [2.0, 3.0]
+
+
 def test_names_of_measures_are_checked_before_training(tmp_path):
     with pytest.raises(ValueError, match="score.metrics must be .* got 'migg'"):
         sweep.run(spec() | {"score": {"metrics": ["migg"]}}, tmp_path)

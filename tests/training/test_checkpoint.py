@@ -353,6 +353,18 @@ def test_other_trials_are_not_resumed(tmp_path):
         unseam.train(TRIAL, out=tmp_path, resume=True)
 
 
+def test_a_run_may_lie_behind_a_link_that_leads_somewhere(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path / "link")
+    assert unseam.load(tmp_path / "real").steps == (1,)
+    (tmp_path / "lost").symlink_to("nowhere")
+    with pytest.raises(
+        ValueError, match="out must be a folder, but .*lost is a link to nowhere, which does not exist"
+    ):
+        unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path / "lost")
+
+
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "run").write_text("")
     with pytest.raises(ValueError, match="out must be a folder, but .* is a file"):
@@ -638,7 +650,10 @@ def test_members_that_stopped_stay_stopped_when_a_run_is_resumed(tmp_path, monke
     with pytest.raises(unseam.training.Interrupted):
         unseam.train(trials, out=tmp_path, every=20)
     monkeypatch.undo()
-    weights_before = unseam.load(tmp_path).stacks[0].flat[1].clone()
+    loaded = unseam.load(tmp_path).stacks[0]
+    assert loaded.trials == tuple(trials)
+    assert loaded.alive.tolist() == [True, False] and loaded.stopped_at.tolist() == [-1, whole.stopped[1]]
+    weights_before = loaded.flat[1].clone()
     with pytest.warns(unseam.training.DivergenceWarning):
         resumed = unseam.train(trials, out=tmp_path, every=20, resume=True)
     assert resumed.stopped == whole.stopped and resumed.stopped_by == whole.stopped_by

@@ -19,6 +19,7 @@ from unseam.training import (
     training_steps,
 )
 from unseam.training.stack import ALIGNED
+from unseam.training.step import _finite, _gathered, _gathered_on_host
 
 SMALL = Trial(
     world="nonlinear",
@@ -276,6 +277,23 @@ def test_every_item_trained_on_is_checked_against_the_likelihood(value):
     trial = Trial(likelihood="bernoulli", latent=2, encoder_widths=(4,), decoder_widths=(4,), steps=2)
     with pytest.raises(ValueError, match="bernoulli"):
         unseam.train(trial, world=world)
+
+
+def test_rows_are_finite_however_large():
+    rows = torch.ones(4, 9)
+    # the first has no length in single precision
+    rows[1, 3], rows[2, 4], rows[3, 5] = 3e38, torch.inf, torch.nan
+    assert _finite(rows).tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("architecture", ["mlp", "study"])
+def test_gradients_on_a_host_lie_as_parameters_do(architecture):
+    trials = [Trial(architecture=architecture, latent=2, seed=seed) for seed in range(2)]
+    stack = stack_trials(trials, (1, 64, 64), size=4)
+    x, noise = torch.rand(2, 3, 1, 64, 64), torch.zeros(2, 3, 2)
+    loss = stack.terms(x, noise, None).loss.sum()
+    gradients = torch.autograd.grad(loss, list(stack.parameters.values()))
+    torch.testing.assert_close(_gathered_on_host(stack, gradients), _gathered(gradients), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])

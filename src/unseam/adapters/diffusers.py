@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from unseam.adapters.parts import Decode, Encode, kind_of, view
 from unseam.subject import Subject
@@ -31,27 +32,30 @@ def diffusers(model: Any, *, x: Any = None, size: int | None = None) -> Subject:
 
     >>> diffusers(object())
     Traceback (most recent call last):
-    ValueError: model must be an autoencoder with continuous latents, such as AutoencoderKL, got object; of a ...
+    ValueError: model must be an autoencoder of images with continuous latents, such as AutoencoderKL, got object; ...
     """
     config = getattr(model, "config", None)
-    if not isinstance(model, nn.Module) or getattr(config, "latent_channels", None) is None:
+    bad = not isinstance(model, nn.Module) or getattr(config, "latent_channels", None) is None
+    if bad or getattr(config, "num_vq_embeddings", None) is not None:
         raise ValueError(
-            f"model must be an autoencoder with continuous latents, such as AutoencoderKL, got {type(model).__name__}; "
-            "of a pipeline pass pipeline.vae, of another model a decoder: unseam.wrap(decoder, latent=...)"
+            f"model must be an autoencoder of images with continuous latents, such as AutoencoderKL, got "
+            f"{type(model).__name__}; of a pipeline pass pipeline.vae, of another model its decoder: "
+            "unseam.wrap(lambda z: model.decode(z).sample, latent=(channels, height, width))"
         )
     twin: Any = _plain_attention(view(model))
     kind = kind_of(twin)
-    shape = _latent_shape(twin, config, x, size, kind)
-
-    def encode(x: Tensor) -> Any:
-        found = twin.encode(x)
-        return getattr(found, "latent_dist", getattr(found, "latent", found))
-
+    encode = Encode(twin.encode, kind)
+    shape = _latent_shape(encode, config, x, size)
+    if len(shape) != 3 or "num_frames" in inspect.signature(twin.decode).parameters:
+        raise ValueError(
+            f"model must be an autoencoder of images, got {type(model).__name__} of videos; pass "
+            "unseam.wrap(lambda z: model.decode(z, ...).sample, latent=...)"
+        )
     subject = Subject(
         type(model).__name__,
         Decode(twin.decode, shape, holder=twin),
         torch.Size(shape).numel(),
-        encoder=Encode(encode, kind),
+        encoder=encode,
     )
     if x is not None:
         return subject
@@ -71,13 +75,12 @@ def _plain_attention(twin: nn.Module) -> nn.Module:
     return twin
 
 
-@torch.no_grad()
-def _latent_shape(twin: Any, config: Any, x: Any, size: int | None, kind: Any) -> tuple[int, ...]:
+def _latent_shape(encode: Encode, config: Any, x: Any, size: int | None) -> tuple[int, ...]:
     if x is not None:
-        image = torch.as_tensor(x)[:1].to(*kind)
-    else:
-        side = size or config.sample_size
-        image = torch.zeros(1, config.in_channels, side, side, device=kind[0], dtype=kind[1])
-    found = twin.encode(image)
-    found = getattr(found, "latent_dist", getattr(found, "latent", found))
-    return tuple(getattr(found, "mean", found).shape[1:])
+        return tuple(encode.moments(x[:1])[0].shape[1:])
+    side = size or getattr(config, "sample_size", None)
+    if not isinstance(side, int):
+        raise ValueError(
+            "size must be given, the side of the images, where neither x nor the configuration say it"
+        )
+    return tuple(encode.moments(torch.zeros(1, config.in_channels, side, side))[0].shape[1:])

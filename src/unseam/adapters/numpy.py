@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from unseam.adapters.parts import Encode
 from unseam.subject import Subject
 
 __all__ = ["Differences", "numpy"]
@@ -38,18 +39,7 @@ def numpy(
     """
     shape = tuple(latent) if isinstance(latent, Sequence) else (latent,)
     decoder = Differences(function, shape, step=step)
-    read = None
-    if encoder is not None:
-        given = encoder
-
-        def read(x: Tensor) -> Any:
-            found = given(x.numpy())
-            return (
-                torch.as_tensor(found)
-                if isinstance(found, np.ndarray)
-                else tuple(map(torch.as_tensor, found))
-            )
-
+    read = None if encoder is None else Encode(encoder, arrays=True)
     return Subject("function", decoder, int(np.prod(shape)), encoder=read)
 
 

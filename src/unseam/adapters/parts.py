@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributions import (
@@ -30,6 +33,9 @@ __all__ = [
     "view",
 ]
 
+_HALF = (torch.float16, torch.bfloat16)
+# What modules register for themselves.
+_REGISTERED = frozenset(vars(nn.Module()))
 # What libraries call a decoder's output, a posterior's mean, its variance and the logarithm of that.
 _OUTPUTS = (
     "reconstruction",
@@ -44,7 +50,8 @@ _OUTPUTS = (
     "output",
     "x",
 )
-_MEANS = ("mean", "mu", "loc", "embedding", "latents", "z_mean", "qz_m")
+_MEANS = ("mean", "mu", "loc", "embedding", "latent", "latents", "z_mean", "qz_m")
+_DEVIATIONS = ("std", "stddev", "scale", "sigma", "z_std")
 _VARIANCES = ("variance", "var", "covariance", "covariance_matrix", "z_var", "qz_v")
 _LOGARITHMS = ("log_covariance", "log_variance", "log_var", "logvar", "z_log_var")
 
@@ -52,13 +59,18 @@ _LOGARITHMS = ("log_covariance", "log_variance", "log_var", "logvar", "z_log_var
 def view(module: nn.Module) -> nn.Module:
     """A module in evaluation mode that shares weights with the given one and leaves it as it is.
 
-    Group normalisation is given contiguous tensors, as forward-mode differentiation has no rule for others.
+    Modules that an attribute, a list or a bound method of it refers to are those of the view. Group normalisation is
+    given contiguous tensors, as forward-mode differentiation has no rule for others. Weights in half precision, in
+    which squares of column norms overflow, are copied into single precision.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.Dropout())
     >>> view(model).training, model.training, view(model)[0].weight is model[0].weight
     (False, True, True)
     """
-    return _view(module, {})
+    twin = _view(module, {})
+    if kind_of(twin)[1] in _HALF and not isinstance(twin, torch.jit.ScriptModule):
+        return copy.deepcopy(twin).float()
+    return twin
 
 
 def _view(module: nn.Module, seen: dict[int, nn.Module]) -> nn.Module:
@@ -69,10 +81,24 @@ def _view(module: nn.Module, seen: dict[int, nn.Module]) -> nn.Module:
         twin = seen[id(module)] = object.__new__(type(module))
         twin.__dict__.update(module.__dict__)
         parts = {name: part if part is None else _view(part, seen) for name, part in module._modules.items()}
-        twin.__dict__.update(_modules=parts, training=False)
+        own = {name: _viewed(value, seen) for name, value in vars(module).items() if name not in _REGISTERED}
+        twin.__dict__.update(own, _modules=parts, training=False)
         if isinstance(module, nn.GroupNorm):
             twin.__dict__["forward"] = _ContiguousNorm(twin)
     return seen[id(module)]
+
+
+def _viewed(value: Any, seen: dict[int, nn.Module]) -> Any:
+    """An attribute of a module, which may refer to modules outside of their registry."""
+    if isinstance(value, nn.Module):
+        return _view(value, seen)
+    if type(value) in (list, tuple):
+        return type(value)(_viewed(one, seen) for one in value)
+    if type(value) is dict:
+        return {key: _viewed(one, seen) for key, one in value.items()}
+    if isinstance(value, MethodType) and isinstance(value.__self__, nn.Module):
+        return MethodType(value.__func__, _view(value.__self__, seen))
+    return value
 
 
 class _ContiguousNorm:
@@ -93,7 +119,6 @@ class Decode(nn.Module):
         holder: the module whose weights it uses, where it is a method.
         likelihood: that reads the output.
         probabilities: whether the decoder returns probabilities where the likelihood takes logits.
-        place: location and scale of its latents: it is called with ``scale * z + location``.
 
     >>> Decode(lambda z: {"sample": 2 * z}, (1, 2, 2))(torch.ones(1, 4)).shape
     torch.Size([1, 1, 2, 2])
@@ -168,6 +193,7 @@ class Encode:
         call: returns a pair, a dict or model output whose entries have names, a distribution, or points alone.
         kind: device and type of the data that it takes; by default as they are.
         log_variance: whether the second of a pair is the logarithm of the variance.
+        arrays: whether it takes arrays of NumPy.
 
     >>> mean, variance = Encode(lambda x: (x, 0 * x), log_variance=True)(torch.ones(2, 3))
     >>> variance[0]
@@ -176,24 +202,41 @@ class Encode:
 
     def __init__(
         self,
-        call: Callable[[Tensor], Any],
+        call: Callable[[Any], Any],
         kind: tuple[torch.device, torch.dtype] | None = None,
         *,
         log_variance: bool = False,
+        arrays: bool = False,
     ) -> None:
-        self.call, self.kind, self.log_variance = call, kind, log_variance
-
-    def read(self, x: Any) -> Tensor:
-        """Data as the encoder takes them."""
-        data = torch.as_tensor(x)
-        return data if self.kind is None else data.to(*self.kind)
+        self.call, self.kind, self.log_variance, self.arrays = call, kind, log_variance, arrays
 
     @torch.no_grad()
+    def moments(self, x: Any) -> tuple[Tensor, Tensor | None]:
+        """Mean and variance in the shape that the encoder gives them."""
+        data = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
+        data = data if self.kind is None else data.to(*self.kind)
+        try:
+            found = self.call(data.cpu().numpy() if self.arrays else data)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise ValueError(
+                f"encoder does not take x of shape {tuple(data.shape)} and {data.dtype}: {error}"
+            ) from error
+        return moments(found, self.log_variance)
+
     def __call__(self, x: Any) -> tuple[Tensor, Tensor]:
         """Mean (batch, latent) and variance (batch, latent) or covariance (batch, latent, latent)."""
-        mean, variance = moments(self.call(self.read(x)), self.log_variance)
+        mean, variance = self.moments(x)
+        if mean.ndim < 2 or len(mean) != len(x):
+            raise ValueError(
+                f"encoder must return means (batch, latent), got shape {tuple(mean.shape)} for x of shape "
+                f"{tuple(x.shape)}"
+            )
         mean = mean.flatten(1)
         variance = torch.zeros_like(mean) if variance is None else variance
+        if mean.dtype in _HALF:
+            mean, variance = mean.float(), variance.float()
         variance = variance if variance.shape == (*mean.shape, mean.shape[1]) else variance.flatten(1)
         if variance.ndim == 2 and bool((variance < 0).any()):
             raise ValueError(
@@ -209,6 +252,8 @@ def moments(found: Any, log_variance: bool = False) -> tuple[Tensor, Tensor | No
     >>> moments({"embedding": torch.zeros(1, 2), "log_covariance": torch.zeros(1, 2)})[1]
     tensor([[1., 1.]])
     """
+    if isinstance(found, np.ndarray):
+        found = torch.from_numpy(found)
     if isinstance(found, Tensor):
         return found, None
     found = getattr(found, "latent_dist", found)
@@ -217,28 +262,41 @@ def moments(found: Any, log_variance: bool = False) -> tuple[Tensor, Tensor | No
         return found.mean, found.covariance_matrix
     named = isinstance(found, tuple) and bool(getattr(found, "_fields", ()))
     if isinstance(found, tuple | list) and not named:
+        found = [torch.from_numpy(one) if isinstance(one, np.ndarray) else one for one in found]
         if found and not isinstance(found[0], Tensor):
             return moments(found[0], log_variance)
         if len(found) > 1 and isinstance(found[1], Tensor):
             return found[0], found[1].exp() if log_variance else found[1]
-        if len(found) == 1:
+        if len(found) == 1 or (len(found) > 1 and found[1] is None):
             return found[0], None
     read = found.get if isinstance(found, Mapping) else lambda name: getattr(found, name, None)
 
     def first(names: Sequence[str]) -> Tensor | None:
         return next((value for name in names if isinstance(value := read(name), Tensor)), None)
 
-    mean, variance, logarithm = map(first, (_MEANS, _VARIANCES, _LOGARITHMS))
+    mean, variance, logarithm, deviation = map(first, (_MEANS, _VARIANCES, _LOGARITHMS, _DEVIATIONS))
     if mean is None:
+        got = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
         raise ValueError(
             f"encoder must return (mean, variance), a distribution, or entries among {', '.join(_MEANS)}; got "
-            f"{type(found).__name__}; pass encoder=lambda x: (mean, variance)"
+            f"{got}; pass encoder=lambda x: (mean, variance)"
         )
-    return mean, logarithm.exp() if variance is None and logarithm is not None else variance
+    if variance is None and logarithm is not None:
+        variance = logarithm.exp()
+    return mean, deviation.square() if variance is None and deviation is not None else variance
 
 
-def find_likelihood(likelihood: Any, shape: Sequence[int] | None = None) -> Any:
+def find_likelihood(
+    likelihood: Any,
+    shape: Sequence[int] | None = None,
+    kind: tuple[torch.device, torch.dtype] = (torch.device("cpu"), torch.float32),
+) -> Any:
     """The likelihood of a name, made for items of that shape where it needs one; anything but a name is itself.
+
+    Args:
+        likelihood: the name, or the likelihood.
+        shape: of one item.
+        kind: device and type of its parameters.
 
     >>> find_likelihood("bernoulli")
     Bernoulli()
@@ -251,7 +309,8 @@ def find_likelihood(likelihood: Any, shape: Sequence[int] | None = None) -> Any:
         raise ValueError(
             f"likelihood {likelihood} needs the shape of one item; pass x= or an object, not its name"
         )
-    return choice.load()(*([tuple(shape)] if choice.shaped and shape is not None else []), **given)
+    made = choice.load()(*([tuple(shape)] if choice.shaped and shape is not None else []), **given)
+    return made.to(*kind)
 
 
 def kind_of(module: nn.Module | None, z: Any = None) -> tuple[torch.device, torch.dtype]:

@@ -17,11 +17,12 @@ from unseam.adapters.parts import (
     find_likelihood,
     kind_of,
     likelihood_of,
-    moments,
+    parameter,
     view,
 )
 from unseam.geometry import jacobian
-from unseam.models import VAE
+from unseam.geometry.checks import check_output
+from unseam.models import VAE, PixelGaussian
 from unseam.subject import Subject
 
 __all__ = ["plain"]
@@ -85,20 +86,43 @@ def plain(
         )
     holder = module or _owner(decode)
     kind = kind_of(holder, x if z is None else z)
-    read = None if encode is None else Encode(encode, kind if holder else None, log_variance=log_variance)
+    # a function of one's own is given data in the type of the weights, which a view may hold in another one
+    given = kind if module is None or _owner(encode) is not None else kind_of(model)
+    read = None if encode is None else Encode(encode, given if holder else None, log_variance=log_variance)
+    if read is not None and holder is None and x is not None:
+        few = x[:1] if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x[:1]))
+        read.arrays = isinstance(_attempt(encode, few), Exception) and isinstance(x, np.ndarray)
     shape = _latent_shape(model, decode, read, latent, x, z)
     probe = torch.zeros(1, *shape, device=kind[0], dtype=kind[1])
     found = _attempt(decode, probe)
+    if isinstance(found, Exception) and _layer_shape(decode)[:1] == shape:
+        shape = _layer_shape(decode)
+        probe = probe.reshape(1, *shape)
+        found = _attempt(decode, probe)
     if holder is None and _is_numpy(decode, found, probe):
-        decode, found, shape = numpy(decode, latent=shape).decoder, None, probe[0].flatten().shape
+        decode, shape = numpy(decode, latent=shape).decoder, probe[0].flatten().shape
+        found, probe = decode(probe.flatten(1)), probe.flatten(1)
+    if isinstance(found, Exception):
+        several = isinstance(found, TypeError) and "argument" in str(found)
+        raise ValueError(
+            f"decoder does not take z of shape {tuple(probe.shape)} and {probe.dtype}: {found}; pass "
+            + (
+                "decoder=, a function of z alone that holds its other arguments fixed"
+                if several
+                else "latent=, the number of its latents or their shape"
+                if read is None
+                else "decoder= and an encoder= x -> (mean, variance) whose means it takes"
+            )
+        ) from found
     likelihood = likelihood_of(found) if likelihood is None else likelihood
     data = tuple(found.shape[1:]) if isinstance(found, Tensor) else None
-    likelihood = find_likelihood(likelihood, data)
-    if not _is_ready(decode, shape, found, likelihood) or probabilities:
+    likelihood = find_likelihood(likelihood, data, kind)
+    if not _is_ready(decode, shape, found) or probabilities:
         options = {"likelihood": likelihood, "probabilities": bool(probabilities)}
         decode = Decode(decode, shape, holder=holder, **options)
     subject = Subject("model", decode, probe[0].numel(), likelihood, read)
-    if probabilities is None and found is not None:
+    check_output(parameter(found, isinstance(likelihood, PixelGaussian)), probe)
+    if probabilities is None:
         check_logits(decode, likelihood, subject.prior(16, torch.Generator().manual_seed(0)).to(*kind))
     return subject
 
@@ -126,10 +150,10 @@ def _owner(function: Any) -> nn.Module | None:
     return owner if isinstance(owner, nn.Module) else None
 
 
-def _is_ready(decode: Any, shape: Sequence[int], found: Any, likelihood: Any) -> bool:
+def _is_ready(decode: Any, shape: Sequence[int], found: Any) -> bool:
     """Whether a decoder can be measured as it is: a module or a function of rows that returns a tensor."""
     own = isinstance(decode, nn.Module) or _owner(decode) is None
-    return own and len(shape) == 1 and (found is None or isinstance(found, Tensor))
+    return own and len(shape) == 1 and isinstance(found, Tensor)
 
 
 def _latent_shape(
@@ -144,32 +168,40 @@ def _latent_shape(
     if z is not None and np.ndim(z) > 1:
         return tuple(z.shape[1:])
     if x is not None and encode is not None:
-        with torch.no_grad():
-            return tuple(moments(encode.call(encode.read(x[:1])))[0].shape[1:])
+        return tuple(encode.moments(x[:1])[0].shape[1:]) or (1,)
     named = getattr(model, "hparams", None)  # of a LightningModule
     named = named if isinstance(named, Mapping) else {}
     sizes = (getattr(model, name, None) or named.get(name) for name in _SIZES)
     if isinstance(size := next((size for size in sizes if isinstance(size, int)), None), int):
         return (size,)
-    layers = decode.modules() if isinstance(decode, nn.Module) else ()
-    layer = next((layer for layer in layers if any(True for _ in layer.parameters(recurse=False))), None)
-    if isinstance(layer, nn.Linear):
-        return (layer.in_features,)
-    if isinstance(layer, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
-        return (layer.in_channels, *(1 for _ in layer.kernel_size))
+    if shape := _layer_shape(decode):
+        return shape
     raise ValueError(
         "latent must say how many latents the decoder has, or their shape such as (100, 1, 1), where neither z nor x "
         "with an encoder are given"
     )
 
 
+def _layer_shape(decode: Any) -> tuple[int, ...]:
+    """Shape of the latents that the first layer of a decoder takes; empty where it does not say."""
+    layers = decode.modules() if isinstance(decode, nn.Module) else ()
+    layer = next((layer for layer in layers if any(True for _ in layer.parameters(recurse=False))), None)
+    if isinstance(layer, nn.Linear):
+        return (layer.in_features,)
+    if isinstance(layer, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
+        return (layer.in_channels, *(1 for _ in layer.kernel_size))
+    return ()
+
+
 @torch.no_grad()
 def _attempt(decode: Callable[[Any], Any], z: Any) -> Any:
-    """What a decoder returns, or nothing where it fails: its measurement says why."""
+    """What a decoder returns, or the error that it raises."""
     try:
         return decode(z)
-    except Exception:
-        return None
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        return error
 
 
 def _is_numpy(function: Callable[[Any], Any], found: Any, z: Tensor) -> bool:
@@ -182,6 +214,6 @@ def _is_numpy(function: Callable[[Any], Any], found: Any, z: Tensor) -> bool:
             return False
         if bool(slope.any()) or torch.equal(found, function(z + 1)):
             return False
-    elif found is not None and not isinstance(found, np.ndarray):
+    elif not isinstance(found, np.ndarray | Exception):
         return False
     return isinstance(_attempt(function, z.double().cpu().numpy()), np.ndarray)

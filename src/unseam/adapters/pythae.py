@@ -32,7 +32,7 @@ def pythae(model: Any) -> Subject:
     if bad := _OTHER & {one.__name__ for one in type(model).__mro__}:
         raise ValueError(
             f"model must have latents in R^d and a Gaussian posterior or none, which pythae's {bad.pop()} has not; "
-            "pass its decoder alone: unseam.wrap(model.decoder, latent=...)"
+            "pass its decoder alone: unseam.wrap(model.decoder, latent=model.latent_dim)"
         )
     if not isinstance(getattr(model, "decoder", None), nn.Module):
         raise ValueError(f"model must be one of pythae.models with a decoder, got {type(model).__name__}")

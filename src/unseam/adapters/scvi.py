@@ -23,6 +23,12 @@ __all__ = ["ZeroInflatedCounts", "annotate", "gene_table", "scvi"]
 
 # What scVI adds to means before it takes their logarithm.
 _EPSILON = 1e-8
+# Others have further networks, or a prior that is not N(0, I).
+_KNOWN = {"SCVI", "LinearSCVI", "DRVI"}
+_PER_CELL = (
+    "dispersion must not depend on the cell, as then it has a Fisher information of its own: train with "
+    "dispersion='gene' or 'gene-batch'"
+)
 # Poisson counts are negative binomials without overdispersion.
 _NO_DISPERSION = 30.0
 
@@ -46,7 +52,9 @@ def scvi(model: Any, *, batch: str | None = None, points: int = 1000) -> Subject
     """
     module = getattr(model, "module", None)
     twin: Any = view(module) if isinstance(module, nn.Module) else None
-    if not all(callable(getattr(twin, name, None)) for name in ("inference", "generative", "decoder")):
+    parts = ("inference", "generative", "decoder")
+    known = _KNOWN & {one.__name__ for one in type(model).__mro__}
+    if not known or not all(callable(getattr(twin, name, None)) for name in parts):
         raise ValueError(
             f"model must be an SCVI, LinearSCVI or DRVI model, got {type(model).__name__}; for another one pass its "
             "networks: unseam.wrap(decoder, encoder=encoder, likelihood='negative_binomial', x=counts)"
@@ -61,6 +69,8 @@ def scvi(model: Any, *, batch: str | None = None, points: int = 1000) -> Subject
         held = {name: value.expand(len(x), *value.shape[1:]) for name, value in first.items()} | {"X": x}
         with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             found = twin.inference(**twin._get_inference_input(held))
+            if found.get("ql") is not None:  # a library size that is inferred, of which found has a draw
+                found["library"] = found["ql"].loc
             given = twin._get_generative_input(held, found)
         if "qz" in found:
             return found["qz"].loc, found["qz"].scale.square(), given
@@ -102,7 +112,11 @@ def _decoder(twin: Any, given: dict[str, Any], dtype: torch.dtype) -> tuple[Any,
     size = sizes.median(0, keepdim=True).values
     held = {name: value[:1] for name, value in given.items() if isinstance(value, Tensor) and name != "z"}
 
+    # of a logistic normal a softmax: latents are those before it, whose prior is N(0, I)
+    transform = getattr(getattr(twin, "z_encoder", None), "z_transformation", lambda z: z)
+
     def networks(z: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        z = transform(z)
         own = {name: value.expand(len(z), *value.shape[1:]) for name, value in held.items()}
         at = size.expand(len(z), *size.shape[1:])
         if getattr(twin, "dispersion", None) is None or "batch_index" not in own:
@@ -116,9 +130,7 @@ def _decoder(twin: Any, given: dict[str, Any], dtype: torch.dtype) -> tuple[Any,
             batch = ()
         _, dispersion, rate, dropout = twin.decoder(twin.dispersion, z, at, *batch, *labels, own.get("y"))
         if twin.dispersion == "gene-cell":
-            raise ValueError(
-                "dispersion must not depend on the cell: its Fisher information is not measured; train with gene"
-            )
+            raise ValueError(_PER_CELL)
         if twin.dispersion == "gene":
             dispersion = twin.px_r
         else:
@@ -129,13 +141,17 @@ def _decoder(twin: Any, given: dict[str, Any], dtype: torch.dtype) -> tuple[Any,
         )
         return (rate + _EPSILON).log(), dispersion, dropout if twin.gene_likelihood == "zinb" else None
 
-    if getattr(twin, "gene_likelihood", "") == "normal":
-        raise ValueError("model must have counts (nb, zinb or poisson), got gene_likelihood='normal'")
+    if str(kind := getattr(twin, "gene_likelihood", "")).startswith("normal"):
+        raise ValueError(
+            f"model must have counts (nb, zinb or poisson), got gene_likelihood={kind!r}; for it pass its networks: "
+            "unseam.wrap(decoder, encoder=encoder, likelihood='gaussian', x=x)"
+        )
     with torch.no_grad():
-        _, dispersion, dropout = networks(given["z"][:1].to(dtype))
-    dispersion = (
-        dispersion.detach().expand(given["z"].shape[0], -1)[0] if dispersion.ndim > 1 else dispersion.detach()
-    )
+        _, dispersion, dropout = networks(torch.stack([0 * given["z"][0], given["z"][0]]).to(dtype))
+    if dispersion.ndim > 1:
+        if len(dispersion) > 1 and not torch.equal(dispersion[0], dispersion[1]):
+            raise ValueError(_PER_CELL)
+        dispersion = dispersion[0]
     if dropout is None:
         likelihood = NegativeBinomial(dispersion.shape)
         likelihood.log_dispersion = nn.Parameter(dispersion.clone(), requires_grad=False)

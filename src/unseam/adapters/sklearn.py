@@ -38,11 +38,12 @@ def sklearn(model: Any, *, latent: int | None = None, x: Any = None) -> Subject:
 
     name = type(model).__name__
     check_is_fitted(model)
+    last = model[-1] if isinstance(getattr(model, "steps", None), list) else model
     if isinstance(vae := getattr(model, "model_", None), models.VAE):  # our own estimator
         beta = model.beta if model.trial_.objective_choice.weighs_kl else None
         return Subject(name, vae.decoder, model.latent, vae.likelihood, _Rows(vae.encode, model), beta)
-    if getattr(model, "noise_variance_", None) is not None and np.ndim(model.noise_variance_):
-        return _factor_analysis(name, model)
+    if isinstance(getattr(last, "noise_variance_", None), np.ndarray):
+        return _factor_analysis(name, last, model)
     if not callable(getattr(model, "inverse_transform", None)) or not callable(
         getattr(model, "transform", None)
     ):
@@ -50,11 +51,24 @@ def sklearn(model: Any, *, latent: int | None = None, x: Any = None) -> Subject:
             f"model must have transform and inverse_transform, which {name} has not; use PCA, FactorAnalysis, FastICA, "
             "KernelPCA(fit_inverse_transform=True), a pipeline of them, or pass a function of z and its latent="
         )
-    size = _size(model, latent, x)
+    size = _size(model, last, latent, x)
     decoder = _affine(model.inverse_transform, size) or Differences(model.inverse_transform, (size,))
     return Subject(
-        name, decoder, size, encoder=Encode(lambda x: _tensor(model.transform(x.numpy())), _DOUBLE)
+        name,
+        decoder,
+        size,
+        encoder=Encode(lambda x: _tensor(model.transform(_named(model, x))), _DOUBLE, arrays=True),
     )
+
+
+def _named(model: Any, x: np.ndarray) -> Any:
+    """Rows as the model was fitted on: a table where its columns have names."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is None or x.shape[1:] != names.shape:
+        return x
+    import pandas as pd
+
+    return pd.DataFrame(x, columns=names)
 
 
 class _Rows:
@@ -68,13 +82,12 @@ class _Rows:
         return self.encode(rows if self.shape is None else rows.reshape(-1, *self.shape))
 
 
-def _size(model: Any, latent: int | None, x: Any) -> int:
-    last = model[-1] if isinstance(getattr(model, "steps", None), list) else model
+def _size(model: Any, last: Any, latent: int | None, x: Any) -> int:
     held = getattr(last, "components_", None)
     sizes = (getattr(last, "n_components_", None), None if held is None else len(held))
     found = next((size for size in sizes if isinstance(size, int | np.integer)), None)
     if found is None and x is not None:
-        found = model.transform(np.asarray(x)[:1]).shape[1]
+        found = np.shape(model.transform(_named(model, np.asarray(x)[:1])))[1]
     found = latent if found is None else found
     if found is None:
         raise ValueError(
@@ -107,18 +120,32 @@ def _tensor(values: Any) -> Tensor:
     return torch.as_tensor(np.asarray(values), dtype=torch.float64)
 
 
-def _factor_analysis(name: str, model: Any) -> Subject:
-    r"""x = W z + μ + noise of variances Ψ, whose posterior is N(Σ Wᵀ Ψ⁻¹ (x − μ), Σ) with Σ⁻¹ = I + Wᵀ Ψ⁻¹ W."""
-    weight, noise = model.components_.T, model.noise_variance_
+def _factor_analysis(name: str, last: Any, model: Any) -> Subject:
+    r"""x = W z + μ + noise of variances Ψ, whose posterior is N(Σ Wᵀ Ψ⁻¹ (x − μ), Σ) with Σ⁻¹ = I + Wᵀ Ψ⁻¹ W.
+
+    Steps before the last may scale and shift each feature, which scales W and Ψ likewise.
+    """
+    weight, noise, centre = last.components_.T, last.noise_variance_, last.mean_
+    if last is not model:
+        before = _affine(model[:-1].inverse_transform, len(noise))
+        scales = None if before is None else before.weight.detach().numpy()
+        if before is None or scales is None or np.count_nonzero(scales) > np.count_nonzero(scales.diagonal()):
+            raise ValueError(
+                "model must scale each feature on its own before FactorAnalysis, as StandardScaler does, so that noise "
+                f"stays independent; got {', '.join(type(step).__name__ for _, step in model.steps[:-1])}; pass the "
+                "FactorAnalysis alone, with x as it takes them"
+            )
+        scale = scales.diagonal()
+        weight, noise = scale[:, None] * weight, scale**2 * noise
+        centre = before(_tensor(centre)).detach().numpy()
     # log-variances follow the means in the output
-    both = np.concatenate([weight, np.zeros_like(weight)]), np.concatenate([model.mean_, np.log(noise)])
+    both = np.concatenate([weight, np.zeros_like(weight)]), np.concatenate([centre, np.log(noise)])
     decoder = _linear(*both)
     scaled = _tensor(weight / noise[:, None])
     covariance = torch.linalg.inv(torch.eye(weight.shape[1]).double() + _tensor(weight).mT @ scaled)
-    mean = _tensor(model.mean_)
+    mean = _tensor(centre)
 
     def encode(x: Tensor) -> tuple[Tensor, Tensor]:
-        rows = x.double()
-        return (rows - mean) @ scaled @ covariance, covariance.expand(len(rows), -1, -1)
+        return (x - mean) @ scaled @ covariance, covariance.expand(len(x), -1, -1)
 
-    return Subject(name, decoder, weight.shape[1], models.PixelGaussian(), encode, 1.0)
+    return Subject(name, decoder, weight.shape[1], models.PixelGaussian(), Encode(encode, _DOUBLE), 1.0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unseam.adapters.diffusers import diffusers
 from unseam.adapters.onnx import onnx
@@ -21,6 +21,8 @@ from unseam.adapters.scvi import scvi
 from unseam.adapters.sklearn import sklearn
 from unseam.choices import load_object
 from unseam.files import read_array
+from unseam.geometry.checks import check_points_finite
+from unseam.inspection.measure import encode_data
 from unseam.subject import Subject
 
 __all__ = ["import_subject", "wrap"]
@@ -35,6 +37,9 @@ _ADAPTERS: dict[str, Callable[..., Subject]] = {
     "scvi": scvi,
     "sklearn": sklearn,
 }
+
+# By what their models differ from the networks that these are made of, which are decoders and encoders as others are.
+_CONFIGURED = {"diffusers": "config", "pythae": "model_config"}
 
 
 def wrap(
@@ -109,7 +114,11 @@ def _find_adapter(model: Any) -> Callable[..., Subject]:
     if isinstance(model, str | Path):
         return onnx
     packages = (one.__module__.partition(".")[0] for one in type(model).__mro__)
-    return next((_ADAPTERS[package] for package in packages if package in _ADAPTERS), plain)
+    package = next((package for package in packages if package in _ADAPTERS), None)
+    mark = _CONFIGURED.get(package or "")
+    if package is None or (mark and isinstance(model, nn.Module) and not hasattr(model, mark)):
+        return plain
+    return _ADAPTERS[package]
 
 
 def _completed(subject: Subject, given: dict[str, Any], *, x: Any, z: Any, beta: Any, name: Any) -> Subject:
@@ -121,25 +130,59 @@ def _completed(subject: Subject, given: dict[str, Any], *, x: Any, z: Any, beta:
     if latent is not None and int(np.prod(latent)) != subject.latent:
         raise ValueError(f"latent must be {subject.latent}, as {subject.name} has it, got {latent}")
     changed: dict[str, Any] = {"beta": beta, "name": name}
-    changed["likelihood"] = find_likelihood(given.get("likelihood"))
+    changed["likelihood"] = find_likelihood(given.get("likelihood"), kind=subject.kind)
     if (encoder := given.get("encoder")) is not None:
         changed["encoder"] = Encode(encoder, log_variance=log_variance)
+    changed = {key: value for key, value in changed.items() if value is not None}
     if x is not None:
-        changed["x"] = _rows(x, subject)
+        changed["x"] = _rows("x", x, subject)
         if subject.encoder is None and encoder is None:
             raise ValueError("encoder must be given with x: it says where x lies in latent space")
     if z is not None:
-        points = _rows(z, subject)
-        changed["z"] = points.flatten(1) if points.ndim > 2 else points
-    changed = {key: value for key, value in changed.items() if value is not None}
-    return dataclasses.replace(subject, **changed) if changed else subject
+        points = _rows("z", z, subject)
+        points = changed["z"] = points.flatten(1) if points.ndim > 2 else points
+        if points.ndim != 2 or points.shape[1] != subject.latent:
+            raise ValueError(
+                f"z must have shape (batch, {subject.latent}), the latents of {name or subject.name}, got "
+                f"{tuple(np.shape(z))}"
+            )
+        if x is None:
+            changed["x"] = None
+    subject = dataclasses.replace(subject, **changed) if changed else subject
+    if subject.x is not None:
+        _check_encoder(subject)
+    return subject
 
 
-def _rows(values: Any, subject: Subject) -> Tensor:
+@torch.no_grad()
+def _check_encoder(subject: Subject) -> None:
+    """Refuse an encoder whose means the decoder does not take, or that gives another one each time."""
+    assert subject.x is not None
+    check_points_finite("x must be finite", subject.x.reshape(len(subject.x), -1))
+    mean, again = (encode_data(subject.encoder, subject.x[:2])[0] for _ in range(2))
+    assert mean is not None and again is not None
+    if mean.shape[1] != subject.latent:
+        raise ValueError(
+            f"encoder must return means of {subject.latent} latents, which the decoder takes, got {mean.shape[1]}; "
+            "pass encoder=lambda x: (mean, variance)"
+        )
+    if not torch.allclose(mean, again, rtol=1e-3, atol=1e-3 * float(mean.abs().max()), equal_nan=True):
+        raise ValueError(
+            "encoder must return the same mean each time, but draws random numbers: pass encoder=lambda x: (mean, "
+            "variance) without the sample"
+        )
+
+
+def _rows(argument: str, values: Any, subject: Subject) -> Tensor:
     """Data or points as a tensor, in the type of the model's weights where it has any."""
     rows = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    if rows.dtype == torch.uint8:
+        raise ValueError(
+            f"{argument} must be on the scale that the model was trained on, got bytes: pass {argument} / 255 for "
+            f"images in [0, 1], {argument} / 127.5 - 1 for [-1, 1]"
+        )
     device, dtype = subject.kind
-    holds = isinstance(subject.decoder, torch.nn.Module) and any(True for _ in subject.decoder.parameters())
+    holds = isinstance(subject.decoder, nn.Module) and any(True for _ in subject.decoder.parameters())
     return rows.to(device, dtype) if holds else rows
 
 

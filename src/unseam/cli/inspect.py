@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -88,6 +89,8 @@ def inspect_decoder(
     else:
         drawing = torch.Generator().manual_seed(seed)
         found = {target: opened.inspect(latents=latents, generator=drawing, progress=count_columns())}
+    if not as_json:
+        _print_found(found, seeds)
     drawn = [] if figures is None else _draw(found, figures)
     page = None
     if report is not None:
@@ -103,7 +106,6 @@ def inspect_decoder(
         shown = [one | {"replication": seeds[one["name"]]} if one["name"] in seeds else one for one in shown]
         print_json({"inspected": shown, "remarks": remarks, "figures": drawn, "report": page})
         return
-    _print_found(found, seeds)
     for line in remarks:
         print_words(f"note: {line}")
     if drawn:
@@ -127,6 +129,7 @@ def _print_found(found: Mapping[str, Inspection], seeds: Mapping[str, str]) -> N
     for term, meaning in TERMS.items():
         if term in heads:
             print_words(f"{term}: {meaning}.")
+    sys.stdout.flush()  # figures and pages take as long again
 
 
 def geometry_rows(found: Mapping[str, Inspection]) -> list[Row]:

@@ -67,7 +67,8 @@ Standardise = Annotated[
 ]
 Layer = Annotated[str | None, typer.Option(help="Data: layer of an .h5ad file, instead of X.")]
 DataOptions = Annotated[
-    list[str] | None, typer.Option("--data-option", help="Data: column=name, split=name; repeat for more.")
+    list[str] | None,
+    typer.Option("--data-option", help="Data: column=name, split=name, drop=a,b; repeat for more."),
 ]
 OwnData = Annotated[
     Path | None,
@@ -134,8 +135,8 @@ def data_options(
     }
     for entry in more or ():
         name, separator, value = entry.partition("=")
-        if name not in ("column", "split") or not separator:
-            raise ValueError(f"--data-option must be column=name or split=name, got {entry!r}")
+        if name not in ("column", "split", "drop") or not separator:
+            raise ValueError(f"--data-option must be column=name, split=name or drop=a,b, got {entry!r}")
         found[name] = value
     return {name: value for name, value in found.items() if value is not None}
 

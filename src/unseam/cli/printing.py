@@ -52,7 +52,7 @@ def working(what: str, *, seconds: float = 10.0) -> Iterator[None]:
 
     Args:
         what: the work.
-        seconds: before each line; a block that is done before the first says nothing.
+        seconds: before each line, but a terminal's first comes after one; a block that is done before says nothing.
 
     >>> with working("scoring runs/demo"):
     ...     pass
@@ -60,8 +60,10 @@ def working(what: str, *, seconds: float = 10.0) -> Iterator[None]:
     done, began = threading.Event(), time.monotonic()
 
     def report() -> None:
-        while not done.wait(seconds):
+        wait = min(seconds, 1.0) if sys.stderr.isatty() else seconds
+        while not done.wait(wait):
             print(f"{what}: {time.monotonic() - began:.0f} s so far", file=sys.stderr, flush=True)
+            wait = seconds
 
     thread = threading.Thread(target=report, daemon=True)
     thread.start()

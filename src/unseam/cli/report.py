@@ -101,7 +101,9 @@ def _report_sweep(store: str, out: Path | None, seed: int, as_json: bool) -> Non
         table = found.table()
         parts: dict[str, list[Any]] = {
             "correlations": analysis.correlations(table, seed=seed),
-            "selections": analysis.selections(table, seed=seed),
+            "contrasts": analysis.contrasts(table, seed=seed),
+            "links": analysis.chain(table, seed=seed),
+            "selections": analysis.selections(table),
         }
         listed = {name: [one._asdict() for one in part] for name, part in parts.items()}
         print_json({"report": str(path), "models": len(table)} | _finite(listed))

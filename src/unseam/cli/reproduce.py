@@ -157,6 +157,7 @@ def run_artefacts(
     """
     from unseam.papers import Scale
     from unseam.papers.artefact import TWINS
+    from unseam.training import Interrupted
 
     if scale not in get_args(Scale):
         raise ValueError(f"--scale must be one of {', '.join(get_args(Scale))}, got {scale!r}")
@@ -172,7 +173,16 @@ def run_artefacts(
             raise ValueError("none of these artefacts is left: see `unseam reproduce` for all of them")
     with TemporaryDirectory() as passing:
         for artefact in able:
-            yield _run(artefact, scale, out, device, world, Path(passing))
+            try:
+                result = _run(artefact, scale, out, device, world, Path(passing))
+            except Interrupted as stopped:
+                if out is not None:
+                    raise
+                raise Interrupted(
+                    "stopped; without --out nothing of it is saved, and the next one starts over",
+                    stopped.signal,
+                ) from None
+            yield result
 
 
 def _name_others(every: Sequence[Artefact], chosen: Sequence[Artefact], why: str) -> None:

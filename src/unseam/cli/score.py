@@ -29,7 +29,10 @@ def score_codes(
         ),
     ],
     factors: Annotated[
-        Path | None, typer.Argument(help="File of factors, one row per code or item: an array, or a table.")
+        Path | None,
+        typer.Argument(
+            help="File of factors, one row per code or item: an array, or a table; of a run, where its data have none."
+        ),
     ] = None,
     metrics: Annotated[
         list[str] | None,
@@ -79,13 +82,14 @@ def score_codes(
         _print_scores(table, run, preset, [], as_json)
         return
     options.refuse_own(own)
-    if factors is not None or Path(run).is_file():
+    if Path(run).is_file() or (factors is not None and not Path(run).is_dir()):
         if factors is None:
             raise ValueError(f"FACTORS must follow {run}: the file of factors, one row per code")
         table = score_files(Path(run), factors, asked, preset=preset, points=points, seed=seed)
         _print_scores(table, run, preset, [], as_json)
         return
-    opened = Run.open(run, root=root, world=world, data=data, trust=trust, device=device)
+    given = {} if factors is None else {"factors": str(factors)}
+    opened = Run.open(run, root=root, world=world, data=data, trust=trust, device=device, **given)
     table = score(opened, asked, preset=preset, points=points, members=member, seed=seed)
     if track is not None:
         with Tracking(track) as tracking:

@@ -75,6 +75,8 @@ def sweep_trials(
 
 
 def _print_plan(rows: list[dict[str, Any]], spec: Any, as_json: bool) -> None:
+    from unseam.sweep.engines import describe_duration
+
     total = sum(row["seconds"] for row in rows)
     if as_json:
         print_json({"trials": len(spec.trials), "seconds": total, "stacks": rows})
@@ -89,7 +91,8 @@ def _print_plan(rows: list[dict[str, Any]], spec: Any, as_json: bool) -> None:
         ]
         print_rows(shown, title="stacks to train, by shape", as_json=False)
     print(
-        f"{len(spec.trials)} trials, {left} without a row; about {total / 60:.0f} min here, from a few measured steps"
+        f"{len(spec.trials)} trials, {left} without a row; about {describe_duration(total)} here, from a few "
+        "measured steps"
     )
 
 

@@ -74,7 +74,7 @@ class _Source:
 
 
 class _Scan(NamedTuple):
-    """What one pass over the items shows."""
+    """What one pass over the items shows; mean and deviation are 0 where moments were not asked for."""
 
     least: float
     most: float
@@ -97,9 +97,10 @@ def open_data(
     layer: str | None = None,
     column: str | None = None,
     split: str | None = None,
+    drop: str | Sequence[str] = (),
     missing: Literal["refuse", "mask"] = "refuse",
 ) -> OwnData:
-    """Data of one's own as a world: said is what they were recognised as, and nothing in a file can run code.
+    """Data of one's own as a world, with notes on what they were recognised as; nothing in a file can run code.
 
     A table that takes more than half of the free memory is mapped from disk: the file itself where its values can be
     used as they are, else a conversion beside it or in the cache folder.
@@ -120,6 +121,7 @@ def open_data(
         layer: layer of an AnnData file, instead of ``X``.
         column: the column of a Hugging Face dataset that holds the items.
         split: part of a Hugging Face dataset that was saved in several.
+        drop: columns of a table that are left out, such as an identifier.
         missing: ``"refuse"`` NaN, or leave them for a likelihood that masks them.
 
     >>> found = open_data(np.arange(12).reshape(3, 4))
@@ -141,6 +143,7 @@ def open_data(
         "layer": layer,
         "column": column,
         "split": split,
+        "drop": list(_names(drop) or ()) or None,
     }
     source, used = _open(data, path, wanted, given)
     source = replace(
@@ -178,15 +181,15 @@ def _path(data: object) -> Path | None:
         return None
     path = Path(data).expanduser()
     if not path.exists():
-        raise FileNotFoundError(f"data must be {FORMATS}, and {path} does not exist")
+        raise FileNotFoundError(f"{path} does not exist; data must be {FORMATS}")
     return path
 
 
 def _names(factors: object) -> tuple[str, ...] | None:
     """Columns that are named as factors; none where factors are a file or an array."""
-    if isinstance(factors, str) and not (
-        Path(factors).suffix in (*ARRAYS, *TABLES) and Path(factors).exists()
-    ):
+    if isinstance(factors, str):
+        if Path(factors).suffix in (*ARRAYS, *TABLES) and "," not in factors:
+            return None
         factors = [name.strip() for name in factors.split(",")]
     if (
         isinstance(factors, Sequence)
@@ -217,7 +220,7 @@ def _open(
     if suffix in ARRAYS:
         return _array_file(name, path, columns), ()
     if suffix in TABLES:
-        return _table(name, _read_frame(path), columns or ()), ()
+        return _table(name, _read_frame(path), columns or (), given["drop"] or ()), ("drop",)
     if suffix == ".h5ad":
         return _h5ad(name, path, columns or (), given["layer"]), ("layer",)
     if suffix in IMAGES:
@@ -239,11 +242,13 @@ def _open_object(
     """The source that an object is; libraries are recognised where they have been imported."""
     pandas, anndata, datasets = (sys.modules.get(name) for name in ("pandas", "anndata", "datasets"))
     if pandas is not None and isinstance(data, pandas.DataFrame):
-        return _table("table", data, columns or ()), ()
+        return _table("table", data, columns or (), given["drop"] or ()), ("drop",)
     if anndata is not None and isinstance(data, anndata.AnnData):
         return _anndata(data, columns or (), given["layer"]), ("layer",)
     if datasets is not None and isinstance(data, datasets.Dataset):
         return _arrow("dataset", data.with_format("arrow")[:], columns, given)
+    if isinstance(data, torch.utils.data.DataLoader):
+        raise ValueError("data must be a Dataset, not a DataLoader: pass loader.dataset")
     if isinstance(data, torch.utils.data.Dataset):
         return _dataset(data, columns), ()
     _no_columns(columns, "an array")
@@ -300,6 +305,8 @@ def _read_factors(factors: Any, source: _Source) -> dict[str, NDArray[Any]]:
     if not isinstance(factors, str | Path):
         return _named_columns(factors, None, "factors")
     path = Path(factors)
+    if not path.exists():
+        raise FileNotFoundError(f"factors must name columns or a file, and {path} does not exist")
     if path.suffix in ARRAYS:
         held = read_arrays(path)
         names = held.pop("factor_names", None)
@@ -324,48 +331,78 @@ def _read_factors(factors: Any, source: _Source) -> dict[str, NDArray[Any]]:
 
 
 def _read_frame(path: Path) -> pd.DataFrame:
-    """A table from CSV, TSV or Parquet."""
+    """A table from CSV, TSV or Parquet; its ``attrs`` hold notes on what was recognised."""
     import pandas as pd
 
     if path.suffix == ".parquet":
         return read_table(path)
     with open_file(path) as file:
         check_memory(4 * path.stat().st_size, str(path))
+        head = file.readline()
+        usual = b"\t" if path.suffix == ".tsv" else b","
+        mark = usual if usual in head else next((mark for mark in (b";", b"\t", b"|") if mark in head), usual)
+
+        def read(decimal: str) -> pd.DataFrame:
+            file.seek(0)
+            return pd.read_csv(file, sep=mark.decode(), decimal=decimal)
+
         try:
-            return pd.read_csv(file, sep="\t" if path.suffix == ".tsv" else ",")
+            table, notes = read("."), [] if mark == usual else [f"columns are separated by {mark.decode()!r}"]
+            if mark == b";" and len(_texts(other := read(","))) < len(_texts(table)):
+                table = other
+                notes.append("decimals are written with commas")
         except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} must be a table with a header line: {str(error).strip()}") from None
+    titles = [str(title) for title in table]
+    if titles != list(map(str, range(len(titles)))) and all(map(_is_number, titles)):
+        notes.append(f"the first line, {titles[0]}, …, was taken as names of columns")
+    table.attrs["notes"] = tuple(notes)
+    return table
 
 
-def _table(name: str, table: pd.DataFrame, columns: tuple[str, ...]) -> _Source:
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _texts(table: pd.DataFrame) -> list[str]:
+    """Columns that do not hold numbers."""
+    import pandas as pd
+
+    return [str(title) for title in table if not pd.api.types.is_numeric_dtype(table[title].dtype)]
+
+
+def _table(name: str, table: pd.DataFrame, columns: tuple[str, ...], drop: Sequence[str]) -> _Source:
     """Numeric columns as items, others only as factors."""
     import pandas as pd
 
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = tuple(table.attrs.get("notes", ()))
     titles = [str(title) for title in table]
     if len(set(titles)) < len(titles):
         raise ValueError(f"{name} must name each column once, got {', '.join(titles)}")
     table = table.set_axis(titles, axis=1)
     if titles and titles[0].startswith("Unnamed:") and table.iloc[:, 0].tolist() == list(range(len(table))):
-        table, notes = table.iloc[:, 1:], ("the first column, which counts rows, was left out",)
-    if absent := [column for column in columns if column not in table]:
+        table, notes = table.iloc[:, 1:], (*notes, "the first column, which counts rows, was left out")
+    if absent := [column for column in (*columns, *drop) if column not in table]:
+        what = "drop" if absent[0] in drop else "factors"
         raise ValueError(
-            f"factors must name columns of {name} ({', '.join(map(str, table))}), got {absent[0]!r}"
+            f"{what} must name columns of {name} ({', '.join(map(str, table))}), got {absent[0]!r}"
         )
-    values = table.drop(columns=list(columns))
+    values = table.drop(columns=[*columns, *drop])
     if not len(table):
         raise ValueError(f"{name} must hold at least one row below its header, got none")
     if len(titles) == 1 and (mark := next((mark for mark in ";\t|" if mark in titles[0]), None)):
-        raise ValueError(
-            f"{name} must have its columns separated by commas (tabs in .tsv), got one column {titles[0]!r}: is "
-            f"{mark!r} its separator?"
+        raise ValueError(f"{name} must have several columns, got {titles[0]!r}: is {mark!r} its separator?")
+    if words := _texts(values):
+        are, as_factors, them = (
+            ("is", "it as a factor", "it") if len(words) == 1 else ("are", "them as factors", "them")
         )
-    kinds = zip(values, values.dtypes, strict=True)
-    words = [str(title) for title, kind in kinds if not pd.api.types.is_numeric_dtype(kind)]
-    if words:
         raise ValueError(
-            f"{name} must hold numbers, but {', '.join(map(repr, words))} {'is' if len(words) == 1 else 'are'} text: "
-            f"drop {'it' if len(words) == 1 else 'them'}, or name as factors (--factors)"
+            f"{name} must hold numbers, but {', '.join(map(repr, words))} {are} text{_say_odd(values[words[0]])}: "
+            f"name {as_factors} (--factors), or leave {them} out (--data-option drop={','.join(words)})"
         )
     if values.empty:
         raise ValueError(
@@ -378,15 +415,28 @@ def _table(name: str, table: pd.DataFrame, columns: tuple[str, ...]) -> _Source:
     return replace(source, factors={column: table[column].to_numpy() for column in columns})
 
 
+def _say_odd(column: pd.Series[Any]) -> str:
+    """What of a column of text is no number, where most of it is."""
+    import pandas as pd
+
+    odd = column[pd.to_numeric(column, errors="coerce").isna() & column.notna()]
+    return f" ({odd.iloc[0]!r} in {len(odd)} of {len(column)} rows)" if len(odd) < len(column) / 2 else ""
+
+
 def _images(name: str, folder: Path, size: int | None, fit: str) -> _Source:
     """Image files of a folder and those below, in the order of their paths."""
-    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())
+    files = sorted(
+        file
+        for file in folder.rglob("*")
+        if file.suffix.lower() in IMAGES
+        and file.is_file()
+        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+    )
     if not files:
         raise ValueError(
             f"{folder} must hold images ({', '.join(IMAGES)}) or a saved Hugging Face dataset, got none"
         )
-    looks = [_look(file) for file in files]
-    source = _pictures(name, files, looks, size, fit, str(folder))
+    source = _pictures(name, files, size, fit, str(folder))
     return replace(source, columns=tuple(file.relative_to(folder).as_posix() for file in files))
 
 
@@ -394,7 +444,35 @@ def _look(file: Path | bytes) -> tuple[int, int, bool]:
     """Width, height and whether an image has colours, from its head."""
     with _image(file) as image:
         grey = image.mode in ("1", "L", "LA", "I", "I;16", "F")
-        return *image.size, not grey
+        width, height = image.size[:: -1 if _orientation(image) > 4 else 1]
+        return width, height, not grey
+
+
+def _orientation(image: Any) -> int:
+    """How a camera was held, as EXIF counts it: 1 upright, above 4 on its side."""
+    if image.format not in ("JPEG", "MPO", "TIFF", "WEBP"):  # of others the whole picture would be decoded
+        return 1
+    try:
+        return int(image.getexif().get(0x0112, 1))
+    except Exception:  # damaged EXIF says nothing
+        return 1
+
+
+def _read_each(files: Sequence[Path | bytes], read: Callable[[Path | bytes], Any], where: str) -> list[Any]:
+    """What ``read`` returns of every file; all that cannot be read are counted in one error."""
+    found, refused = [], []
+    for file in files:
+        try:
+            found.append(read(file))
+        except ValueError as error:
+            refused.append(str(error))
+    if len(refused) > 1:
+        raise ValueError(
+            f"{len(refused)} images of {where} cannot be read, such as: {'; '.join(refused[:3])}"
+        )
+    if refused:
+        raise ValueError(refused[0])
+    return found
 
 
 @contextmanager
@@ -425,12 +503,12 @@ def _image(file: Path | bytes) -> Iterator[Any]:
 def _pictures(
     name: str,
     files: Sequence[Path | bytes],
-    looks: Sequence[tuple[int, int, bool]],
     size: int | None,
     fit: str,
     where: str,
 ) -> _Source:
     """Encoded images as bytes (item, channel, height, width)."""
+    looks = _read_each(files, _look, where)
     sides = sorted({look[:2] for look in looks})
     if size is None and len(sides) > 1:
         raise ValueError(
@@ -446,19 +524,22 @@ def _pictures(
         notes.append(f"images were {done} to {size} x {size} pixels")
 
     def read(start: int, stop: int) -> NDArray[Any]:
-        return np.stack([_decode(file, colour, (width, height), fit) for file in files[start:stop]])
+        return np.stack(
+            _read_each(files[start:stop], lambda file: _decode(file, colour, (width, height), fit), where)
+        )
 
     return _Source(name, shape, np.dtype(np.uint8), read, notes=tuple(notes))
 
 
 def _decode(file: Path | bytes, colour: bool, sides: tuple[int, int], fit: str) -> NDArray[Any]:
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     try:
         with _image(file) as image:
             if image.mode in ("I;16", "I", "F"):
                 raise ValueError("it has more than 8 bits per value: convert it, or pass an array")
-            picture = image.convert("RGB" if colour else "L")
+            upright = ImageOps.exif_transpose(image) if _orientation(image) > 1 else image
+            picture = upright.convert("RGB" if colour else "L")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(
             f"{file if isinstance(file, Path) else 'an image'} cannot be read: {error}"
@@ -488,6 +569,11 @@ def _dataset(data: Any, columns: tuple[str, ...] | None) -> _Source:
 
     def item(index: int) -> tuple[NDArray[Any], Any]:
         held = data[index]
+        if isinstance(held, Mapping):
+            raise ValueError(
+                "items of the Dataset must be arrays or pairs (item, label), got a dict with "
+                f"{', '.join(map(str, held))}"
+            )
         first, label = (
             (held[0], held[1] if len(held) > 1 else None) if isinstance(held, tuple | list) else (held, None)
         )
@@ -605,7 +691,7 @@ def _obs_column(file: Any, column: str, path: Path) -> NDArray[Any]:
         codes = hdf5_values(file, f"{where}/codes", path).astype(np.int64)
         if len(codes) and codes.min() < 0:
             raise ValueError(
-                f"factors must have no missing values, got {int((codes < 0).sum())} in {column!r}"
+                f"factors and covariates must have no missing values, got {int((codes < 0).sum())} in {column!r}"
             )
         return codes
     return hdf5_values(file, where, path, text=True)
@@ -618,7 +704,10 @@ def _arrow_table(folder: Path, split: str | None) -> Any:
     if (folder / "dataset_dict.json").exists():
         parts = sorted(part.name for part in folder.iterdir() if part.is_dir())
         if split not in parts:
-            raise ValueError(f"split must be one of {', '.join(parts)}, the parts of {folder}; got {split!r}")
+            raise ValueError(
+                f"split must be one of {', '.join(parts)}, the parts of {folder} (--data-option split={parts[0]}); "
+                f"got {split!r}"
+            )
         folder = folder / split
     files = sorted(folder.glob("*.arrow"))
     if not files or any(file.name.startswith("indices") for file in files):
@@ -662,10 +751,10 @@ def _arrow(
         raise ValueError(f"column must be one of {', '.join(held) or 'none'}, got {chosen!r}")
     if chosen is None and len(held) > 1:
         raise ValueError(f"column must say which of {', '.join(held)} holds the items of {name}")
-    takes = ("column", "split")
+    takes: tuple[str, ...] = ("column", "split")
     factors = {column: table[column].to_numpy() for column in named}
     if not held:
-        return _table(name, table.to_pandas(), named), takes
+        return _table(name, table.to_pandas(), named, given["drop"] or ()), (*takes, "drop")
     items = table[chosen or held[0]].combine_chunks()
     if items.null_count:
         raise ValueError(
@@ -682,7 +771,7 @@ def _arrow(
     if pa.types.is_binary(items.type) or pa.types.is_large_binary(items.type):
         files = [value.as_py() for value in items]
         size, fit = given["size"], given["fit"] or "resize"
-        source = _pictures(name, files, [_look(file) for file in files], size, fit, name)
+        source = _pictures(name, files, size, fit, name)
         return replace(source, factors=factors), ("size", "fit", *takes)
     shape = [len(items)]
     while pa.types.is_nested(items.type):
@@ -711,14 +800,8 @@ def _world(
     if source.dtype.kind not in "biuf":
         raise ValueError(f"data must hold numbers, got {source.name} of {source.dtype}")
     _check_room(source, path)
-    scan = _scan(source)
-    if not standardise and max(-scan.least, scan.most) > torch.finfo(torch.float32).max:
-        raise ValueError(
-            f"{source.name} must lie within single precision, got values from {scan.least:g} to {scan.most:g}: "
-            f"rescale them, or pass standardise=True"
-        )
-    if scan.missing and not mask:
-        raise ValueError(_say_missing(source, scan))
+    scan = _scan(source, moments=standardise)
+    _check_values(source, scan, standardise=standardise, mask=mask)
     shape, axes, layout = _layout(source.shape[1:])
     notes = [*source.notes, *layout]
     pictures = len(shape) == 3
@@ -770,6 +853,17 @@ def _world(
     )
     chosen, why = _likelihood(scan, of_bytes, standardise)
     return OwnData(world, chosen, (*notes, f"likelihood {chosen}, since values {why}"), covariates)
+
+
+def _check_values(source: _Source, scan: _Scan, *, standardise: bool, mask: bool) -> None:
+    """Refuse values that single precision cannot hold, and missing ones where none may be."""
+    if not standardise and max(-scan.least, scan.most) > torch.finfo(torch.float32).max:
+        raise ValueError(
+            f"{source.name} must lie within single precision, got values from {scan.least:g} to {scan.most:g}: "
+            f"rescale them, or pass standardise=True"
+        )
+    if scan.missing and not mask:
+        raise ValueError(_say_missing(source, scan))
 
 
 def _check_room(source: _Source, path: Path | None) -> None:
@@ -837,32 +931,31 @@ def _blocks(source: _Source) -> Iterator[tuple[NDArray[Any], int]]:
         yield source.read(start, min(start + rows, source.shape[0])), start
 
 
-def _scan(source: _Source) -> _Scan:
-    """Range, whether all values are whole, missing ones, and moments of each value."""
+def _scan(source: _Source, *, moments: bool) -> _Scan:
+    """Range, whether all values are whole, missing ones, and moments of each value where they are needed."""
     least, most, whole, missing, rows = math.inf, -math.inf, True, 0, 0
     shape = source.shape[1:]
     check_memory(64 * math.prod(shape), source.name)
     count, absent = np.zeros(shape), np.zeros(shape, np.int64)
     mean, squares = np.zeros(shape), np.zeros(shape)
-    for block, _ in _blocks(source):
-        values = block.astype(np.float64) if block.dtype.kind != "f" else block
-        nan = np.isnan(values)
+    for values, _ in _blocks(source):
+        nan = np.isnan(values) if values.dtype.kind == "f" else np.zeros((), bool)
         if nan.any():
             missing += int(nan.sum())
             rows += int(nan.reshape(len(nan), -1).any(1).sum())
             absent += nan.sum(0)
-        if np.isinf(values).any():
-            raise ValueError(
-                f"{source.name} must be finite, got {int(np.isinf(values).sum())} infinite values"
-            )
-        held = np.where(nan, 0, values).astype(np.float64)
-        if nan.all():
+        if values.dtype.kind == "f" and (infinite := int(np.isinf(values).sum())):
+            raise ValueError(f"{source.name} must be finite, got {infinite} infinite values")
+        if nan.all() and nan.ndim:
             continue
-        least = min(least, float(np.where(nan, math.inf, values).min()))
-        most = max(most, float(np.where(nan, -math.inf, values).max()))
-        whole = whole and bool((held == np.round(held)).all())
+        least, most = min(least, float(np.nanmin(values))), max(most, float(np.nanmax(values)))
+        held = np.where(nan, 0, values) if nan.any() else values
+        whole = whole and (values.dtype.kind != "f" or bool((held == np.round(held)).all()))
+        if not moments:
+            continue
         # Chan, Golub and LeVeque 1983: moments of two parts joined without cancellation
-        new = (~nan).sum(0)
+        held = held.astype(np.float64)
+        new = (~np.broadcast_to(nan, values.shape)).sum(0)
         total = np.maximum(count + new, 1)
         centre = held.sum(0) / np.maximum(new, 1)
         apart = np.where(nan, 0, held - centre)
@@ -949,7 +1042,7 @@ def _factors(columns: Mapping[str, NDArray[Any]], items: int) -> tuple[torch.Ten
             continue
         texts = values.astype(str) if values.dtype.kind not in "biu" else values
         if values.dtype.kind == "O" and (bad := sum(value is None or value != value for value in values)):
-            raise ValueError(f"factors must have no missing values, got {bad} in {name!r}")
+            raise ValueError(f"factors and covariates must have no missing values, got {bad} in {name!r}")
         held, codes = np.unique(texts, return_inverse=True)
         found.append(codes.astype(np.int64))
         sizes.append(len(held))

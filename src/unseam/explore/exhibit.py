@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unseam.adapters import wrap
 from unseam.charts import Look, look_of
-from unseam.data import ArrayWorld, World, grid_factors, grid_index, load
+from unseam.data import ArrayWorld, World, grid_factors, grid_index
 from unseam.geometry import active_latents, haar_dto, pullback
 from unseam.run import Cache, Run, model_title, open_run
 from unseam.subject import Subject
@@ -217,39 +217,27 @@ def _ordered(value: Tensor, active: Tensor) -> tuple[int, ...]:
 def open_exhibit(
     decoder: Any,
     *,
-    encoder: Any = None,
     world: World | str | None = None,
-    latent: int | Sequence[int] | None = None,
-    likelihood: Any = None,
-    beta: float | None = None,
-    name: str | None = None,
-    x: Any = None,
     root: str | None = None,
     points: int = 600,
     data: object = None,
+    **options: Any,
 ) -> Exhibit:
     """The exhibit of whatever :func:`unseam.explore.serve` takes; arguments are its."""
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
-    if isinstance(decoder, str | Path):
+    if isinstance(decoder, str | Path) and not str(decoder).endswith(".onnx"):
         decoder, world, data = Run.open(decoder, root=root, world=world, data=data), None, None
+    options = {name: value for name, value in options.items() if value is not None}
     if isinstance(decoder, Run | Ensemble):
+        if options:
+            raise ValueError(f"{next(iter(options))} must be left out beside a run, which has its own")
         return exhibit_run(decoder, points=points, world=world, data=data)
     if data is not None:
         raise ValueError("data must be left out beside a model of your own: give x, the data that it encodes")
     if isinstance(world, str):
         raise ValueError(f"world must be a World beside a decoder of your own, got {world!r}")
-    return exhibit_decoder(
-        decoder,
-        latent=latent,
-        encoder=encoder,
-        world=world,
-        likelihood=likelihood,
-        beta=beta,
-        name=name,
-        x=x,
-        points=points,
-    )
+    return exhibit_decoder(decoder, world=world, points=points, **options)
 
 
 def exhibit_run(
@@ -267,10 +255,7 @@ def exhibit_run(
         world: the data, where ``run`` is a folder or an ensemble and was trained on the user's own.
         data: the same, as an array, a file or a folder.
     """
-    if isinstance(run, Ensemble):
-        run = Run.of(run, world=load(world) if isinstance(world, str) else world, data=data)
-    else:
-        run = open_run(run, world, data)
+    run = open_run(run, world, data)
     shown, shape = run.world, run.ensemble.shape
     if shown.shape != shape:
         raise ValueError(f"world must have items of shape {shape}, got {shown.shape}")
@@ -288,46 +273,27 @@ def exhibit_run(
 
 
 def exhibit_decoder(
-    decoder: Any,
-    *,
-    latent: int | Sequence[int] | None = None,
-    encoder: Any = None,
-    world: World | None = None,
-    likelihood: Any = None,
-    beta: float | None = None,
-    name: str | None = None,
-    x: Any = None,
-    points: int = 600,
+    decoder: Any, *, world: World | None = None, points: int = 600, **options: Any
 ) -> Exhibit:
     """One decoder of anyone's, with an encoder and a world where there are any.
 
     Args:
         decoder: map from (batch, latent) to (batch, *data) that treats each point on its own; a subject; or any model
             that :func:`unseam.wrap` takes.
-        latent: number of latents; where there are an encoder and a world, theirs.
-        encoder: x -> (mean, variance or covariance).
         world: whose items the encoder reads.
-        likelihood: what the decoder's outputs mean; by default they are the data.
-        beta: weight of the KL term in training.
-        name: what the decoder is called on the page.
-        x: data (batch, *data) that the encoder reads, in place of a world.
         points: number of items of the world that are shown.
+        options: those of :func:`unseam.wrap` (``latent``, ``encoder``, ``x``, ``likelihood``, ``beta``, ``name``, …);
+            ``latent`` may be left out where there are an encoder and a world.
 
     >>> exhibit = exhibit_decoder(lambda z: z.repeat(1, 3), latent=2)
     >>> exhibit.look.shape, exhibit.encodes(0)
     ((6,), False)
     """
-    if latent is None and world is not None and encoder is not None:
-        latent = int(encoder(world.images(torch.tensor([0], device=world.device)))[0].shape[-1])
-    given = {
-        "encoder": encoder,
-        "likelihood": likelihood,
-        "latent": latent,
-        "beta": beta,
-        "x": x,
-        "name": name,
-    }
-    subject = wrap(decoder, **given)
+    encoder = options.get("encoder")
+    if options.get("latent") is None and world is not None and callable(encoder):
+        items = world.images(torch.tensor([0], device=world.device))
+        options["latent"] = int(encoder(items)[0].shape[-1])
+    subject = wrap(decoder, **options)
     if subject.latent > _LATENTS:
         raise ValueError(
             f"decoder must have at most {_LATENTS} latents to be explored, got {subject.latent}; unseam.inspect and "
@@ -349,7 +315,8 @@ def exhibit_decoder(
     if not bool(outputs.isfinite().any()):
         raise ValueError(f"decoder must give finite values, got none at {len(z)} points of N(0, I)")
     if world is not None and world.shape != tuple(outputs.shape[1:]):
-        raise ValueError(f"world must have items of shape {tuple(outputs.shape[1:])}, got {world.shape}")
+        what = "x" if world.name == "data" else "world"
+        raise ValueError(f"{what} must have items of shape {tuple(outputs.shape[1:])}, got {world.shape}")
     look = look_of(outputs) if world is None else _look(world, points)
     index = None if world is None else _spread(len(world), points)
     return Exhibit([subject], look, world=world, index=index, title=subject.name)
@@ -358,7 +325,7 @@ def exhibit_decoder(
 def _world_of(x: Tensor) -> World:
     """Data without known factors as a world."""
     none = torch.zeros(len(x), 0, dtype=torch.long)
-    return ArrayWorld(x.detach().cpu(), none, name="data", factor_names=(), factor_sizes=())
+    return ArrayWorld(x.detach().float().cpu(), none, name="data", factor_names=(), factor_sizes=())
 
 
 def _member(run: Run, member: int) -> Subject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,7 @@ _PORT = 8050
 def serve(
     decoder: Path | Any,
     *,
-    encoder: Any = None,
     world: World | str | None = None,
-    latent: int | Sequence[int] | None = None,
-    likelihood: Any = None,
-    beta: float | None = None,
-    name: str | None = None,
-    x: Any = None,
     data: object = None,
     member: int = 0,
     root: str | None = None,
@@ -37,6 +31,7 @@ def serve(
     port: int | None = None,
     open_browser: bool = True,
     started: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> None:
     """Explore a run's members, or anyone's decoder, in the browser, until Ctrl-C.
 
@@ -48,14 +43,8 @@ def serve(
     Args:
         decoder: a run or its folder, an ensemble, a subject, or any model that :func:`unseam.wrap` takes, such as a map
             (batch, latent) -> (batch, *data).
-        encoder: of a decoder of your own: x -> (mean, variance or covariance).
         world: whose items are shown; of a run the data that it was trained on, where those are the user's own (as in
             :meth:`unseam.Run.open`).
-        latent: of a decoder of your own: its number of latents, where encoder and world do not give it.
-        likelihood: of a decoder of your own: what its outputs mean; by default they are the data.
-        beta: of a decoder of your own: weight of the KL term in training.
-        name: of a decoder of your own, on the page.
-        x: of a model of your own: data (batch, *data) that its encoder reads, in place of a world.
         data: of a run that was trained on the user's own: those data, as an array, a file or a folder.
         member: of a run: which member to begin with.
         root: of a run: file or folder of its data, where it has moved.
@@ -64,24 +53,14 @@ def serve(
         port: to listen on; by default 8050, or any free one. 0 is any free one.
         open_browser: whether to open the page.
         started: called with the address of the page once it can be opened.
+        options: of a model of your own those of :func:`unseam.wrap`: ``latent``, ``encoder``, ``likelihood``, ``x``
+            (data that the encoder reads, in place of a world), ``beta``, ``name``, ….
     """
     if importlib.util.find_spec("nicegui") is None:
         raise ValueError(
             "the explorer needs nicegui: install the extra explore, in a clone by pip install '.[explore]'"
         )
-    exhibit = open_exhibit(
-        decoder,
-        encoder=encoder,
-        world=world,
-        latent=latent,
-        likelihood=likelihood,
-        beta=beta,
-        name=name,
-        x=x,
-        root=root,
-        points=points,
-        data=data,
-    )
+    exhibit = open_exhibit(decoder, world=world, root=root, points=points, data=data, **options)
     if not 0 <= member < len(exhibit.subjects):
         raise ValueError(f"member must lie in [0, {len(exhibit.subjects)}), got {member}")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.func import jvp
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from unseam.inputs import Array, Decoder, as_floating, as_tensor, check_count, check_finite
@@ -18,6 +20,7 @@ __all__ = [
     "check_pointwise",
     "check_decoder",
     "measuring",
+    "prepare_forward_mode",
 ]
 
 # Enough to see points that look at their neighbours, in pairs, in a ring or all together.
@@ -193,6 +196,7 @@ def directional(decoder: Decoder, z: Tensor, tangent: Tensor) -> tuple[Tensor, T
     >>> directional(torch.square, torch.tensor([[3.0]]), torch.ones(1, 1))
     (tensor([[9.]]), tensor([[6.]]))
     """
+    prepare_forward_mode()
     try:
         with forward_ad.dual_level():
             dual: Any = decoder(forward_ad.make_dual(z, tangent))
@@ -201,6 +205,17 @@ def directional(decoder: Decoder, z: Tensor, tangent: Tensor) -> tuple[Tensor, T
     except RuntimeError as error:
         raise ValueError(f"decoder cannot be differentiated in forward mode: {error}") from error
     return output, torch.zeros_like(output) if derivative is None else derivative
+
+
+@cache
+def prepare_forward_mode() -> None:
+    """Let torch load its forward-mode rules, compiled by a TorchScript that it calls deprecated.
+
+    >>> prepare_forward_mode()
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        jvp(torch.neg, (torch.zeros(1),), (torch.zeros(1),))
 
 
 def _check_modes(decoder: Decoder) -> None:
@@ -230,6 +245,11 @@ class _Observer(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.widest = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would load its compiler, for half a second, to leave out what nobody compiles."""
+        return False
 
     def __torch_dispatch__(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Protocol
 
 import torch
@@ -24,6 +23,7 @@ from unseam.geometry.checks import (
     check_pointwise,
     directional,
     measuring,
+    prepare_forward_mode,
 )
 from unseam.geometry.memory import points_at_once
 from unseam.geometry.structure import Pushed, push
@@ -145,7 +145,6 @@ class _Passes:
 
     def __init__(self, decoder: Decoder, z: Array, chunk_size: int | None) -> None:
         check_chunk_size(chunk_size)
-        _prepare_forward_mode()
         self.decoder, self.points, self.chunk_size = decoder, check_points(z), chunk_size
         if self.points.is_inference():
             self.points = self.points.clone()
@@ -249,6 +248,7 @@ def _sound(pushed: Pushed) -> Tensor:
 
 def _push_vmapped(decoder: Decoder, z: Tensor) -> Pushed:
     """Output and tangents of any decoder, all latents vectorised."""
+    prepare_forward_mode()
 
     def along(direction: Tensor) -> tuple[Tensor, Tensor]:
         output, tangent, *_ = jvp(decoder, (z,), (direction.expand_as(z),))
@@ -279,10 +279,30 @@ def _is_pushed_right(decoder: Decoder, z: Tensor) -> bool:
     if pushed is None:
         return False
     direction = torch.linspace(1, 2, z.shape[1], dtype=z.dtype, device=z.device)
-    output, along = directional(decoder, z, direction.expand_as(z))
+    output, along = _derivative_along(decoder, z, direction.expand_as(z))
     tangents = pushed.tangents
     found = torch.tensordot(tangents.movedim(1, -1), direction.to(tangents.dtype), 1)
     return _agree(pushed.primal, output) and _agree(found.expand_as(along), along)
+
+
+def _derivative_along(decoder: Decoder, z: Tensor, tangent: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Output and derivative along a direction of a decoder whose layers are known, by two passes in reverse mode.
+
+    .. math:: J v = \partial (u^\top J v) / \partial u
+
+    Forward mode would come to a slow path of torch wherever a bias has no tangent.
+    """
+    try:
+        with torch.enable_grad():
+            leaf = z.detach().requires_grad_()
+            output = decoder(leaf)
+            rows = torch.zeros_like(output, requires_grad=True)
+            # sums, as torch loads a library of symbolic mathematics to check weights that it is given
+            (product,) = torch.autograd.grad((rows * output).sum(), leaf, create_graph=True)
+            (along,) = torch.autograd.grad((product * tangent).sum(), rows)
+        return output.detach(), along
+    except RuntimeError:  # a decoder without gradients, or one that cannot be differentiated twice
+        return directional(decoder, z, tangent)
 
 
 def _agree(found: Tensor, expected: Tensor) -> bool:
@@ -292,11 +312,3 @@ def _agree(found: Tensor, expected: Tensor) -> bool:
     tolerance = torch.finfo(expected.dtype).eps ** 0.25  # products may run in TF32
     atol = tolerance * expected.nan_to_num().abs().amax().item()
     return torch.allclose(found, expected, rtol=tolerance, atol=atol, equal_nan=True)
-
-
-@cache
-def _prepare_forward_mode() -> None:
-    """Let torch load its forward-mode rules, compiled by a TorchScript that it calls deprecated."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        jvp(torch.neg, (torch.zeros(1),), (torch.zeros(1),))

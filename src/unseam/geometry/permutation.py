@@ -8,7 +8,7 @@ from math import comb
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
+import torch.nn.functional as F
 from torch import Tensor
 
 from unseam.geometry.checks import check_square
@@ -16,8 +16,8 @@ from unseam.inputs import Array
 
 __all__ = ["signed_permutation"]
 
-# Up to here the table over subsets of columns, for all matrices at once, is faster than SciPy's assignment matrix by
-# matrix; beyond, it grows as 2^latent. A CUDA device is fast at long tables.
+# Up to here the table over subsets of columns, for all matrices at once, is fastest; beyond, it grows as 2^latent, and
+# a processor is faster with SciPy's assignment matrix by matrix than with bids and paths for all of them at once.
 _MOST_LATENTS_BY_SUBSETS = {"cpu": 6, "cuda": 12}
 
 # Numbers of the table over subsets that are held at once: 64 MB on a processor, 512 MB on a CUDA device.
@@ -49,7 +49,7 @@ def signed_permutation(matrix: Array) -> Tensor:
     latent = given.shape[-1]
     weight = given.abs().clamp(max=1.0).reshape(-1, latent, latent).double()
     by_subsets = latent <= _MOST_LATENTS_BY_SUBSETS.get(weight.device.type, 6)
-    solve = _by_subsets if by_subsets else _by_scipy
+    solve = _by_subsets if by_subsets else _by_bids if weight.is_cuda else _by_scipy
     # half of the columns are taken in the widest row of the table, by any of them last
     numbers = comb(latent, latent // 2) * ((latent + 1) // 2) if by_subsets else latent**2
     parts = weight.split(max(1, _AT_ONCE.get(weight.device.type, 2**23) // numbers))
@@ -93,5 +93,65 @@ def _subsets(latent: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
 
 def _by_scipy(weight: Tensor) -> Tensor:
     """Column of each row (batch, latent), one matrix after the other on the host."""
+    from scipy.optimize import linear_sum_assignment  # a fifth of a second to import
+
     found = [linear_sum_assignment(one, maximize=True)[1] for one in weight.cpu().numpy()]
     return torch.from_numpy(np.array(found, dtype=np.int64)).to(weight.device)
+
+
+def _by_bids(weight: Tensor) -> Tensor:
+    """Column of each row (batch, latent), all matrices at once: an auction, then shortest augmenting paths.
+
+    A row without a column bids for the one where weight less price is largest, up to what makes its second choice as
+    good; the highest bid takes the column. Every row that holds a column thus holds one that is best at the current
+    prices, so that augmenting paths complete the assignment exactly (Jonker and Volgenant 1987, with bids in parallel).
+    The index ``latent`` stands for no row and for no column.
+    """
+    batch, latent, _ = weight.shape
+    rows = torch.arange(latent, device=weight.device).expand(batch, latent)
+    price = torch.zeros_like(weight[:, 0])
+    owner, held = torch.full_like(rows, latent), torch.full_like(F.pad(rows, (0, 1)), latent)
+    for _ in range(latent):
+        free = held[:, :-1] == latent
+        best, wanted = (weight - price[:, None]).max(2)
+        second = (weight - price[:, None]).scatter(2, wanted[..., None], -torch.inf).amax(2)
+        bid = torch.where(free, price.gather(1, wanted) + best - second, -torch.inf)
+        highest = torch.full_like(price, -torch.inf).scatter_reduce(1, wanted, bid, "amax")
+        winner = torch.where(free & (bid == highest.gather(1, wanted)), rows, latent)
+        taker = torch.full_like(owner, latent).scatter_reduce(1, wanted, winner, "amin")
+        price = torch.where(taker < latent, highest, price)
+        owner = torch.where(taker < latent, taker, owner)
+        held = torch.full_like(held, latent).scatter(1, owner, rows)
+    found, owner = held, F.pad(owner, (0, 1), value=latent)
+    while len(left := (found == latent)[:, :-1].any(1).nonzero().squeeze(1)):
+        found[left], owner[left], price[left] = _augment(weight[left], found[left], owner[left], price[left])
+    return found[:, :-1]
+
+
+def _augment(weight: Tensor, held: Tensor, owner: Tensor, price: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One more row and column assigned in each matrix, along a shortest path from any row without a column."""
+    latent = weight.shape[1]
+    profit = weight - price[:, None]
+    slack = profit.amax(2, keepdim=True) - profit
+    distance, before = torch.where((held[:, :-1] == latent)[..., None], slack, torch.inf).min(1)
+    reached = torch.zeros_like(distance, dtype=torch.bool)
+    while True:
+        nearest, column = torch.where(reached, torch.inf, distance).min(1, keepdim=True)
+        row = owner.gather(1, column)
+        going = row < latent
+        if not going.any():
+            break
+        reached |= going & (torch.arange(latent, device=column.device) == column)
+        own = profit.gather(1, row.clamp(max=latent - 1)[..., None].expand(-1, 1, latent)).squeeze(1)
+        through = nearest + own.gather(1, column) - own
+        closer = going & ~reached & (through < distance)
+        distance, before = torch.where(closer, through, distance), torch.where(closer, row, before)
+    price = price + torch.where(reached, nearest - distance, 0.0)
+    before = F.pad(before, (0, 1), value=latent)
+    while bool((column < latent).any()):
+        row = before.gather(1, column)
+        following = held.gather(1, row)
+        owner, held = owner.scatter(1, column, row), held.scatter(1, row, column)
+        owner[:, latent], held[:, latent] = latent, latent
+        column = following
+    return held, owner, price

@@ -147,6 +147,8 @@ def probe(
     >>> found.overlapping_cosine.item(), found.separate_cosine.item()
     (1.0, 0.0)
     """
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress must be a function of two counts, got {progress!r}")
     points = _check(z, latents, partners, footprint_threshold, chunk_size)
     check_generator(generator)
     positions = _positions(active, points)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import jvp
 
+from unseam.geometry.checks import prepare_forward_mode
 from unseam.inputs import Decoder
 
 __all__ = ["Pushed", "push"]
@@ -151,10 +152,16 @@ def _linear(func: Any, x: Pushed, weight: Tensor, bias: Tensor | None = None) ->
 
 
 def _elementwise(func: Any, x: Pushed, *args: Any, inplace: bool = False, **options: Any) -> Pushed:
-    """Activations and other functions of one number: torch's own derivative at the points scales tangents."""
+    """Activations and other functions of one number: their derivative at the points scales tangents."""
     if any(isinstance(value, Tensor | Pushed) for value in (*args, *options.values())):
         raise NotImplementedError("parameters of an elementwise function may need a shape")
-    y, slope, *_ = jvp(lambda value: func(value, *args, **options), (x.primal,), (torch.ones_like(x.primal),))
+    if func in _SLOPES and not args and not options:
+        y = func(x.primal)
+        slope = _SLOPES[func](y)
+    else:
+        prepare_forward_mode()
+        ones = torch.ones_like(x.primal)
+        y, slope, *_ = jvp(lambda value: func(value, *args, **options), (x.primal,), (ones,))
     return _with_values(x, y, x.tangents * slope.unsqueeze(1), inplace)
 
 
@@ -249,6 +256,12 @@ _ELEMENTWISE = (
     *(F.relu, F.leaky_relu, F.elu, F.selu, F.celu, F.silu, F.mish, F.relu6, F.hardtanh, F.hardswish),
     *(F.gelu, F.softplus, F.logsigmoid, F.softsign, F.tanhshrink, F.hardsigmoid),
 )
+# Derivatives as functions of the result; torch's own are taken of the others, at many times the fixed cost.
+_SLOPES: dict[Any, Callable[[Tensor], Tensor]] = {
+    **dict.fromkeys((torch.tanh, Tensor.tanh), lambda y: 1 - y * y),
+    **dict.fromkeys((torch.sigmoid, Tensor.sigmoid), lambda y: y * (1 - y)),
+    **dict.fromkeys((torch.relu, Tensor.relu, F.relu), lambda y: (y > 0).to(y.dtype)),
+}
 _CONVOLUTIONS = (
     *(F.conv1d, F.conv2d, F.conv3d),
     *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit, log_softmax
-from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
@@ -189,6 +187,8 @@ def _fit_all(tasks: Sequence[_Task], workers: int) -> list[tuple[Array, Array]]:
 
 def _fit(task: _Task, monitor: Callable[..., None] | None = None) -> tuple[Array, Array]:
     """Importances (variant, latent) and predictions (point,) of one factor."""
+    from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
+
     train = len(task.groups)
     x, y = task.codes[:train], task.target[:train]
     if (y == y[0]).all():
@@ -216,6 +216,8 @@ def _importances(model: Any, x: Array, y: Array, task: _Task) -> Array:
 
 def _residuals(model: Any, x: Array, y: Array, discrete: bool) -> Iterator[Array]:
     """What each round's trees were fitted to (train, tree)."""
+    from scipy.special import expit, log_softmax
+
     if not discrete:
         yield (y - y.mean())[:, None]
         for raw in model.staged_predict(x):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     ClassVar,
@@ -14,6 +15,7 @@ from typing import (
     NamedTuple,
     ParamSpec,
     Self,
+    TypeAlias,
     TypeVar,
     get_args,
     get_origin,
@@ -21,7 +23,6 @@ from typing import (
 )
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -39,6 +40,9 @@ from unseam.inputs import (
     check_shape,
 )
 from unseam.metrics.intervals import Interval
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "AbstractDrawn",
@@ -62,7 +66,7 @@ __all__ = [
     "scale_by_power",
 ]
 
-Table = Array | pd.DataFrame
+Table: TypeAlias = "Array | pd.DataFrame"
 Settings = TypeVar("Settings", bound="AbstractSettings")
 Numbers = TypeVar("Numbers", bound=tuple[Any, ...])
 Found = TypeVar("Found")
@@ -341,6 +345,8 @@ def metric(
 
 def _columns(factors: Table, discrete: Sequence[bool] | None) -> tuple[Tensor, list[bool]]:
     """Factors as one table, and which columns are discrete; integers stay so where all are discrete."""
+    import pandas as pd
+
     named = isinstance(factors, np.ndarray) and factors.dtype.kind in "OUS" and factors.ndim == 2
     if named or isinstance(factors, pd.DataFrame):
         frame = pd.DataFrame(factors).infer_objects()
@@ -368,6 +374,8 @@ def _columns(factors: Table, discrete: Sequence[bool] | None) -> tuple[Tensor, l
 
 def _positions(column: pd.Series) -> NDArray[Any]:
     """Position of every value among the categories, or among the sorted values; NaN for one that is missing."""
+    import pandas as pd
+
     if isinstance(column.dtype, pd.CategoricalDtype):
         found = column.cat.codes.to_numpy()
     else:

@@ -7,9 +7,8 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -34,6 +33,9 @@ from unseam.metrics.total_correlation import (
     wasserstein_correlation,
 )
 from unseam.metrics.udr import udr
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["METRICS", "Metric", "evaluate"]
 
@@ -116,6 +118,8 @@ def evaluate(
         found = _call(metric, given, presets[name], seed)
         rows += _rows(name, found, presets[name])
     rows.sort(key=lambda row: row["member"])
+    import pandas as pd
+
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

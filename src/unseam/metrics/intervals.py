@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from scipy import stats
 from torch import Tensor
 
 __all__ = ["Interval", "GROUPS", "interval_around", "groups", "jackknife"]
@@ -102,7 +101,9 @@ def interval_around(score: Tensor, error: Tensor, groups: int) -> Interval:
     >>> interval_around(torch.tensor(0.5), torch.tensor(0.1), 20).upper
     tensor(0.7093)
     """
+    from scipy.special import stdtrit
+
     if groups < GROUPS:
         error = torch.full_like(error, torch.nan)
-    reach = error * float(stats.t.ppf(0.975, max(groups - 1, 1)))
+    reach = error * float(stdtrit(max(groups - 1, 1), 0.975))
     return Interval(score - reach, score + reach, error)

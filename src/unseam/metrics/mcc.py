@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from unseam.metrics._inputs import AbstractDrawn, Checked, check_inputs, metric, row_slices
@@ -115,6 +114,8 @@ def _unit(values: Tensor, keep: Tensor) -> Tensor:
 
 def _match_codes(correlations: Tensor) -> Tensor:
     """Code (..., factor) of the best matching for correlations (..., latent, factor); −1 for none."""
+    from scipy.optimize import linear_sum_assignment
+
     flat = correlations.abs().flatten(0, -3).cpu().numpy()
     match = torch.full((len(flat), flat.shape[2]), -1)
     for row, matrix in enumerate(flat):

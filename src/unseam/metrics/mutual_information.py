@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from unseam.inputs import Array, check_count
@@ -239,6 +238,8 @@ def _same_class(label: Tensor, reach: int) -> tuple[Tensor, Tensor]:
 
 def _joint_distance(x: Tensor, y: Tensor, k: int) -> Tensor:
     """Distance (row, batch) to the k-th neighbour in the larger of both, by a k-d tree on the host."""
+    from scipy.spatial import cKDTree
+
     points = torch.stack([x, y], -1).cpu().numpy()
     # The point itself is its first neighbour.
     found = [cKDTree(row).query(row, k=[k + 1], p=math.inf)[0][:, 0] for row in points]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 import torch
 from torch import Tensor
 
 from unseam.metrics._inputs import default_generator
 from unseam.metrics.evaluate import Metric, draw_seed, evaluate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["FactorWorld", "SyntheticEncoder", "encoders", "validation_grid", "worlds"]
 
@@ -133,6 +135,8 @@ def validation_grid(
     >>> round(grid[(grid.world == "uniform") & (grid.encoder == "duplicated")].score.item(), 9)
     0.75
     """
+    import pandas as pd
+
     if points < math.prod(SIZES):
         raise ValueError(f"points must be at least those of one grid, {math.prod(SIZES)}, got {points}")
     seed = draw_seed(default_generator(generator))
@@ -161,6 +165,8 @@ def _stacks(factors: Tensor, seed: int) -> Iterator[tuple[list[str], Tensor]]:
 
 def _sort_table(table: pd.DataFrame) -> pd.DataFrame:
     """Columns and rows in the order in which a reader meets them; what was left out is left out."""
+    import pandas as pd
+
     scored = table[table["note"] == ""]
     order = {
         "metric": list(dict.fromkeys(scored["metric"])),

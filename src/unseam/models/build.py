@@ -29,7 +29,7 @@ def build(
     covariate_columns: int = 0,
     **options: Any,
 ) -> VAE:
-    """Compose the VAE that these choices describe, its parameters still to be initialised.
+    """Compose the VAE that these choices describe, its parameters still to be filled by :func:`initialise`.
 
     Args:
         shape: shape of one item of data.
@@ -76,8 +76,8 @@ def build(
         distribution = WithCovariates(distribution, values[0], covariate_columns)
     output = distribution.output_shape(shape)
     made: list[nn.Module | None] = [
-        _network(encoder, shape, family.width) if encoder else None,
-        _network(decoder, latent, output) if decoder else None,
+        _network(encoder, shape, family.width, shape, (family.width,)) if encoder else None,
+        _network(decoder, latent, output, (latent,), output) if decoder else None,
     ]
     if None in made:
         both = networks.load()(shape, family.width, latent, output, **networks.arguments(options))
@@ -87,10 +87,31 @@ def build(
     return VAE(into, family, out_of, distribution)
 
 
-def _network(name: str, inputs: Any, outputs: Any) -> nn.Module:
+def _network(name: str, inputs: Any, outputs: Any, takes: Sequence[int], gives: Sequence[int]) -> nn.Module:
     """What a factory of the user's own makes; it draws from a generator that is put back, and is initialised later."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         made = choices.load_factory(name)(inputs, outputs)
-    if not isinstance(made, nn.Module):
-        raise ValueError(f"{name} must return an nn.Module, got {type(made).__name__}")
+        if not isinstance(made, nn.Module):
+            raise ValueError(f"{name} must return an nn.Module, got {type(made).__name__}")
+        if any(isinstance(part, nn.modules.dropout._DropoutNd) for part in made.modules()):
+            raise ValueError(
+                f"{name} must return a network without dropout: noise comes from the posterior alone"
+            )
+        like = next(made.parameters(), torch.empty(0))
+        training = made.training
+        try:
+            found = made.eval()(torch.zeros(2, *takes, dtype=like.dtype, device=like.device))
+        except RuntimeError as error:
+            raise ValueError(
+                f"{name} must return a network that takes (batch, {', '.join(map(str, takes))}): "
+                f"{str(error).partition(chr(10))[0]}"
+            ) from error
+        made.train(training)
+    if not isinstance(found, torch.Tensor) or tuple(found.shape) != (2, *gives):
+        shape = (
+            f"(batch, {', '.join(map(str, found.shape[1:]))})" if isinstance(found, torch.Tensor) else found
+        )
+        raise ValueError(
+            f"{name} must return a network whose output is (batch, {', '.join(map(str, gives))}), got {shape}"
+        )
     return made

@@ -27,7 +27,7 @@ def initialise(module: nn.Module, *, generator: torch.Generator, scheme: str = "
     With ``torch``, weights and biases are uniform in :math:`\pm 1/\sqrt{\text{fan in}}`, the distribution of
     torch's own defaults for linear and convolutional layers. With ``glorot``, weights are uniform in
     :math:`\pm\sqrt{6/(\text{fan in}+\text{fan out})}` and biases zero (Glorot and Bengio 2010, Eq. 16), the
-    defaults of TensorFlow, in which sikka2019 and the 12 600-model study were written. Batch normalisation starts at
+    defaults of TensorFlow, in which sikka2019 and the 12 600-model study were written. Normalisation starts at
     scale 1, shift 0 and fresh statistics, a likelihood at the value that it was made with.
 
     Numbers are drawn in double precision on the generator's device and then cast, so a model gets the same
@@ -52,13 +52,13 @@ def initialise(module: nn.Module, *, generator: torch.Generator, scheme: str = "
             )
         if isinstance(layer, (nn.Linear, *_CONVOLUTIONS)):
             _fill(layer, generator, scheme)
-        elif isinstance(layer, _NORMS):
+        elif isinstance(layer, (*_NORMS, nn.LayerNorm, nn.GroupNorm)):
             layer.reset_parameters()
         elif isinstance(layer, AbstractLikelihood):
             layer.reset()
         elif _own(layer):
             raise ValueError(
-                f"module must be made of linear, convolution, batch-norm and likelihood parts, "
+                f"module must be made of linear, convolution, normalisation and likelihood parts, "
                 f"got values in {name or 'it'} of type {type(layer).__name__}"
             )
 
@@ -72,7 +72,10 @@ def blank(layer: type[_Module], *args: object, **options: object) -> _Module:
     >>> bool(blank(nn.Linear, 3, 2).weight.isnan().all())
     True
     """
-    module = layer(*args, device="meta", **options).to_empty(device=torch.empty(0).device)
+    module: _Module = layer(*args, device="meta", **options)
+    device = torch.empty(0).device
+    # not to_empty, for which torch would load a library of symbolic mathematics
+    module._apply(lambda value: torch.empty(value.shape, dtype=value.dtype, device=device))
     for parameter in module.parameters():
         nn.init.constant_(parameter, math.nan)
     if isinstance(module, _NORMS):

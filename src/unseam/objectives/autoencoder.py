@@ -7,6 +7,7 @@ from torch import Tensor
 
 from unseam import choices
 from unseam.models import VAE
+from unseam.objectives._inputs import checked
 from unseam.objectives.elbo import ElboTerms
 
 __all__ = ["autoencoder"]
@@ -16,6 +17,7 @@ AUTOENCODER = choices.Objective(
 )
 
 
+@checked
 def autoencoder(model: VAE, x: Tensor, noise: Tensor) -> ElboTerms:
     r"""Negative log-likelihood of the data given the posterior mean, without a prior.
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from unseam import choices
 from unseam.models import VAE
+from unseam.objectives._inputs import checked
 
 __all__ = ["CapacityTerms", "annealed_capacity"]
 
@@ -26,7 +27,10 @@ ANNEALED_CAPACITY = choices.Objective(
 
 
 class CapacityTerms(NamedTuple):
-    """Terms of :func:`annealed_capacity`; ``capacity`` is the KL aimed at in this step."""
+    """Terms of :func:`annealed_capacity`; ``capacity`` is the KL aimed at in this step.
+
+    NaN or infinite where the data or the noise are, or where a sum overflows.
+    """
 
     loss: Tensor
     reconstruction: Tensor
@@ -34,6 +38,7 @@ class CapacityTerms(NamedTuple):
     capacity: Tensor
 
 
+@checked
 def annealed_capacity(
     model: VAE,
     x: Tensor,

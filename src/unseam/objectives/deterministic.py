@@ -9,6 +9,7 @@ from torch import Tensor
 from unseam import choices
 from unseam.geometry import pullback
 from unseam.models import VAE, Point
+from unseam.objectives._inputs import checked
 
 __all__ = ["DeterministicTerms", "deterministic_elbo"]
 
@@ -23,7 +24,10 @@ DETERMINISTIC_ELBO = choices.Objective(
 
 
 class DeterministicTerms(NamedTuple):
-    """Terms of :func:`deterministic_elbo`: sums over data and latents, means over the batch, in nats."""
+    """Terms of :func:`deterministic_elbo`: sums over data and latents, means over the batch, in nats.
+
+    NaN or infinite where the data or the noise are, or where a sum overflows.
+    """
 
     loss: Tensor
     reconstruction: Tensor
@@ -31,6 +35,7 @@ class DeterministicTerms(NamedTuple):
     regularisation: Tensor
 
 
+@checked
 def deterministic_elbo(
     model: VAE, x: Tensor, noise: Tensor, *, beta: float | Tensor = 1.0
 ) -> DeterministicTerms:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from unseam import choices
 from unseam.models import VAE
+from unseam.objectives._inputs import checked
 
 __all__ = ["DIPTerms", "dip_vae"]
 
@@ -39,7 +40,10 @@ DIP_VAE_II = choices.Objective(
 
 
 class DIPTerms(NamedTuple):
-    """Terms of :func:`dip_vae`; the last two are the penalties before their weights."""
+    """Terms of :func:`dip_vae`; the last two are the penalties before their weights.
+
+    NaN or infinite where the data or the noise are, or where a sum overflows.
+    """
 
     loss: Tensor
     reconstruction: Tensor
@@ -48,6 +52,7 @@ class DIPTerms(NamedTuple):
     diagonal: Tensor
 
 
+@checked
 def dip_vae(
     model: VAE,
     x: Tensor,

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unseam import choices
 from unseam.models import VAE
+from unseam.objectives._inputs import checked
 
 __all__ = ["ElboTerms", "beta_elbo"]
 
@@ -22,13 +23,17 @@ BETA_ELBO = choices.Objective(
 
 
 class ElboTerms(NamedTuple):
-    """Terms of a lower bound: sums over data and latents, means over the batch, in nats."""
+    """Terms of a lower bound: sums over data and latents, means over the batch, in nats.
+
+    NaN or infinite where the data or the noise are, or where a sum overflows.
+    """
 
     loss: Tensor
     reconstruction: Tensor
     kl: Tensor
 
 
+@checked
 def beta_elbo(model: VAE, x: Tensor, noise: Tensor, *, beta: float | Tensor = 1.0) -> ElboTerms:
     r"""Negative β-ELBO, one posterior sample for each item.
 

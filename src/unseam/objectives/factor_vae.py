@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from unseam import choices
 from unseam.models import MLP, VAE
+from unseam.objectives._inputs import checked
 
 __all__ = ["Discriminator", "FactorVAETerms", "factor_vae"]
 
@@ -32,6 +33,8 @@ class FactorVAETerms(NamedTuple):
     """Terms of :func:`factor_vae`: sums over data and latents, means over the batch, in nats.
 
     ``discriminator_loss`` is part of ``loss``, but reaches the discriminator only.
+
+    NaN or infinite where the data or the noise are, or where a sum overflows.
     """
 
     loss: Tensor
@@ -64,6 +67,7 @@ class Discriminator(nn.Module):
         return logits
 
 
+@checked
 def factor_vae(
     model: VAE,
     discriminator: nn.Module,

@@ -9,6 +9,7 @@ from torch import Tensor
 from unseam import choices
 from unseam.geometry import hadamard_gap, pullback
 from unseam.models import VAE
+from unseam.objectives._inputs import checked
 
 __all__ = ["OrthogonalTerms", "orthogonal_elbo"]
 
@@ -30,6 +31,8 @@ class OrthogonalTerms(NamedTuple):
     """Terms of :func:`orthogonal_elbo`: sums over data and latents, means over the batch, in nats.
 
     ``gap`` is the mean Hadamard gap before its weight.
+
+    NaN or infinite where the data or the noise are, or where a sum overflows.
     """
 
     loss: Tensor
@@ -38,6 +41,7 @@ class OrthogonalTerms(NamedTuple):
     gap: Tensor
 
 
+@checked
 def orthogonal_elbo(
     model: VAE, x: Tensor, noise: Tensor, *, beta: float | Tensor = 1.0, orthogonality: float | Tensor
 ) -> OrthogonalTerms:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from unseam import choices
+from unseam.inputs import check_count
 from unseam.models import VAE, Moments
+from unseam.objectives._inputs import checked
 
 __all__ = ["TCVAETerms", "beta_tcvae", "stratified_weights"]
 
@@ -32,6 +34,8 @@ class TCVAETerms(NamedTuple):
 
     ``kl`` is the exact KL of the posterior; the last three fields are estimates at the sampled z, whose sum
     is log q(z|x) - log p(z) there.
+
+    NaN or infinite where the data or the noise are, or where a sum overflows.
     """
 
     loss: Tensor
@@ -42,6 +46,7 @@ class TCVAETerms(NamedTuple):
     dimension_kl: Tensor
 
 
+@checked
 def beta_tcvae(
     model: VAE,
     x: Tensor,
@@ -131,6 +136,8 @@ def stratified_weights(
     tensor([[0.2500, 0.7500],
             [0.7500, 0.2500]])
     """
+    check_count("batch", batch)
+    check_count("size", size)
     if batch < 2:
         raise ValueError(f"batch must be at least 2 for stratified sampling, got {batch}")
     if size < batch:

@@ -40,6 +40,7 @@ ROWS = 12  # latents that are walked along, and directions that are drawn, at mo
 ITEMS = 8
 POINTS = 1000
 COUPLED = 200  # points at which second derivatives are measured
+FEWEST = 12  # and at least so many, as there are fewer where latents are more than 16: their cost grows as the square
 PAIRED = 64  # active latents up to which they are: their cost grows as the square
 WIDEST = 2048  # values of an item up to which the data's covariance is taken
 GRAM = 2048  # items of wider data, drawn at random
@@ -50,50 +51,37 @@ def study(
     decoder: Any,
     z: Tensor | NDArray[Any] | None = None,
     *,
-    latent: int | None = None,
     points: int = POINTS,
-    encoder: Callable[[Tensor], Any] | None = None,
-    x: Tensor | NDArray[Any] | None = None,
-    likelihood: Any = None,
-    beta: float | None = None,
     factors: Any = None,
     factor_names: Sequence[str] | None = None,
     discrete: Sequence[bool] | None = None,
-    name: str | None = None,
     latents: str | int | None = None,
     seed: int = 0,
     found: Inspection | None = None,
+    **options: Any,
 ) -> Study:
     """Measure of any decoder what a report shows; what cannot be measured is named with its reason.
 
     Args:
         decoder: any model that :func:`unseam.wrap` takes, or a subject.
-        z: points (batch, latent); by default the means of ``encoder(x)``, or draws from the prior where ``latent``
-            says how many latents there are.
-        latent: number of latents, where neither points nor an encoder are given.
+        z: points (batch, latent); by default the means of ``encoder(x)``, or draws from the prior.
         points: number of those draws.
-        encoder: x -> (mean, variance (batch, latent) or covariance (batch, latent, latent)).
-        x: data (batch, *data), for ``encoder``.
-        likelihood: of :mod:`unseam.models`, or any with ``fisher_weight`` and ``mean``; without it every output
-            counts alike and is drawn as it is.
-        beta: weight of the KL term that the model was trained with; 1 by default.
         factors: what made each item of ``x`` (batch, factor), where that is known.
         factor_names: their names.
         discrete: which of them are discrete; by default those of integer type.
-        name: what to call the model; by default its own name.
         latents: as in :meth:`unseam.subject.Subject.inspect`.
         seed: of points, baselines and metrics.
         found: the inspection, where it is made already.
+        options: those of :func:`unseam.wrap` (``latent``, ``encoder``, ``x``, ``likelihood``, ``beta``, ``name``, …).
 
     >>> made = study(lambda z: z @ torch.diag(torch.tensor([3.0, 1.0])), latent=2)
     >>> made.order, [gap.part for gap in made.missing][0]
     ((0, 1), 'KL of each latent, the polarised regime and Eq. 7')
     """
     generator = torch.Generator().manual_seed(seed)
-    if encoder is not None and x is None:
+    if options.get("encoder") is not None and options.get("x") is None:
         raise ValueError("x must be given with encoder: the data that it encodes")
-    given = {"z": z, "latent": latent, "encoder": encoder, "x": x, "likelihood": likelihood, "beta": beta}
-    decoder = wrap(decoder, name=name, **given)
+    decoder = wrap(decoder, z=z, **options)
     if decoder.z is None and decoder.x is None:
         decoder = dataclasses.replace(decoder, z=decoder.prior(points, generator))
     found = found or decoder.inspect(latents=latents, generator=generator)
@@ -206,7 +194,8 @@ def _directions(
 def _factorisation(drawn: Decoder, points: Tensor, spread: Tensor, active: list[int]) -> Factorisation:
     """Hadamard gap and coupling of active latents for the density of the mean output, latents scaled to unit spread."""
     unit = torch.where(spread > 0, spread, 1.0)
-    few = points[torch.linspace(0, len(points) - 1, min(COUPLED, len(points))).round().long()] / unit
+    many = min(len(points), COUPLED, max(FEWEST, COUPLED * 16**2 // points.shape[1] ** 2))
+    few = points[torch.linspace(0, len(points) - 1, many).round().long()] / unit
 
     def scaled(z: Tensor) -> Tensor:
         return drawn(z * unit)

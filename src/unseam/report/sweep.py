@@ -55,8 +55,9 @@ NAMES = {
 }
 """Usual names of columns."""
 HOW = (
-    "Brackets are 95 % intervals: by bootstrap over seeds for correlations and links, over settings for what choosing "
-    "gains, and Student's t over seeds for means. A link holds, or is reversed, where its interval excludes 0.",
+    "Brackets are 95 % intervals: by bootstrap over seeds for correlations and links, by Student's t over settings "
+    "for what choosing gains, and over seeds for means. Correlations are Spearman's, within settings. A link "
+    "holds, or is reversed, where its interval excludes 0; otherwise it is open.",
 )
 LINES, CHARTS, SCORES, BEST = 5, 15, 3, 10
 """Lines of one chart, charts of one axis, scores in the correlations, and models of a list, at most."""
@@ -104,7 +105,7 @@ def sweep_sections(
     >>> [section.title for section in sweep_sections(frame)]
     ['Along β', 'Best models']
     """
-    found, chosen = correlations(table, seed=seed), selections(table, seed=seed)
+    found, chosen = correlations(table, seed=seed), selections(table)
     links, compared = chain(table, seed=seed), contrasts(table, seed=seed)
     answers = {
         "prediction": partial(_say_prediction, found),
@@ -137,21 +138,21 @@ def _or_none(lines: list[str]) -> list[str]:
 
 
 def _say_prediction(found: Sequence[Correlation]) -> list[str]:
-    """The correlations of every measure with the first scores, within settings."""
-    scores = list(dict.fromkeys(one.score for one in found))[:SCORES]
-    return _or_none([
-        f"{_name(one.measure)} and {_name(one.score)}: ρ = {_shown(one.within, one.within_lower, one.within_upper)} "
-        f"over {one.groups} settings, {_expected(one)}"
-        for score in scores
-        for one in found
-        if one.score == score and np.isfinite([one.within, one.within_lower, one.within_upper]).all()
-    ])  # fmt: skip
-
-
-def _expected(one: Correlation) -> str:
-    if one.within_lower <= 0 <= one.within_upper:
-        return "which does not exclude 0"
-    return "as expected" if one.within * LABEL_FREE[one.measure] > 0 else "the opposite of what is expected"
+    """The correlations of every measure with the first scores, within settings: as expected, opposite, and open."""
+    words = ("as expected", "opposite to what is expected", "open")
+    lines = []
+    for score in list(dict.fromkeys(one.score for one in found))[:SCORES]:
+        parts: dict[str, list[str]] = {word: [] for word in words}
+        for one in found:
+            known = np.isfinite([one.within, one.within_lower, one.within_upper]).all()
+            if one.score == score and known:
+                away = not one.within_lower <= 0 <= one.within_upper
+                place = 2 if not away else int(one.within * LABEL_FREE[one.measure] < 0)
+                number = _shown(one.within, one.within_lower, one.within_upper)
+                parts[words[place]].append(f"{_name(one.measure)} {number}")
+        text = "; ".join(f"{word}: {', '.join(held)}" for word, held in parts.items() if held)
+        lines += [f"{_name(score)}: {text}"] if text else []
+    return _or_none(lines)
 
 
 def _say_chain(links: Sequence[Link]) -> list[str]:
@@ -196,7 +197,8 @@ def _say_contrast(compared: Sequence[Contrast]) -> list[str]:
         f"{_name(one.first)} against {_name(one.second)}, for {_name(one.score)}: difference of ρ "
         f"{_shown(one.difference, one.lower, one.upper)} over {one.models} models"
         for one in compared
-        if np.isfinite([one.difference, one.lower, one.upper]).all()
+        if one.score in list(dict.fromkeys(each.score for each in compared))[:SCORES]
+        and np.isfinite([one.difference, one.lower, one.upper]).all()
     ])  # fmt: skip
 
 
@@ -395,7 +397,7 @@ def _chosen(found: Sequence[Selection]) -> Section:
         "the choice by labels is the most that can be gained.",
     )
     how = ("Mean over settings of the chosen model's score less the mean score of its setting; 95 % intervals by "
-           "bootstrap over settings.",)  # fmt: skip
+           "Student's t over settings.",)  # fmt: skip
     panel = Panel(dots(rows, caption, axis=caption), caption)
     return Section("Choosing without labels", prose, groups=(Group("", (panel,)),), numbers=numbers, how=how)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unseam.adapters import wrap
 from unseam.data import World
 from unseam.inspection import Inspection
 from unseam.report.artefacts import artefact_sections
@@ -16,17 +17,18 @@ from unseam.report.studies import check_room, compare_runs
 from unseam.report.study import Missing, Study
 from unseam.run import Run, open_run
 from unseam.subject import Subject
+from unseam.training import Ensemble
 
 if TYPE_CHECKING:
     from unseam.papers import Result
 
 __all__ = ["write"]
 
-Reported = Study | Inspection | Subject | Run | str | Path
+Reported = Study | Inspection | Subject | Run | Ensemble | str | Path
 
 
 def write(
-    results: Reported | Result | Iterable[Reported | Result],
+    results: Reported | Result | Iterable[Reported | Result] | Any,
     path: str | Path | None = None,
     *,
     title: str | None = None,
@@ -35,15 +37,16 @@ def write(
     about: Mapping[str, Any] | None = None,
     world: World | str | None = None,
     data: object = None,
+    **options: Any,
 ) -> Path:
     """Write what was found as one HTML file that opens from disk without a network; models are shown side by side.
 
     The same results give the same bytes. Nothing of the file is written before all of it is made.
 
     Args:
-        results: runs or their folders; subjects; studies of :func:`unseam.report.study` or
-            :func:`unseam.report.run_studies`; inspections of :func:`unseam.inspect`; or results of reproduced
-            artefacts. One, or several.
+        results: runs, their folders, or ensembles; subjects, or one model that :func:`unseam.wrap` takes; studies of
+            :func:`unseam.report.study` or :func:`unseam.report.run_studies`; inspections of :func:`unseam.inspect`; or
+            results of reproduced artefacts. One, or several.
         path: file to write; by default ``report.html`` in the folder of the one run.
         title: heading of the page.
         lead: paragraph below it; by default what the models are.
@@ -51,7 +54,10 @@ def write(
         about: settings and versions, shown folded away; by default those of the models.
         world: the data, where ``results`` are folders of runs that were trained on the user's own.
         data: the same, as an array, a file or a folder.
+        options: of one model those of :func:`unseam.wrap` (``x``, ``likelihood``, ``latent``, …).
     """
+    if options or _is_model(results):
+        results = wrap(results, **options)
     given = list(results) if isinstance(results, Iterable) and not isinstance(results, str) else [results]
     if not given:
         raise ValueError("results must hold at least one run, study, inspection or artefact, got none")
@@ -61,10 +67,13 @@ def write(
         if others := [one for one in given if not isinstance(one, Reported)]:
             raise ValueError(
                 "results must be all artefacts or all models: one page does not hold both, got "
-                f"{type(others[0]).__name__} among models; make a study of a decoder by unseam.report.study"
+                f"{type(others[0]).__name__} among models; pass a model of your own as unseam.wrap(model, x=x)"
             )
         studies = _studies(
-            [open_run(one, world, data) if isinstance(one, str | Path | Run) else one for one in given]
+            [
+                open_run(one, world, data) if isinstance(one, str | Path | Run | Ensemble) else one
+                for one in given
+            ]
         )
         parts, said = sections(studies), _models(studies)
         shown: Mapping[str, Any] = {study.name: study.about for study in studies if study.about}
@@ -77,6 +86,17 @@ def write(
     return write_page(
         target, title or name, lead or said, [*first, *parts], shown if about is None else about
     )
+
+
+def _is_model(results: Any) -> bool:
+    """Whether it is a model of another library, or a decoder, rather than what was measured of one."""
+    if isinstance(results, str | Path):
+        return str(results).endswith(".onnx")
+    if isinstance(results, Reported | Sequence) or (isinstance(results, Iterable) and not callable(results)):
+        return False
+    from unseam.papers import Result
+
+    return not isinstance(results, Result)
 
 
 def _target(given: Sequence[Any], path: str | Path | None) -> Path:
@@ -133,8 +153,8 @@ def _results(given: Sequence[Any]) -> list[Result]:
 
     if unknown := [one for one in given if not isinstance(one, Result)]:
         raise ValueError(
-            "results must be runs, studies, inspections or artefacts; make a study of a decoder by "
-            f"unseam.report.study, got {type(unknown[0]).__name__}"
+            "results must be runs, subjects, studies, inspections or artefacts: pass a model of your own as "
+            f"unseam.wrap(model, x=x), got {type(unknown[0]).__name__}"
         )
     return list(given)
 

@@ -367,19 +367,19 @@ def _ranks(values: Numbers) -> Numbers:
     return np.asarray(rankdata(values), dtype=np.float64)
 
 
-def selections(table: pd.DataFrame, *, seed: int = 0) -> list[Selection]:
+def selections(table: pd.DataFrame) -> list[Selection]:
     """What is gained by choosing one seed of each setting by a label-free measure, against a random choice.
+
+    Intervals are Student's t over settings, of the fraction by its linearisation, and NaN for one setting.
 
     Args:
         table: of a sweep.
-        seed: of the resamples of settings.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"seed": range(4), "udr": [0.1, 0.4, 0.2, 0.3], "mig": [0.0, 0.4, 0.1, 0.3]})
     >>> [(one.criterion, one.chosen, round(one.random, 6), one.best) for one in selections(frame)]
     [('udr', 0.4, 0.2, 0.4)]
     """
-    generator = np.random.default_rng(seed)
     groups, found = settings_of(table), []
     for name in (name for name in LABEL_FREE if name in table):
         for score in score_columns(table):
@@ -388,26 +388,26 @@ def selections(table: pd.DataFrame, *, seed: int = 0) -> list[Selection]:
             if not rows:
                 continue
             chosen, random, best = np.array(rows).T
-            # one setting has no interval over settings
-            drawn = generator.integers(len(rows), size=(RESAMPLES * (len(rows) > 1), len(rows)))
-            drawn = np.concatenate([np.arange(len(rows))[None], drawn])
-            gains, most = (chosen - random)[drawn].mean(1), (best - random)[drawn].mean(1)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                fractions = np.where(most > 0, gains / most, np.nan)
-            means = [float(values.mean()) for values in (chosen, random, best)]
+            gains, most = chosen - random, best - random
+            fraction = gains.mean() / most.mean() if most.mean() > 0 else float("nan")
+            half, around = _half_width(gains), _half_width(gains - fraction * most) / max(most.mean(), 1e-12)
+            gain, mean = float(gains.mean()), [float(values.mean()) for values in (chosen, random, best)]
             found.append(
                 Selection(
-                    name,
-                    score,
-                    means[0],
-                    means[1],
-                    means[2],
-                    *_interval(gains),
-                    *_interval(fractions),
-                    len(rows),
+                    name, score, mean[0], mean[1], mean[2], gain, gain - half, gain + half,
+                    float(fraction), float(fraction - around), float(fraction + around), len(rows),
                 )
-            )
+            )  # fmt: skip
     return found
+
+
+def _half_width(values: Numbers) -> float:
+    """Half of the 95 % interval of a mean, by Student's t."""
+    from scipy.stats import t
+
+    if len(values) < 2:
+        return float("nan")
+    return float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def _choose(criterion: Numbers, scores: Numbers) -> tuple[float, float, float]:

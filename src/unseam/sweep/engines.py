@@ -25,7 +25,7 @@ from unseam.training import Interrupted
 from unseam.training.run import choose_device
 from unseam.trial import Trial
 
-__all__ = ["ENGINES", "import_extra", "local", "on_ray", "on_slurm", "show_progress"]
+__all__ = ["ENGINES", "describe_duration", "import_extra", "local", "on_ray", "on_slurm", "show_progress"]
 
 Failures = dict[str, str]
 CRASHES = 3
@@ -280,12 +280,16 @@ def show_progress(store: Store, trials: Sequence[Trial], wanted: bool | None) ->
     def state() -> tuple[int, str]:
         done = len(wanted_keys & store.keys())
         under = [claim for claim in store.claims() if claim.living]
-        partly = sum(len(claim.keys) * claim.step / max(1, claim.steps) for claim in under)
+        partly = sum(claim.models for claim in under)
         rate = (done + partly - first) / max(time.monotonic() - begun, 1e-9)
         left = (len(wanted_keys) - done - partly) / rate if rate > 0 else float("nan")
-        text = f"{len(under)} stack{'s' * (len(under) != 1)} in work"
+        measured = sum(claim.step >= claim.steps for claim in under)
+        parts = {"trained": len(under) - measured, "measured": measured}
+        text = " and ".join(
+            f"{count} stack{'s' * (count != 1)} being {what}" for what, count in parts.items() if count
+        ) or "nothing in work"  # fmt: skip
         if rate > 0 and done < len(wanted_keys):
-            text += f", {3600 * rate:,.0f} models/h, {_duration(left)} left"
+            text += f", {3600 * rate:,.0f} models/h, {describe_duration(left)} left"
         return done, text
 
     thread = threading.Thread(target=_display, args=(state, len(wanted_keys), ended), daemon=True)
@@ -323,10 +327,10 @@ def _display(state: Callable[[], tuple[int, str]], total: int, ended: threading.
                 return
 
 
-def _duration(seconds: float) -> str:
+def describe_duration(seconds: float) -> str:
     """A time in two units.
 
-    >>> _duration(75), _duration(7500)
+    >>> describe_duration(75), describe_duration(7500)
     ('1 min 15 s', '2 h 5 min')
     """
     whole = round(seconds)

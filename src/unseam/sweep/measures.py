@@ -27,8 +27,16 @@ Measure = Callable[[Run, Sequence[int], Score], Mapping[int, Columns]]
 """A function of a run, of some of its members, and of the settings: columns by member."""
 
 
-def measure(run: Run, members: Sequence[int], settings: Score) -> dict[int, dict[str, Any]]:
+def measure(
+    run: Run, members: Sequence[int], settings: Score, advance: Callable[[float], None] = lambda _: None
+) -> dict[int, dict[str, Any]]:
     """Columns of members by all measures of the settings; what cannot be measured has none.
+
+    Args:
+        run: the models.
+        members: which of them.
+        settings: what is measured.
+        advance: is told which fraction of the measures has been taken.
 
     >>> import unseam
     >>> trial = unseam.Trial(world="linear", likelihood="gaussian", latent=2, steps=2, batch_size=4)
@@ -37,7 +45,8 @@ def measure(run: Run, members: Sequence[int], settings: Score) -> dict[int, dict
     ['active', 'cosine', 'degenerate_fraction']
     """
     found: dict[int, dict[str, Any]] = {member: {} for member in members}
-    for name in settings.measures:
+    for place, name in enumerate(settings.measures):
+        advance(place / len(settings.measures))
         if name in COMPARISONS:
             continue
         function: Measure = load_object(name) if ":" in name else MEASURES[name]

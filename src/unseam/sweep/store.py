@@ -52,6 +52,17 @@ class Claim(NamedTuple):
     """Steps to do."""
     instead: str = ""
     """Token of the claim that this one replaces."""
+    measured: float = 0.0
+    """Fraction of the measures that were taken after the training."""
+
+    @property
+    def models(self) -> float:
+        """Models that its work so far amounts to: training and measuring count half each, since neither time is known.
+
+        >>> Claim("a", ("x", "y"), True, 100, 200, measured=0.0).models
+        0.5
+        """
+        return len(self.keys) * (0.5 * self.step / max(1, self.steps) + 0.5 * self.measured)
 
 
 class Store:
@@ -289,7 +300,12 @@ class Store:
             instead = record.get("instead", "")
             if not all(isinstance(text, str) for text in (token, instead, *keys)):
                 return None
-            return Claim(token, keys, bool(living), int(record["step"]), int(record["steps"]), instead)
+            step, steps, measured = (
+                int(record["step"]),
+                int(record["steps"]),
+                float(record.get("measured", 0.0)),
+            )
+            return Claim(token, keys, bool(living), step, steps, instead, measured)
         except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
             return None  # gone, or no claim
 
@@ -378,7 +394,7 @@ class Holding:
     instead: str = ""
 
     def __post_init__(self) -> None:
-        self.token, self.step = secrets.token_hex(8), 0
+        self.token, self.step, self.measured = secrets.token_hex(8), 0, 0.0
         self._gone, self._writing = threading.Event(), threading.Lock()
         self.keys = tuple(trial.key() for trial in self.trials)
         self._write()
@@ -427,6 +443,7 @@ class Holding:
             "instead": self.instead,
             "step": self.step * len(self.keys),
             "steps": sum(trial.steps for trial in self.trials),
+            "measured": self.measured,
         }
         self.store.write(f"claims/{self.token}.json", json.dumps(record).encode())
 

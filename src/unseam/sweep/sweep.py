@@ -18,10 +18,10 @@ from unseam.sweep.analysis import settings_of
 from unseam.sweep.engines import ENGINES, show_progress
 from unseam.sweep.measures import COMPARISONS, check_score, compare_seeds, measure
 from unseam.sweep.pieces import member_bytes
-from unseam.sweep.spec import Question, Spec, read_spec
+from unseam.sweep.spec import Question, Score, Spec, read_spec
 from unseam.sweep.store import Store, row_trial
 from unseam.sweep.work import Job, Plan
-from unseam.training import Tracking, train
+from unseam.training import Ensemble, Tracking, train
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ __all__ = ["FailedError", "Sweep", "open", "plan", "run"]
 
 PROBED = 12
 """Steps that are timed to estimate how long a sweep takes."""
+NETWORK = (
+    "world", "world_options", "architecture", "encoder", "decoder", "encoder_widths", "decoder_widths", "latent",
+    "posterior", "likelihood",
+)  # fmt: skip
+"""Fields that change how long a model takes to measure."""
 
 
 class FailedError(RuntimeError):
@@ -230,11 +235,16 @@ def plan(
     shapes: dict[tuple[Any, ...], list[list[Trial]]] = {}
     for piece in pieces:
         shapes.setdefault(piece[0].stack_key(), []).append(piece)
-    rows = []
+    rows, measuring = [], dict[tuple[Any, ...], float]()
     for same in shapes.values():
         trial, members = same[0][0], max(map(len, same))
         count = sum(map(len, same))
-        step, measured = _time(same[0], made)
+        step, ensemble = _time(same[0], made)
+        # objectives do not change how long a network takes to measure
+        network = tuple(getattr(trial, name) for name in NETWORK)
+        if network not in measuring:
+            measuring[network] = _time_measures(ensemble, spec.score)
+        measured = measuring[network]
         each = member_bytes(trial, made.shape(trial))
         rows.append(
             {
@@ -249,8 +259,8 @@ def plan(
     return rows
 
 
-def _time(piece: Sequence[Trial], plan: Plan) -> tuple[float, float]:
-    """Seconds per step of a stack, and per member to measure, from a short training."""
+def _time(piece: Sequence[Trial], plan: Plan) -> tuple[float, Ensemble]:
+    """Seconds per step of a stack, from a short training, and what it trained."""
     short = [dataclasses.replace(trial, steps=min(trial.steps, PROBED)) for trial in piece]
     stamps: list[float] = []
     ensemble = train(
@@ -261,7 +271,13 @@ def _time(piece: Sequence[Trial], plan: Plan) -> tuple[float, float]:
         callbacks=[lambda _: stamps.append(time.monotonic())],
     )
     gaps = sorted(after - before for before, after in itertools.pairwise(stamps))
-    found, begun = Run.of(ensemble), time.monotonic()
-    if found.sound:
-        measure(found, found.sound[:2], plan.job.score)
-    return (gaps[len(gaps) // 2] if gaps else 0.0), (time.monotonic() - begun) / max(1, len(found.sound[:2]))
+    return (gaps[len(gaps) // 2] if gaps else 0.0), ensemble
+
+
+def _time_measures(ensemble: Ensemble, score: Score) -> float:
+    """Seconds per member to measure."""
+    run = Run.of(ensemble)
+    few, begun = run.sound[:2], time.monotonic()
+    if few:
+        measure(run, few, score)
+    return (time.monotonic() - begun) / max(1, len(few))

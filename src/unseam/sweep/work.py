@@ -243,7 +243,12 @@ def train_stack(store: Store, holding: Holding, job: Job, *, train: Train = trai
             store.upload(folder)
             raise
         run = Run.of(ensemble)
-        found = measure(run, run.sound, job.score) if run.sound else {}
+        holding.step = max(holding.step, max(trial.steps for trial in holding.trials))
+
+        def note(part: float) -> None:
+            holding.measured = part
+
+        found = measure(run, run.sound, job.score, note) if run.sound else {}
         apart = COMPARISONS.keys() & job.score.measures and is_split(holding.trials, job.trials)
         place = store.save_run(folder) if job.weights or apart else None
         holding.check()

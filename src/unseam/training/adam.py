@@ -52,7 +52,7 @@ class Adam:
         state["mean"].lerp_(grad, 1 - first)
         state["square"].mul_(second).addcmul_(grad, grad, value=1 - second)
         root = (state["square"] / (1 - second**clock)).sqrt_().add_(self.epsilon)
-        flat.sub_(state["mean"] * (rate / (1 - first**clock)) / root)
+        flat.addcdiv_(state["mean"] * (rate / (1 - first**clock)), root, value=-1)
 
     def fused(self) -> Update:
         """The same update as constants of the CUDA kernel."""

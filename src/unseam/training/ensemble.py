@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from unseam.data import World
+
 __all__ = ["Ensemble", "empty_history"]
 
 # Values that one evaluation may produce at once, over all members: 512 MiB as float32.
@@ -49,6 +51,8 @@ class Ensemble:
     about: dict[str, Any] = field(repr=False, compare=False)
     observed: Mapping[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
     """What was measured along the way, by name, with a column ``step`` (see ``observe`` of :func:`unseam.train`)."""
+    world: World | None = field(default=None, repr=False, compare=False)
+    """The data that the members were trained on, where they were given to :func:`unseam.train`; not saved."""
 
     def __len__(self) -> int:
         return len(self.trials)

@@ -148,7 +148,7 @@ def train(
     if callbacks:
         about["callbacks"] = [repr(callback) for callback in callbacks]
     members = tuple(map(tuple, positions))
-    live = Ensemble(chosen, worlds[0].shape, tuple(stacks), members, _history(()), about)
+    live = Ensemble(chosen, worlds[0].shape, tuple(stacks), members, _history(()), about, world=world)
     with nullcontext() if folder is None else lock_folder(folder) as lock:
         if folder is not None:
             _check_new(folder, resume)
@@ -324,6 +324,10 @@ def _folder(out: str | Path | None, resume: bool) -> Path | None:
             raise ValueError("resume needs out, the folder of the run to go on with")
         return None
     folder = Path(out)
+    if folder.is_symlink() and not folder.exists():
+        raise ValueError(
+            f"out must be a folder, but {folder} is a link to {folder.readlink()}, which does not exist"
+        )
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"out must be a folder, but {folder} is a file")
     _check_new(folder, resume)

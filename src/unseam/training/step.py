@@ -83,21 +83,38 @@ def _gathered(gradients: Sequence[Tensor]) -> Tensor:
     return torch.cat(parts, 1)
 
 
+def _gathered_on_host(stack: Stack, gradients: Sequence[Tensor]) -> Tensor:
+    """The same with one copy of each gradient, however it lies."""
+    gathered = stack.flat.new_zeros(len(gradients[0]), stack.flat.shape[1])
+    for parameter, value in zip(stack.parameters.values(), gradients, strict=True):
+        columns = gathered[:, (start := int(parameter.storage_offset())) : start + value[0].numel()]
+        for row, own in zip(columns, value, strict=True):  # torch is fast at transposing single matrices only
+            row.view(own.shape).copy_(own)
+    return gathered
+
+
 def _advance_eagerly(stack: Stack, rows: slice, gradients: Sequence[Tensor], sound: Tensor) -> Tensor:
     """Update the sound members, and return which of them are still finite."""
-    gradient = _gathered(gradients)
     flat = stack.flat[rows]
+    gradient = _gathered_on_host(stack, gradients) if flat.device.type == "cpu" else _gathered(gradients)
     before = flat.clone()
     states = {name: value[rows] for name, value in stack.state.items()}
     sound = sound & _finite(gradient)
-    gradient.masked_fill_(~sound[:, None], 0.0)
+    if not _surely_all(sound):
+        gradient.masked_fill_(~sound[:, None], 0.0)
     for start, stop, apply, rate in stack.blocks:
         state = {name: value[:, start:stop] for name, value in states.items()}
         apply(flat[:, start:stop], gradient[:, start:stop], state, rate[rows] * sound[:, None], stack.clock)
     for value in (flat, *states.values()):
         sound &= _finite(value)
-    flat.copy_(torch.where(sound[:, None], flat, before))
+    if not _surely_all(sound):
+        flat.copy_(torch.where(sound[:, None], flat, before))
     return sound
+
+
+def _surely_all(sound: Tensor) -> bool:
+    """Whether all members are known to be sound, without waiting for a device."""
+    return sound.device.type == "cpu" and bool(sound.all())
 
 
 def _advance_fused(stack: Stack, rows: slice, gradients: Sequence[Tensor], sound: Tensor) -> Tensor:
@@ -150,7 +167,9 @@ def _rows_at_once(stack: Stack) -> int:
 
 def _finite(rows: Tensor) -> Tensor:
     """Which rows (member, parameter) hold finite numbers only."""
-    return rows.abs().amax(dim=1).isfinite()
+    # lengths take a single pass, and overflow only where numbers are huge
+    finite = torch.linalg.vector_norm(rows, dim=1).isfinite() if rows.device.type == "cpu" else None
+    return finite if finite is not None and _surely_all(finite) else rows.abs().amax(dim=1).isfinite()
 
 
 def make_step(stack: Stack, world: World) -> Step:
