@@ -62,7 +62,7 @@ def serving(*words: str) -> Iterator[Server]:
     finally:
         process.send_signal(2)
         try:
-            _, problems = process.communicate(timeout=60)
+            _, problems = process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
             process.kill()
             _, problems = process.communicate()
