@@ -133,8 +133,9 @@ def test_a_run_is_inspected_with_its_likelihood_and_its_beta(tmp_path, monkeypat
 
 def test_command_on_a_run(run, monkeypatch, capsys, tmp_path):
     said = command(monkeypatch, capsys, "inspect", run, "--points", 20, "--figures", tmp_path / "f")
+    assert "To do:" in said.out
     assert (
-        "To do:" in said.out and "Eq. 7 error: of allen2024: how far the posterior's precisions" in said.out
+        "Eq. 7 error: relative error of the posterior's precisions against those that the decoder" in said.out
     )
     assert "Of 2 models: axes " in said.out.splitlines()[-1]
     assert "Haar" not in said.out and "degen." not in said.out

@@ -95,7 +95,7 @@ def test_several_runs_have_their_names(run, tmp_path):
         ([], "results must hold at least one run, study, inspection or artefact, got none"),
         (
             [3],
-            "results must be runs, studies, inspections or artefacts; make a study of a decoder by .*got int",
+            r"results must be runs, subjects, .*: pass a model of your own as unseam.wrap\(model, x=x\), got int",
         ),
     ],
 )

@@ -149,17 +149,16 @@ def _completed(subject: Subject, given: dict[str, Any], *, x: Any, z: Any, beta:
         if x is None:
             changed["x"] = None
     subject = dataclasses.replace(subject, **changed) if changed else subject
-    if subject.x is not None:
-        _check_encoder(subject)
+    if subject.x is not None and changed.keys() & {"x", "encoder"}:
+        _check_encoder(subject, subject.x)
     return subject
 
 
 @torch.no_grad()
-def _check_encoder(subject: Subject) -> None:
+def _check_encoder(subject: Subject, x: Tensor) -> None:
     """Refuse an encoder whose means the decoder does not take, or that gives another one each time."""
-    assert subject.x is not None
-    check_points_finite("x must be finite", subject.x.reshape(len(subject.x), -1))
-    mean, again = (encode_data(subject.encoder, subject.x[:2])[0] for _ in range(2))
+    check_points_finite("x must be finite", x.flatten(1) if x.ndim > 1 else x)
+    mean, again = (encode_data(subject.encoder, x[:2])[0] for _ in range(2))
     assert mean is not None and again is not None
     if mean.shape[1] != subject.latent:
         raise ValueError(

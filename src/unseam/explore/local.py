@@ -134,7 +134,7 @@ def _floats(values: Tensor) -> tuple[float, ...]:
 def explain_terms() -> str:
     """What the numbers of the geometry mean, as markup that is folded away.
 
-    >>> explain_terms()[:22]
+    >>> explain_terms()[:23]
     '<details class="terms">'
     """
     meant = {term: TERMS[term] for term in ("axes", "|cos|", "Hadamard gap", "DtO")}
