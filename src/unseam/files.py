@@ -35,6 +35,7 @@ __all__ = [
     "check_rows",
     "clear_parts",
     "digest",
+    "first_line",
     "npz_header",
     "open_file",
     "read_array",
@@ -371,7 +372,7 @@ def read_table(path: Path, columns: Mapping[str, str] | None = None) -> pd.DataF
             table = pd.read_parquet(file)
     except (pa.ArrowException, OSError, KeyError, TypeError, OverflowError) as error:
         raise ValueError(
-            f"{path} is truncated or damaged ({_first_line(error)}); restore or remove it"
+            f"{path} is truncated or damaged ({first_line(error)}); restore or remove it"
         ) from None
     for name, kinds in (columns or {}).items():
         if name not in table or table[name].dtype.kind not in kinds:
@@ -441,7 +442,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         return _arrays(path)
     except Exception as error:
         # each format has errors of its own for a file that stops early or is another format
-        raise ValueError(f"{path} is truncated or damaged, or holds objects: {_first_line(error)}") from None
+        raise ValueError(f"{path} is truncated or damaged, or holds objects: {first_line(error)}") from None
 
 
 def check_rows(rows: Tensor, name: str) -> None:
@@ -514,7 +515,7 @@ def _unpacked(path: Path) -> int:
                 total += content
             return total
     except Exception as error:
-        raise ValueError(f"{path} is truncated or damaged, or holds objects: {_first_line(error)}") from None
+        raise ValueError(f"{path} is truncated or damaged, or holds objects: {first_line(error)}") from None
 
 
 def npz_header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any, bool]:
@@ -538,7 +539,12 @@ def npz_header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any, bool]:
     return shape, dtype, fortran
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    r"""The first line of an error's message, or the name of its type where it has none.
+
+    >>> first_line(ValueError("one\ntwo")), first_line(KeyError())
+    ('one', 'KeyError')
+    """
     return (str(error) or type(error).__name__).splitlines()[0]
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from unseam.adapters import wrap
 from unseam.choices import load_object
 from unseam.data import Identity, OwnData, World, data_difference, identify_data, load, names, open_data
-from unseam.files import digest, read_array, read_table, write_table
+from unseam.files import digest, first_line, read_array, read_table, write_table
 from unseam.geometry import active_latents
 from unseam.inputs import ordinary_modes
 from unseam.inspection import Inspection
@@ -50,19 +50,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-# Options of data of the user's own that a run records and reads them with again.
-_READING = (
-    "factors",
-    "covariates",
-    "size",
-    "fit",
-    "standardise",
-    "layer",
-    "column",
-    "split",
-    "drop",
-    "missing",
-)
 # Values of pictures that are encoded at once: 64 MB in single precision.
 _AT_ONCE = 2**24
 # Seconds to wait while another process writes its scores, which takes it a moment.
@@ -386,9 +373,8 @@ class Run:
             try:
                 return load(trial.world, **options | dict(trial.world_options))
             except (TypeError, OverflowError, RuntimeError, MemoryError) as error:
-                reason = str(error).partition("\n")[0]
                 raise ValueError(
-                    f"{self._title} names data that cannot be made, {trial.world}: {reason}"
+                    f"{self._title} names data that cannot be made, {trial.world}: {first_line(error)}"
                 ) from error
         unknown = f"{self._title} was trained on {_describe_data(recorded)}, given by the user; {self._how}"
         if address := self.root or recorded.get("options", {}).get("path"):
@@ -401,11 +387,12 @@ class Run:
         try:
             return load(recorded["name"], **options | recorded["options"])
         except (ValueError, OSError, TypeError, OverflowError, RuntimeError, MemoryError) as error:
-            raise ValueError(f"{unknown} ({str(error).partition(chr(10))[0]})") from error
+            raise ValueError(f"{unknown} ({first_line(error)})") from error
 
     def _read_data(self, data: object, recorded: Mapping[str, Any]) -> World:
         """Data of the user's own, read with the options that the run recorded."""
-        options = {key: value for key, value in recorded.get("options", {}).items() if key in _READING}
+        takes = open_data.__kwdefaults__ or {}
+        options = {key: value for key, value in recorded.get("options", {}).items() if key in takes}
         if self._factors is not None:
             if named := options.get("factors"):
                 has = ", ".join(named) if isinstance(named, list) else named
@@ -458,8 +445,7 @@ class Run:
         return self._held_out(member, points, torch.Generator().manual_seed(seed))
 
     def _held_out(self, member: int, points: int, generator: torch.Generator) -> Tensor:
-        held = self.split(member).test
-        return held if len(held) <= points else held[torch.randperm(len(held), generator=generator)[:points]]
+        return _draw(self.split(member).test, points, generator)
 
     def select(self, members: Sequence[int] | None = None) -> list[int]:
         """Members by their numbers, all by default; one that is not there is refused."""
@@ -806,8 +792,7 @@ def score(
 
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
-    if metrics is not None and not isinstance(metrics, str):
-        metrics = [load_object(name) if isinstance(name, str) and ":" in name else name for name in metrics]
+    metrics = _load_metrics(metrics)
     if not isinstance(run, Run | Ensemble | str | Path):
         subject = wrap(run, **options)
         given = _labelled(subject, world, data, factors)
@@ -872,9 +857,7 @@ def _score_subject(
     seed: int,
 ) -> pd.DataFrame:
     """Scores of one model's codes of a world, whose items are read as the model was trained on them."""
-    index = torch.arange(len(world))
-    if len(world) > points:
-        index = torch.randperm(len(world), generator=torch.Generator().manual_seed(seed))[:points]
+    index = _draw(torch.arange(len(world)), points, torch.Generator().manual_seed(seed))
     parts = [subject.encode(read(part)) for part in index.split(1024)]
     mean, covariance = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
     variance = covariance.diagonal(dim1=1, dim2=2)
@@ -988,20 +971,27 @@ def score_files(
     if rows.ndim != 2:
         raise ValueError(f"{codes} must hold codes (batch, latent), got shape {tuple(rows.shape)}")
     world = open_data(rows, factors=Path(factors)).world
-    generator = torch.Generator().manual_seed(seed)
-    index = torch.arange(len(rows))
-    if len(rows) > points:
-        index = torch.randperm(len(rows), generator=generator)[:points]
-    if metrics is not None and not isinstance(metrics, str):
-        metrics = [load_object(name) if isinstance(name, str) and ":" in name else name for name in metrics]
+    index = _draw(torch.arange(len(rows)), points, torch.Generator().manual_seed(seed))
     return evaluate_active(
         rows[index][None],
         world.factors[index],
-        metrics,
+        _load_metrics(metrics),
         discrete=tuple(size > 0 for size in world.factor_sizes),
         preset=preset,
         seed=seed,
     )
+
+
+def _draw(index: Tensor, points: int, generator: torch.Generator) -> Tensor:
+    """All of the items, or so many of them, drawn without replacement."""
+    return index if len(index) <= points else index[torch.randperm(len(index), generator=generator)[:points]]
+
+
+def _load_metrics(metrics: Any) -> Any:
+    """Metrics with those of the user's own, ``package.module:function``, looked up."""
+    if metrics is None or isinstance(metrics, str):
+        return metrics
+    return [load_object(name) if isinstance(name, str) and ":" in name else name for name in metrics]
 
 
 def _groups(run: Run, members: Sequence[int]) -> list[list[int]]:

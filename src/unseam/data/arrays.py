@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from unseam.data.files import DamagedFileError
-from unseam.files import check_memory, npz_header, open_file
+from unseam.files import check_memory, first_line, npz_header, open_file
 
 __all__ = [
     "hdf5_blocks",
@@ -215,5 +215,4 @@ def _names(path: Path, name: str, found: list[str]) -> str:
 
 
 def _broken(path: Path, error: Exception) -> str:
-    reason = (str(error) or type(error).__name__).splitlines()[0]
-    return f"{path} is damaged or cut short ({reason}); fetch it again"
+    return f"{path} is damaged or cut short ({first_line(error)}); fetch it again"

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 from unseam.data.files import DamagedFileError, MissingFileError, home, locate
 from unseam.data.idx import unpack
 from unseam.data.sources import PUBLISHED, Published, RemoteFile
-from unseam.files import DiskFullError, digest, replacing
+from unseam.files import DiskFullError, digest, first_line, replacing
 
 __all__ = ["FetchError", "FileState", "Listing", "check_published", "fetch", "listing", "verify"]
 
@@ -237,7 +237,7 @@ def _download(name: str, file: RemoteFile, path: Path, progress: bool) -> FileSt
         except DiskFullError:
             raise
         except (OSError, DamagedFileError) as error:
-            failures.append(f"{url}: {(str(error) or type(error).__name__).splitlines()[0]}")
+            failures.append(f"{url}: {first_line(error)}")
     raise FetchError(
         f"no mirror gave {file.filename} of world {name!r} ({'; '.join(failures)}); "
         "try again later, or get the file yourself and pass root="

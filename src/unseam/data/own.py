@@ -21,6 +21,7 @@ from unseam.data.array import ArrayWorld
 from unseam.data.arrays import hdf5_dataset, hdf5_file, hdf5_place, hdf5_values
 from unseam.data.files import as_memory_map, home
 from unseam.files import check_memory, open_file, read_arrays, read_table
+from unseam.geometry.memory import free_memory
 from unseam.inputs import as_tensor, check_choice, check_count, check_flag
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ AT_ONCE = 1 << 24
 LARGEST_IMAGE = 1 << 28
 # Fraction of the free memory that a table may take; a larger one is mapped from disk.
 IN_MEMORY = 0.5
+CPU = torch.device("cpu")
 
 
 class OwnData(NamedTuple):
@@ -136,7 +138,7 @@ def open_data(
     path = _path(data)
     columns = _names(factors)
     apart = _names(covariates) or ()
-    wanted = columns if not apart else tuple(dict.fromkeys((*(columns or ()), *apart)))
+    wanted = tuple(dict.fromkeys((*(columns or ()), *apart)))
     given = {
         "size": size,
         "fit": None if fit == "resize" else fit,
@@ -190,18 +192,13 @@ def _names(factors: object) -> tuple[str, ...] | None:
     if isinstance(factors, str):
         if Path(factors).suffix in (*ARRAYS, *TABLES) and "," not in factors:
             return None
-        factors = [name.strip() for name in factors.split(",")]
-    if (
-        isinstance(factors, Sequence)
-        and not isinstance(factors, str)
-        and all(isinstance(n, str) for n in factors)
-    ):
-        return tuple(factors)
-    return None
+        return tuple(name.strip() for name in factors.split(","))
+    named = isinstance(factors, Sequence) and all(isinstance(name, str) for name in factors)
+    return tuple(factors) if named else None  # type: ignore[arg-type]
 
 
 def _open(
-    data: Any, path: Path | None, columns: tuple[str, ...] | None, given: Mapping[str, Any]
+    data: Any, path: Path | None, columns: tuple[str, ...], given: Mapping[str, Any]
 ) -> tuple[_Source, tuple[str, ...]]:
     """The source that data are, and which options it takes."""
     if path is None:
@@ -209,10 +206,8 @@ def _open(
     name = path.stem if path.is_file() else path.absolute().name
     suffix = path.suffix.lower()
     if path.is_dir():
-        parts = [
-            part.name for part in (path / "dataset_info.json", path / "dataset_dict.json") if part.exists()
-        ]
-        if parts or any(path.glob("data-*.arrow")):
+        marks = ("dataset_info.json", "dataset_dict.json")
+        if any((path / mark).exists() for mark in marks) or any(path.glob("data-*.arrow")):
             return _arrow(name, _arrow_table(path, given["split"]), columns, given)
         _no_columns(columns, "a folder of images")
         return _images(name, path, given["size"], given["fit"] or "resize"), ("size", "fit")
@@ -220,15 +215,15 @@ def _open(
     if suffix in ARRAYS:
         return _array_file(name, path, columns), ()
     if suffix in TABLES:
-        return _table(name, _read_frame(path), columns or (), given["drop"] or ()), ("drop",)
+        return _table(name, _read_frame(path), columns, given["drop"] or ()), ("drop",)
     if suffix == ".h5ad":
-        return _h5ad(name, path, columns or (), given["layer"]), ("layer",)
+        return _h5ad(name, path, columns, given["layer"]), ("layer",)
     if suffix in IMAGES:
         raise ValueError(f"data must be {FORMATS}; {path} is a single image: give its folder")
     raise ValueError(f"data must be {FORMATS}; got {path}")
 
 
-def _no_columns(columns: tuple[str, ...] | None, what: str) -> None:
+def _no_columns(columns: tuple[str, ...], what: str) -> None:
     if columns:
         raise ValueError(
             f"factors must be a file or an array for {what}, and covariates be left out, as it has no columns; got "
@@ -236,15 +231,27 @@ def _no_columns(columns: tuple[str, ...] | None, what: str) -> None:
         )
 
 
+def _check_columns(names: Iterable[str], known: Iterable[Any], where: str, what: str = "factors") -> None:
+    titles = [str(title) for title in known]
+    if absent := [name for name in names if name not in titles]:
+        raise ValueError(f"{what} must name columns of {where} ({', '.join(titles)}), got {absent[0]!r}")
+
+
+def _check_layer(layer: str, known: Iterable[str]) -> None:
+    titles = list(known)
+    if layer not in titles:
+        raise ValueError(f"layer must be one of {', '.join(titles) or 'none'}, got {layer!r}")
+
+
 def _open_object(
-    data: Any, columns: tuple[str, ...] | None, given: Mapping[str, Any]
+    data: Any, columns: tuple[str, ...], given: Mapping[str, Any]
 ) -> tuple[_Source, tuple[str, ...]]:
     """The source that an object is; libraries are recognised where they have been imported."""
     pandas, anndata, datasets = (sys.modules.get(name) for name in ("pandas", "anndata", "datasets"))
     if pandas is not None and isinstance(data, pandas.DataFrame):
-        return _table("table", data, columns or (), given["drop"] or ()), ("drop",)
+        return _table("table", data, columns, given["drop"] or ()), ("drop",)
     if anndata is not None and isinstance(data, anndata.AnnData):
-        return _anndata(data, columns or (), given["layer"]), ("layer",)
+        return _anndata(data, columns, given["layer"]), ("layer",)
     if datasets is not None and isinstance(data, datasets.Dataset):
         return _arrow("dataset", data.with_format("arrow")[:], columns, given)
     if isinstance(data, torch.utils.data.DataLoader):
@@ -261,7 +268,7 @@ def _array(name: str, array: NDArray[Any], **more: Any) -> _Source:
     return _Source(name, array.shape, array.dtype, lambda a, b: array[a:b], whole=array, **more)
 
 
-def _array_file(name: str, path: Path, columns: tuple[str, ...] | None) -> _Source:
+def _array_file(name: str, path: Path, columns: tuple[str, ...]) -> _Source:
     """The array of a file, mapped into memory where the format allows; with factors where it holds them."""
     _no_columns(columns, "an array file")
     if path.suffix == ".npy":
@@ -269,9 +276,7 @@ def _array_file(name: str, path: Path, columns: tuple[str, ...] | None) -> _Sour
         return _array(name, array)
     held = read_arrays(path)
     factors, names = held.pop("factors", None), held.pop("factor_names", None)
-    found = (
-        next((key for key in DATA_NAMES if key in held), None) if len(held) > 1 else next(iter(held), None)
-    )
+    found = next((key for key in (DATA_NAMES if len(held) > 1 else held) if key in held), None)
     if found is None:
         raise ValueError(
             f"{path} must hold one array beside factors and factor_names, or one named {', '.join(DATA_NAMES)}; "
@@ -290,9 +295,8 @@ def _named_columns(values: Any, names: Any, what: str) -> dict[str, NDArray[Any]
     array = array[:, None] if array.ndim == 1 else array
     if array.ndim != 2 or array.dtype.kind not in "biufUS":
         raise ValueError(f"{what} must have shape (item, factor), got {array.dtype} of shape {array.shape}")
-    titles = (
-        [f"factor {i}" for i in range(array.shape[1])] if names is None else [str(n) for n in np.ravel(names)]
-    )
+    default = [f"factor {i}" for i in range(array.shape[1])]
+    titles = default if names is None else [str(name) for name in np.ravel(names)]
     if len(titles) != array.shape[1] or len(set(titles)) < len(titles):
         raise ValueError(
             f"factor_names must name each of {array.shape[1]} factors once, got {', '.join(titles)}"
@@ -386,11 +390,8 @@ def _table(name: str, table: pd.DataFrame, columns: tuple[str, ...], drop: Seque
     table = table.set_axis(titles, axis=1)
     if titles and titles[0].startswith("Unnamed:") and table.iloc[:, 0].tolist() == list(range(len(table))):
         table, notes = table.iloc[:, 1:], (*notes, "the first column, which counts rows, was left out")
-    if absent := [column for column in (*columns, *drop) if column not in table]:
-        what = "drop" if absent[0] in drop else "factors"
-        raise ValueError(
-            f"{what} must name columns of {name} ({', '.join(map(str, table))}), got {absent[0]!r}"
-        )
+    _check_columns(columns, table, name)
+    _check_columns(drop, table, name, "drop")
     values = table.drop(columns=[*columns, *drop])
     if not len(table):
         raise ValueError(f"{name} must hold at least one row below its header, got none")
@@ -486,12 +487,7 @@ def _image(file: Path | bytes) -> Iterator[Any]:
             image = Image.open(opened, formats=DECODERS)
         except UnidentifiedImageError:
             raise ValueError(f"{name} is no image that can be read: its format is not known") from None
-        except (
-            OSError,
-            ValueError,
-            SyntaxError,
-            Image.DecompressionBombError,
-        ) as error:
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise ValueError(f"{name} is no image that can be read: {error}") from None
         if math.prod(image.size) > LARGEST_IMAGE:
             raise ValueError(
@@ -500,13 +496,7 @@ def _image(file: Path | bytes) -> Iterator[Any]:
         yield image
 
 
-def _pictures(
-    name: str,
-    files: Sequence[Path | bytes],
-    size: int | None,
-    fit: str,
-    where: str,
-) -> _Source:
+def _pictures(name: str, files: Sequence[Path | bytes], size: int | None, fit: str, where: str) -> _Source:
     """Encoded images as bytes (item, channel, height, width)."""
     looks = _read_each(files, _look, where)
     sides = sorted({look[:2] for look in looks})
@@ -555,7 +545,7 @@ def _decode(file: Path | bytes, colour: bool, sides: tuple[int, int], fit: str) 
     return array.transpose(2, 0, 1) if colour else array[None]
 
 
-def _dataset(data: Any, columns: tuple[str, ...] | None) -> _Source:
+def _dataset(data: Any, columns: tuple[str, ...]) -> _Source:
     """A map-style torch data set: items, or pairs of an item and its label, which becomes a factor."""
     _no_columns(columns, "a torch Dataset")
     try:
@@ -597,11 +587,10 @@ def _dataset(data: Any, columns: tuple[str, ...] | None) -> _Source:
 
 def _anndata(data: Any, columns: Sequence[str], layer: str | None) -> _Source:
     """An AnnData object: ``X`` or a layer, dense or sparse, with columns of ``obs`` as factors."""
-    if layer is not None and layer not in data.layers:
-        raise ValueError(f"layer must be one of {', '.join(data.layers) or 'none'}, got {layer!r}")
+    if layer is not None:
+        _check_layer(layer, data.layers)
     values = data.X if layer is None else data.layers[layer]
-    if absent := [column for column in columns if column not in data.obs]:
-        raise ValueError(f"factors must name columns of obs ({', '.join(data.obs)}), got {absent[0]!r}")
+    _check_columns(columns, data.obs, "obs")
 
     def read(start: int, stop: int) -> NDArray[Any]:
         rows = values[start:stop]
@@ -619,14 +608,13 @@ def _h5ad(name: str, path: Path, columns: Sequence[str], layer: str | None) -> _
     with hdf5_file(path) as file:
         for name_in_file in (where, "obs"):
             hdf5_place(file, name_in_file, path)
-        if layer is not None and layer not in (layers := sorted(file.get("layers", ()))):
-            raise ValueError(f"layer must be one of {', '.join(layers) or 'none'}, got {layer!r}")
+        if layer is not None:
+            _check_layer(layer, sorted(file.get("layers", ())))
         if where not in file:
             raise ValueError(f"{path} must hold {where!r}, got {', '.join(sorted(file))}")
         kind = str(file[where].attrs.get("encoding-type", "array"))
         obs = sorted(key for key in getattr(file.get("obs"), "keys", tuple)() if not key.startswith("_"))
-        if absent := [column for column in columns if column not in obs]:
-            raise ValueError(f"factors must name columns of obs ({', '.join(obs)}), got {absent[0]!r}")
+        _check_columns(columns, obs, "obs")
         factors = {column: _obs_column(file, column, path) for column in columns}
         columns_first = kind == "csc_matrix"
         if kind in ("csr_matrix", "csc_matrix"):
@@ -726,25 +714,19 @@ def _arrow_table(folder: Path, split: str | None) -> Any:
 
 
 def _arrow(
-    name: str, table: Any, columns: tuple[str, ...] | None, given: Mapping[str, Any]
+    name: str, table: Any, columns: tuple[str, ...], given: Mapping[str, Any]
 ) -> tuple[_Source, tuple[str, ...]]:
     """A dataset's images, its column of arrays, or else its columns of numbers."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    named = columns or ()
-    if absent := [column for column in named if column not in table.column_names]:
-        raise ValueError(
-            f"factors must name columns of {name} ({', '.join(table.column_names)}), got {absent[0]!r}"
-        )
+    _check_columns(columns, table.column_names, name)
     kinds = {title: table.schema.field(title).type for title in table.column_names}
     held = [
         title
         for title, kind in kinds.items()
-        if title not in named
-        and (pa.types.is_struct(kind) or pa.types.is_nested(kind) or pa.types.is_binary(kind))
-    ]
-    held += [
-        title for title, kind in kinds.items() if title not in held and isinstance(kind, pa.ExtensionType)
+        if title not in columns
+        and (pa.types.is_nested(kind) or pa.types.is_binary(kind) or isinstance(kind, pa.ExtensionType))
     ]
     chosen = given["column"]
     if chosen is not None and chosen not in held:
@@ -752,9 +734,9 @@ def _arrow(
     if chosen is None and len(held) > 1:
         raise ValueError(f"column must say which of {', '.join(held)} holds the items of {name}")
     takes: tuple[str, ...] = ("column", "split")
-    factors = {column: table[column].to_numpy() for column in named}
+    factors = {column: table[column].to_numpy() for column in columns}
     if not held:
-        return _table(name, table.to_pandas(), named, given["drop"] or ()), (*takes, "drop")
+        return _table(name, table.to_pandas(), columns, given["drop"] or ()), (*takes, "drop")
     items = table[chosen or held[0]].combine_chunks()
     if items.null_count:
         raise ValueError(
@@ -775,16 +757,10 @@ def _arrow(
         return replace(source, factors=factors), ("size", "fit", *takes)
     shape = [len(items)]
     while pa.types.is_nested(items.type):
-        lengths = (
-            np.diff(np.arange(len(items) + 1) * items.type.list_size)
-            if pa.types.is_fixed_size_list(items.type)
-            else np.asarray(items.value_lengths())
-        )
-        if len(set(lengths.tolist())) != 1:
-            raise ValueError(
-                f"items of {name} must all have one shape, got lengths {sorted(set(lengths.tolist()))}"
-            )
-        shape.append(int(lengths[0]))
+        lengths = sorted(pc.unique(pc.list_value_length(items)).to_pylist(), key=str)
+        if len(lengths) != 1 or None in lengths:
+            raise ValueError(f"items of {name} must all have one shape, got lengths {lengths}")
+        shape.append(lengths[0])
         items = items.flatten()
     return _array(name, items.to_numpy(zero_copy_only=False).reshape(shape), factors=factors), takes
 
@@ -869,7 +845,7 @@ def _check_values(source: _Source, scan: _Scan, *, standardise: bool, mask: bool
 def _check_room(source: _Source, path: Path | None) -> None:
     """Refuse what neither memory nor a disk can hold, before a look at all of it, which could take for ever."""
     needed = 4 * math.prod(source.shape)
-    if source.whole is not None or needed <= _free():
+    if source.whole is not None or needed <= free_memory(CPU):
         return
     disks = [] if path is None or path.is_dir() else [path.parent, *(f for f in (home(),) if f.exists())]
     if needed > max((shutil.disk_usage(disk).total for disk in disks), default=0):
@@ -981,14 +957,11 @@ def _place(
     mapped = isinstance(source.whole, np.memmap)
     if plain and source.whole is not None and (mapped or source.whole.flags.c_contiguous):
         whole = source.whole.reshape(shape)
-        return (
-            whole
-            if mapped
-            else torch.from_numpy(np.require(whole, whole.dtype.newbyteorder("="), ["C", "W"]))
-        )
+        native = whole.dtype.newbyteorder("=")
+        return whole if mapped else torch.from_numpy(np.require(whole, native, ["C", "W"]))
     needed = math.prod(shape) * dtype.itemsize
     parts = (convert(block, start) for block, start in _blocks(source))
-    if path is None or path.is_dir() or needed <= IN_MEMORY * _free():
+    if path is None or path.is_dir() or needed <= IN_MEMORY * free_memory(CPU):
         check_memory(needed, source.name)
         table, start = np.empty(shape, dtype), 0
         for part in parts:
@@ -1018,12 +991,6 @@ def _covariates(given: Mapping[str, NDArray[Any]], items: int) -> tuple[NDArray[
     if not found:
         return np.zeros((items, 0), np.float32), ()
     return np.concatenate(found, 1).astype(np.float32), tuple(titles)
-
-
-def _free() -> int:
-    from unseam.geometry.memory import free_memory
-
-    return free_memory(torch.device("cpu"))
 
 
 def _factors(columns: Mapping[str, NDArray[Any]], items: int) -> tuple[torch.Tensor, tuple[int, ...]]:

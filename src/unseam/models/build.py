@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from unseam import choices
+from unseam.files import first_line
 from unseam.models.covariates import WithCovariates
 from unseam.models.masked import Masked
 from unseam.models.vae import VAE
@@ -103,8 +104,7 @@ def _network(name: str, inputs: Any, outputs: Any, takes: Sequence[int], gives: 
             found = made.eval()(torch.zeros(2, *takes, dtype=like.dtype, device=like.device))
         except RuntimeError as error:
             raise ValueError(
-                f"{name} must return a network that takes (batch, {', '.join(map(str, takes))}): "
-                f"{str(error).partition(chr(10))[0]}"
+                f"{name} must return a network that takes (batch, {', '.join(map(str, takes))}): {first_line(error)}"
             ) from error
         made.train(training)
     if not isinstance(found, torch.Tensor) or tuple(found.shape) != (2, *gives):

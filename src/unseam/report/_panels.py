@@ -271,10 +271,6 @@ def _precisions(
     return scatter(groups, alt, across=across, along=along), groups
 
 
-def _baseline(value: float, error: float) -> Dot:
-    return Dot(value, "soft", "", value - error, value + error)
-
-
 def _spread(values: Tensor) -> Tensor:
     """Rows at some points, spread over all."""
     return values[torch.linspace(0, len(values) - 1, min(POINTS, len(values))).round().long()]

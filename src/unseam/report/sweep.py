@@ -23,6 +23,7 @@ from unseam.sweep.analysis import (
     correlations,
     describe_setting,
     front,
+    half_width,
     kinds_of,
     score_columns,
     selections,
@@ -157,12 +158,6 @@ def _say_prediction(found: Sequence[Correlation]) -> list[str]:
 
 def _say_chain(links: Sequence[Link]) -> list[str]:
     """Every link with the kinds of models for which it holds, is open, or is reversed."""
-    words = {
-        "holds": "holds for",
-        "open": "open for",
-        "reversed": "reversed for",
-        "undefined": "undefined for",
-    }
     lines = []
     for name in dict.fromkeys(one.name for one in links):
         mine = [one for one in links if one.name == name]
@@ -173,11 +168,11 @@ def _say_chain(links: Sequence[Link]) -> list[str]:
                 for one in mine
                 if one.verdict == verdict
             )
-            for verdict in words
+            for verdict in ("holds", "open", "reversed", "undefined")
         }
         lines.append(
             f"{name} ({_name(mine[0].cause)} and {_name(mine[0].effect)}): "
-            + "; ".join(f"{words[verdict]} {text}" for verdict, text in parts.items() if text)
+            + "; ".join(f"{verdict} for {text}" for verdict, text in parts.items() if text)
         )
     return _or_none(lines)
 
@@ -250,15 +245,10 @@ def _lines(table: pd.DataFrame, axis: str) -> str:
 
 def _mean(values: Any) -> tuple[float, float, float]:
     """Mean and the ends of its interval; the mean alone of fewer than two."""
-    from scipy.stats import t
-
     known = np.asarray(values, dtype=float)
     known = known[np.isfinite(known)]
-    if len(known) < 2:
-        mean = float(known.mean()) if len(known) else float("nan")
-        return mean, mean, mean
-    mean, half = known.mean(), t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known))
-    return float(mean), float(mean - half), float(mean + half)
+    mean, half = float(known.mean()) if len(known) else float("nan"), half_width(known)
+    return (mean, mean, mean) if np.isnan(half) else (mean, mean - half, mean + half)
 
 
 def _bands(groups: Mapping[str, pd.DataFrame], marks: Mapping[str, str], axis: str, name: str) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "correlations",
     "describe_setting",
     "front",
+    "half_width",
     "kinds_of",
     "score_columns",
     "selections",
@@ -309,9 +310,8 @@ def _within(
     parts = [np.flatnonzero(large)[part] for part in _parts(g[large])]
     starts = np.cumsum([0, *map(len, parts[:-1])])
 
-    def ranked(
-        values: Numbers,
-    ) -> Numbers:  # in [0, 1], so that large groups do not outweigh small ones by their ranks
+    # in [0, 1], so that large groups do not outweigh small ones by their ranks
+    def ranked(values: Numbers) -> Numbers:
         return np.concatenate([_ranks(values[part]) / len(part) for part in parts])
 
     drawn = [generator.multinomial(len(part), np.full(len(part), 1 / len(part)), RESAMPLES) for part in parts]
@@ -390,7 +390,7 @@ def selections(table: pd.DataFrame) -> list[Selection]:
             chosen, random, best = np.array(rows).T
             gains, most = chosen - random, best - random
             fraction = gains.mean() / most.mean() if most.mean() > 0 else float("nan")
-            half, around = _half_width(gains), _half_width(gains - fraction * most) / max(most.mean(), 1e-12)
+            half, around = half_width(gains), half_width(gains - fraction * most) / max(most.mean(), 1e-12)
             gain, mean = float(gains.mean()), [float(values.mean()) for values in (chosen, random, best)]
             found.append(
                 Selection(
@@ -401,8 +401,12 @@ def selections(table: pd.DataFrame) -> list[Selection]:
     return found
 
 
-def _half_width(values: Numbers) -> float:
-    """Half of the 95 % interval of a mean, by Student's t."""
+def half_width(values: Numbers) -> float:
+    """Half of the 95 % interval of a mean, by Student's t; NaN for fewer than two values.
+
+    >>> round(half_width(np.array([1.0, 2.0, 3.0])), 3)
+    2.484
+    """
     from scipy.stats import t
 
     if len(values) < 2:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 
-from unseam.files import DiskFullError, check_parquet, open_file, remove_folder, write_atomically
+from unseam.files import DiskFullError, check_parquet, first_line, open_file, remove_folder, write_atomically
 from unseam.locks import EXPIRY, HEARTBEAT, LockedError, alive, mark
 from unseam.sweep.analysis import settings_of
 from unseam.sweep.spec import Spec
@@ -252,8 +252,9 @@ class Store:
             check_parquet(io.BytesIO(content), f"{self.address}/{name}")
             file = pq.ParquetFile(pa.BufferReader(content))
         except pa.ArrowException as error:
-            reason = str(error).partition("\n")[0]
-            raise ValueError(f"{self.address}/{name} is damaged ({reason}); restore or remove it") from None
+            raise ValueError(
+                f"{self.address}/{name} is damaged ({first_line(error)}); restore or remove it"
+            ) from None
         if (written := (file.schema_arrow.metadata or {}).get(b"unseam.sweep")) != str(FORMAT).encode():
             raise ValueError(f"{self.address}/{name} has format {written!r}, this version reads {FORMAT}")
         if "key" not in file.schema_arrow.names or file.schema_arrow.field("key").type != pa.string():

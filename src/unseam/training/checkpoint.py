@@ -8,6 +8,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -20,6 +21,7 @@ from unseam.files import (
     TensorShape,
     check_memory,
     digest,
+    first_line,
     read_json,
     read_table,
     read_tensors,
@@ -183,10 +185,8 @@ def load(path: str | Path, *, device: torch.device | str = "cpu", trust: bool = 
     FileNotFoundError: absent holds no run.json; is it the folder of a run?
     """
     for _ in range(ATTEMPTS - 1):
-        try:
+        with suppress(ChangedError):
             return read_ensemble(Path(path), read_run(Path(path), trust=trust), device=device)
-        except ChangedError:
-            continue
     return read_ensemble(Path(path), read_run(Path(path), trust=trust), device=device)
 
 
@@ -277,7 +277,7 @@ def learner_shapes(
         if any(":" in getattr(trial, name) for name in (*KINDS, *NETWORKS)):
             return {}
         raise ValueError(
-            f"trial {member} describes a model that cannot be made: {str(error).splitlines()[0]}"
+            f"trial {member} describes a model that cannot be made: {first_line(error)}"
         ) from None
     named = (*blank.named_parameters(), *blank.named_buffers())
     return {name: tuple(value.shape) for name, value in named}
@@ -478,11 +478,9 @@ def read_run(folder: Path, *, trust: bool = False) -> Recorded:
     """
     path = folder / "run.json"
     record = read_json(path)
-    missing = [key for key in MEMBERS if key not in record]
-    if missing or record.get("format") != FORMAT:
-        what = (
-            f"lacks {missing[0]!r}" if missing else f"has format {record.get('format')!r}, expected {FORMAT}"
-        )
+    if record.get("format") != FORMAT or any(key not in record for key in MEMBERS):
+        lacks = next((f"lacks {key!r}" for key in MEMBERS if key not in record), "")
+        what = lacks or f"has format {record.get('format')!r}, expected {FORMAT}"
         raise ValueError(f"{path} {what}; it was not written by this version")
     check_schema(record, path)
     if "digest" in record and record["digest"] != _record_digest(record):
@@ -505,15 +503,8 @@ def read_run(folder: Path, *, trust: bool = False) -> Recorded:
         tuple(record["sizes"]),
         tuple(record["steps"]),
         {int(member): step for member, step in record["stopped"].items()},
-        {
-            int(member): cause if cause in CAUSES else ""
-            for member, cause in record.get("stopped_by", {}).items()
-        },
-        {
-            key: value
-            for key, value in record.items()
-            if key not in (*MEMBERS, "stopped_by", "files", "digest")
-        },
+        {int(m): cause if cause in CAUSES else "" for m, cause in record.get("stopped_by", {}).items()},
+        {key: record[key] for key in record if key not in (*MEMBERS, "stopped_by", "files", "digest")},
         record.get("files", {}),
     )
 
@@ -524,15 +515,7 @@ def _whole(value: object, least: int = 0) -> bool:
 
 def _describes_data(world: object) -> bool:
     """Whether an entry of ``worlds`` is of the form that this version or an earlier one wrote."""
-    kinds = {
-        "name": str,
-        "options": dict,
-        "shape": list,
-        "digest": str,
-        "factor_digest": str,
-        "read": int,
-        "sketch": list,
-    }
+    kinds = {"options": dict, "shape": list, "digest": str, "factor_digest": str, "read": int, "sketch": list}
     return (
         isinstance(world, dict)
         and isinstance(world.get("name"), str)
@@ -649,7 +632,4 @@ def _fill(stack: Stack, part: Mapping[str, Tensor], path: Path) -> None:
     """Copy saved parameters and buffers into a stack of the same shapes."""
     with torch.no_grad():
         for name, value in {**stack.parameters, **stack.buffers}.items():
-            if name not in part or part[name].shape != value.shape:
-                came = "nothing" if name not in part else str(tuple(part[name].shape))
-                raise ValueError(f"{path} must hold {name!r} of shape {tuple(value.shape)}, got {came}")
-            value.copy_(part[name])
+            value.copy_(_tensor(part, name, tuple(value.shape), path))
