@@ -34,6 +34,7 @@ __all__ = [
     "identity",
     "importing",
     "load_factory",
+    "import_extra",
     "load_object",
     "name_of",
     "names",
@@ -281,6 +282,19 @@ def importing(allowed: bool) -> Iterator[None]:
         yield
     finally:
         _IMPORTING.reset(before)
+
+
+def import_extra(name: str, install: str = "") -> Any:
+    """A package that unseam does without, or how to install it.
+
+    >>> import_extra("absent")
+    Traceback (most recent call last):
+    ValueError: this needs absent: pip install absent
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ValueError(f"this needs {name}: pip install {install or name}") from None
 
 
 def load_object(name: str) -> Any:

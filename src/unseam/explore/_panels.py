@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -199,11 +200,7 @@ class SliderPanel:
             with box("div", "actions"):
                 self.follow = tick("Follow singular vectors", page.state.follow, self._follow)
                 button("To the origin", self._reset)
-            with box("div", "actions"):
-                words("span", "Record the last slider:", "quiet")
-                for form in ("GIF", "WebP"):
-                    record = partial(page.record, "traversal", form.lower(), page.visit.record)
-                    button(form, record, spoken=f"Record the last slider as {form}")
+            _recorder(page, "the last slider", "traversal", page.visit.record)
         self.rebuild()
 
     def rebuild(self) -> None:
@@ -308,6 +305,15 @@ class SliderPanel:
         self.page.refresh_arrival()
 
 
+def _recorder(page: Page, what: str, name: str, make: Callable[[str], bytes]) -> None:
+    """Buttons that record an animation."""
+    with box("div", "actions"):
+        words("span", f"Record {what}:", "quiet")
+        for form in ("GIF", "WebP"):
+            record = partial(page.record, name, form.lower(), make)
+            button(form, record, spoken=f"Record {what} as {form}")
+
+
 class GeometryPanel:
     """Columns of the Jacobian, singular directions, |cos| and spectrum."""
 
@@ -361,11 +367,8 @@ def _plot(title: str) -> Any:
 
 def _encode(found: Local) -> tuple[Local, str, str]:
     """The geometry with its pictures as addresses, in the thread that computed them."""
-    return (
-        found,
-        charts.data_url(charts.strip(found.columns)),
-        charts.data_url(charts.strip(found.directions)),
-    )
+    columns, directions = (charts.strip(pictures) for pictures in (found.columns, found.directions))
+    return found, charts.data_url(columns), charts.data_url(directions)
 
 
 def _names(names: list[str], values: tuple[float, ...]) -> str:
@@ -497,11 +500,7 @@ class RotationPanel:
             self.drawing = markup("drawing")
             sample = f"{len(page.exhibit.index)} items" if len(page.exhibit.index) else "few points"
             words("p", f"Estimated from {sample}, for speed; a report measures on more.", "quiet")
-            with box("div", "actions"):
-                words("span", "Record the rotation:", "quiet")
-                for form in ("GIF", "WebP"):
-                    record = partial(self.page.record, "rotation", form.lower(), page.visit.record_rotation)
-                    button(form, record, spoken=f"Record the rotation as {form}")
+            _recorder(page, "the rotation", "rotation", page.visit.record_rotation)
         self.rebuild()
 
     def rebuild(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from unseam.choices import import_extra
 from unseam.sweep.measures import COMPARISONS
 from unseam.sweep.pieces import MOST, is_split
 from unseam.sweep.store import Store, piece_name
@@ -25,7 +26,7 @@ from unseam.training import Interrupted
 from unseam.training.run import choose_device
 from unseam.trial import Trial
 
-__all__ = ["ENGINES", "describe_duration", "import_extra", "local", "on_ray", "on_slurm", "show_progress"]
+__all__ = ["ENGINES", "describe_duration", "local", "on_ray", "on_slurm", "show_progress"]
 
 Failures = dict[str, str]
 CRASHES = 3
@@ -140,7 +141,7 @@ def on_ray(
         cpus: cores per task.
         options: further options of ``ray.remote``, e.g. ``memory``.
     """
-    ray = import_extra("ray", "ray")
+    ray = import_extra("ray", "'unseam[ray]'")
     started = not ray.is_initialized()
     if started:
         ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
@@ -190,7 +191,7 @@ def on_slurm(job: Job, *, folder: str | None = None, cluster: str | None = None,
         options: of the jobs as ``submitit`` names them, e.g. ``slurm_partition="gpu"``, ``gpus_per_node=1``,
             ``timeout_min=240``, ``slurm_array_parallelism=16``.
     """
-    submitit = import_extra("submitit", "slurm")
+    submitit = import_extra("submitit", "'unseam[slurm]'")
     base = Store(job.store).local
     if folder is None and base is None:
         raise ValueError("folder must name a folder for the logs of Slurm that all nodes see")
@@ -247,16 +248,6 @@ def _divide(job: Job, gpu: bool) -> list[Job]:
 def _all_failed(job: Job, error: BaseException) -> Failures:
     text = f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error).strip() else ''}"
     return {trial.key(): text for trial in job.trials}
-
-
-def import_extra(name: str, extra: str) -> Any:
-    """A package of an extra, or how to install it."""
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ValueError(f"this needs {name}: pip install 'unseam[{extra}]'") from None
 
 
 ENGINES: dict[str, Callable[..., Failures]] = {"local": local, "ray": on_ray, "slurm": on_slurm}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from unseam.sweep.engines import import_extra
+from unseam.choices import import_extra
 from unseam.sweep.spec import Score, Spec, axis_values, interval_ends
 from unseam.sweep.sweep import Sweep, run
 from unseam.trial import Trial
@@ -55,7 +55,7 @@ def search(
     >>> space = {"beta": {"from": 0.1, "to": 30, "scale": "log"}}
     >>> done, study = search(Trial(), space, "sweeps/a", target="mig", asks=10)  # doctest: +SKIP
     """
-    optuna = import_extra("optuna", "search")
+    optuna = import_extra("optuna", "'unseam[search]'")
     if study is None:
         sampler = optuna.samplers.TPESampler(seed=seed)
         study = optuna.create_study(direction="maximize" if maximise else "minimize", sampler=sampler)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 import math
 import os
 import signal
@@ -260,9 +259,7 @@ def _own_data(
         raise ValueError("trials must agree in missing, got refuse and mask")
     if isinstance(data, World):
         return _with(trials, {"world": data.name, "world_options": ()}), data
-    if unknown := sorted(
-        set(options) - set(inspect.signature(open_data).parameters) | {"data"} & set(options)
-    ):
+    if unknown := sorted(set(options) - (open_data.__kwdefaults__ or {}).keys()):
         raise ValueError(f"data_options must be options of unseam.data.open_data, got {unknown[0]!r}")
     found = (
         data if isinstance(data, OwnData) else open_data(data, **{"missing": missing.pop()} | dict(options))

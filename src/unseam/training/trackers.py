@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import time
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from unseam.choices import load_object
+from unseam.choices import import_extra, load_object
 from unseam.training.ensemble import Ensemble
 from unseam.trial import Trial
 
@@ -167,7 +166,7 @@ class _TensorBoard:
     """
 
     def __init__(self, folder: str | Path = "runs/tensorboard") -> None:
-        _imported("tensorboard")
+        import_extra("tensorboard")
         self.folder, self._writers = Path(folder), dict[str, Any]()
 
     def begin(self, key: str, settings: Mapping[str, Any]) -> None:
@@ -197,7 +196,7 @@ class _MLflow:
     """
 
     def __init__(self, address: str | None = None, experiment: str = "unseam") -> None:
-        self._mlflow = _imported("mlflow")
+        self._mlflow = import_extra("mlflow")
         self._client = self._mlflow.MlflowClient(address)
         found = self._client.get_experiment_by_name(experiment)
         self._experiment = (
@@ -235,7 +234,7 @@ class _WandB:
     """
 
     def __init__(self, project: str = "unseam") -> None:
-        self._wandb, self.project, self._runs = _imported("wandb"), project, dict[str, Any]()
+        self._wandb, self.project, self._runs = import_extra("wandb"), project, dict[str, Any]()
 
     def begin(self, key: str, settings: Mapping[str, Any]) -> None:
         """Start a run with the settings as its configuration, or go on with that of the same model."""
@@ -283,10 +282,3 @@ def open_tracker(name: str) -> Tracker:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _imported(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ValueError(f"this tracker needs {name}: pip install {name}") from None
