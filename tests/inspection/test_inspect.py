@@ -490,3 +490,12 @@ def test_points_where_columns_vanish_do_not_count_as_orthogonal():
 def test_beta_zero_has_no_optimal_precision():
     decoder, encoder = optimal([30.0, 10.0], 1.0)
     assert unseam.inspect(decoder, encoder=encoder, x=draw(10, 9), beta=0.0).precision_error is None
+
+
+def test_an_unknown_beta_is_said_where_equation_seven_takes_one():
+    x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    options = {"encoder": lambda x: (x, 0.1 + 0 * x), "x": x}
+    unknown = unseam.inspect(lambda z: 3 * z, **options)
+    assert "This takes β = 1, as the weight of the KL term is not known" in unknown.summary()
+    assert not unknown.to_dict()["beta_known"]
+    assert "not known" not in unseam.inspect(lambda z: 3 * z, beta=1.0, **options).summary()

@@ -427,7 +427,16 @@ def test_thresholds_of_other_likelihoods_are_unknown():
         torch.rand(5, 3, generator=torch.Generator().manual_seed(0)), ContinuousBernoulli()
     )
     assert found is None
-    assert "not for ContinuousBernoulli" in gap.why
+    assert gap.why.endswith("not for this one: continuous Bernoulli.")
+
+
+def test_thresholds_name_likelihoods_in_words():
+    from unseam import models
+    from unseam.report.measure import _thresholds
+
+    likelihood = models.WithCovariates(models.Masked(models.Gaussian()), 3, 2)
+    _, (gap,) = _thresholds(torch.zeros(5, 5), likelihood)
+    assert gap.why.endswith("for this one: Gaussian, missing values left out, shifted by covariates.")
 
 
 # Pictures
