@@ -268,6 +268,19 @@ def test_modules_get_a_baseline_of_their_own():
     assert unseam.inspect(linear([2.0, 1.0]), draw(3, 2)).random_dto.module is None
 
 
+def test_modules_of_which_a_part_cannot_be_drawn_again_get_none():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.scale = nn.Linear(2, 5), nn.Parameter(torch.ones(5))
+
+        def forward(self, z):
+            return self.scale * self.inner(z)
+
+    assert unseam.inspect(Scaled(), draw(3, 2).float()).random_dto.module is None
+    assert unseam.inspect(nn.Sequential(nn.Linear(2, 5), nn.Tanh()), draw(3, 2).float()).random_dto.module > 0
+
+
 def test_degenerate_points_are_told():
     found = unseam.inspect(linear([1.0, 1.0], 0.3), draw(5, 2))
     assert found.degenerate_fraction == 1.0

@@ -461,6 +461,15 @@ def test_frames_of_a_strip_are_found_by_their_gap(shape, depth):
     np.testing.assert_array_equal(sheet[:, 8 + gap : 16 + gap, 0], np.rint(255 * frames[1, 0]))
 
 
+def test_walks_and_still_pictures_are_told_apart(page):
+    assert (
+        page.count('<div class="walk still">')
+        == page.count("Items of the data, and their reconstructions")
+        == 1
+    )
+    assert page.count('<div class="walk">') == 2
+
+
 def test_names_are_escaped(tmp_path):
     found = unseam.inspect(linear, torch.zeros(4, 3))
     made = dataclasses.replace(study(linear, latent=3), name="<b>me</b>", inspections=(found,))
