@@ -185,6 +185,11 @@ def test_hostile_links_are_refused(tmp_path):
         ),
         ({"obs": h5py.ExternalLink("other.h5ad", "obs")}, {"factors": "batch"}, "'obs' must lie in the file"),
         ({"X": h5py.ExternalLink("pipe", "X")}, {}, "'X' must lie in the file"),
+        (
+            {"obs/label": h5py.ExternalLink("pipe", "label")},
+            {"factors": "label"},
+            "'obs/label' must lie in the file",
+        ),
         ({"X": 1.0}, {}, r"must have shape \(cell, gene\)"),
         ({"obs": np.arange(3)}, {"factors": "batch"}, "factors must name columns of obs"),
     ],

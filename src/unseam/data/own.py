@@ -687,6 +687,7 @@ def _csc_reader(
 def _obs_column(file: Any, column: str, path: Path) -> NDArray[Any]:
     """A column of ``obs``: numbers, text, or categories and their codes."""
     where = f"obs/{column}"
+    hdf5_place(file, where, path)
     if file[where].attrs.get("encoding-type") == "categorical":
         codes = hdf5_values(file, f"{where}/codes", path).astype(np.int64)
         if len(codes) and codes.min() < 0:
