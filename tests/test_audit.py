@@ -15,7 +15,7 @@ ABSENT = {"name": "three", "skip_reason": "not found"}
     [
         ([CLEAN], ["all: 0 known vulnerabilities in 1 versions"], 0),
         ([CLEAN, FLAWED], ["two 2.0: CVE-1, fixed in 2.1", "all: 1 known vulnerabilities in 2 versions"], 1),
-        ([CLEAN, ABSENT], ["all: 0 known vulnerabilities in 1 versions; not found: three"], 0),
+        ([CLEAN, ABSENT], ["all: 0 known vulnerabilities in 1 versions; not looked up: three"], 2),
         ([ABSENT], ["all: not audited, since the data on vulnerabilities could not be reached"], 2),
     ],
 )

@@ -140,6 +140,8 @@ def test_masks_keep_their_kind():
         ("1", "beta must be a number, got '1'"),
         (1 + 0j, "beta must be a number, got "),
         (np.ones(1), r"beta must be a number, got float64 of shape \(1,\)"),
+        (np.ones(1, int), r"beta must be a number, got int64 of shape \(1,\)"),
+        (torch.ones(2, dtype=torch.int64), "beta must be a number, got "),
         (torch.zeros((), device="meta"), "beta must be a number, got "),
     ],
 )
@@ -147,6 +149,8 @@ def test_numbers(value, message):
     with pytest.raises(ValueError, match=message):
         check_number("beta", value, above=0)
     assert check_number("beta", torch.tensor(0.5), above=0) == 0.5
+    assert check_number("beta", torch.tensor(2), above=0) == check_number("beta", np.int64(2), above=0) == 2.0
+    assert check_number("beta", np.array(0.5), above=0) == 0.5
 
 
 @pytest.mark.parametrize(

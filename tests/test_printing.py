@@ -2,13 +2,14 @@
 
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import unseam
 from unseam.cli.inspect import geometry_rows
-from unseam.cli.printing import print_table, print_words, working
+from unseam.cli.printing import count_columns, print_table, print_words, working
 
 WIDTHS = [80, 100, 140]
 
@@ -97,6 +98,17 @@ def test_long_work_is_announced_without_a_terminal(capsys):
     with working("scoring", seconds=30):
         pass
     assert capsys.readouterr().err == ""
+
+
+def test_columns_are_counted_once_in_so_many_seconds(capsys, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("unseam.cli.printing.time", SimpleNamespace(monotonic=lambda: now[0]))
+    report = count_columns(5.0)
+    for second in range(13):
+        now[0] = 1000.0 + second
+        report(second, 64)
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["5 of 64 columns of the Jacobian", "10 of 64 columns of the Jacobian"]
 
 
 def test_a_terminal_hears_of_work_after_a_second(capsys, monkeypatch):

@@ -17,7 +17,7 @@ from unseam.cli import main
 from unseam.metrics import mcc, udr
 from unseam.papers.allen2024._decoders import polar
 from unseam.papers.allen2024.theorem2 import sphere
-from unseam.replicate import describe_seeds, replicate_seeds
+from unseam.replicate import _columns, describe_seeds, replicate_seeds
 from unseam.report import run_studies, sections
 
 F64 = {"dtype": torch.float64}
@@ -112,6 +112,15 @@ def test_curved_decoders_are_matched_as_they_were_rotated(decoder, inverse):
     turned = unseam.replication(*curved_models(decoder, inverse, [rotation(2, generator) for _ in range(8)]))
     assert turned.score.value == 0
     assert all(group.latents == (0, 1) for group in turned.recurrence.groups)
+
+
+def test_columns_that_vanish_at_an_item_add_nothing_there():
+    found = _columns(
+        unseam.Subject("relu", torch.relu, 2),
+        torch.tensor([[-1.0, 2.0], [1.0, 2.0]], **F64),
+        torch.ones(2) > 0,
+    )
+    assert found.tolist() == [[0.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]]
 
 
 def test_it_agrees_with_factors_and_with_udr():

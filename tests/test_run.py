@@ -1,6 +1,7 @@
 """A run as an object: lazy, read once, encoded once, drawn from nowhere, shared by threads."""
 
 import dataclasses
+import inspect
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -226,3 +227,14 @@ def test_no_paper_is_imported(statement, folder, root):
         check=True,
     )
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("owner", [unseam, unseam.run, Run], ids=lambda owner: owner.__name__)
+def test_what_is_drawn_without_a_seed_is_drawn_with_seed_0(owner):
+    seeds = {}
+    for name in dir(owner):
+        if not name.startswith("_") and inspect.isroutine(function := getattr(owner, name)):
+            parameters = inspect.signature(function).parameters
+            seeds |= {name: parameters["seed"].default} if "seed" in parameters else {}
+    given = [seed for seed in seeds.values() if seed is not inspect.Parameter.empty]
+    assert given and all(type(seed) is int and seed == 0 for seed in given), seeds

@@ -98,8 +98,8 @@ READERS = {
 def test_no_reader_takes_another_world(own, reader):
     with pytest.raises(
         ValueError,
-        match=r"run was trained on scans \(40 items of shape \(1, 4, 4\)\), given by the user; pass those data: "
-        r"unseam.Run.open\(.*, world=...\) or data=..., or --data PATH, or --world package.module:object$",
+        match=r"run was trained on scans \(40 items of shape \(1, 4, 4\)\), given by the user; pass those data as "
+        r"data= or world= \(--data PATH, --world package.module:object\)$",
     ):
         reader(Run.open(own))
     with pytest.raises(
@@ -125,7 +125,7 @@ def test_data_are_given_to_folders(own, tmp_path):
     assert exhibit_run(ensemble, world=scans()).world.name == "scans"
     assert open_exhibit(ensemble, data=scans()).world.name == "scans"
     with pytest.raises(
-        ValueError, match=r"this ensemble was trained on scans .* unseam.Run.of\(ensemble, world="
+        ValueError, match=r"this ensemble was trained on scans .* unseam.Run.of as data= or world="
     ):
         exhibit_run(ensemble)
     with pytest.raises(ValueError, match=r"world must be given to Run.open or Run.of"):

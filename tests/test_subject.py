@@ -383,9 +383,23 @@ def test_commands_refuse_files_that_are_not_finite(own, monkeypatch, capsys, wor
 
 def test_rows_are_mapped_and_only_those_drawn_are_converted(tmp_path):
     np.save(tmp_path / "bytes.npy", np.arange(256, dtype=np.uint8).reshape(64, 4))
-    assert torch.equal(
-        read_array(tmp_path / "bytes.npy", 2), torch.tensor([[0.0, 1, 2, 3], [252, 253, 254, 255]])
+    found = read_array(tmp_path / "bytes.npy", 2)
+    assert torch.equal(found, torch.tensor([[0, 1, 2, 3], [252, 253, 254, 255]], dtype=torch.uint8))
+
+
+def test_bytes_are_refused_on_the_command_line_as_in_python(tmp_path, monkeypatch, capsys):
+    np.save(tmp_path / "bytes.npy", np.full((9, 4), 200, np.uint8))
+    np.save(tmp_path / "whole.npy", np.full((9, 2), 2))
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n\n\ndef encode(x):\n    return x[:, :2], 0 * x[:, :2] + 0.1\n\n\n"
+        "decode = nn.Linear(2, 4)\n"
     )
+    monkeypatch.chdir(tmp_path)
+    words = ("inspect", "mine.py:decode", "--encoder", "mine.py:encode", "--data", "bytes.npy")
+    with pytest.raises(SystemExit):
+        command(monkeypatch, capsys, *words)
+    assert "x must be on the scale that the model was trained on, got bytes" in capsys.readouterr().err
+    assert inspect_own("mine.py:decode", tmp_path / "whole.npy").points == 9
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (3,)])

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def judge(title: str, dependencies: list[Mapping[str, Any]]) -> tuple[list[str], int]:
-    """Lines on what pip-audit reported, and a status: 0 none known, 1 some known, 2 could not be looked up."""
+    """Lines on what pip-audit reported, and a status: 0 none known, 1 some known, 2 not all could be looked up."""
     lines = [
         f"{one['name']} {one['version']}: {flaw['id']}, fixed in {', '.join(flaw['fix_versions']) or 'no version'}"
         for one in dependencies
@@ -26,10 +26,9 @@ def judge(title: str, dependencies: list[Mapping[str, Any]]) -> tuple[list[str],
     looked_up = len(dependencies) - len(skipped)
     if not looked_up:
         return [f"{title}: not audited, since the data on vulnerabilities could not be reached"], 2
-    left = f"; not found: {', '.join(skipped)}" if skipped else ""
-    return [*lines, f"{title}: {len(lines)} known vulnerabilities in {looked_up} versions{left}"], int(
-        bool(lines)
-    )
+    left = f"; not looked up: {', '.join(skipped)}" if skipped else ""
+    status = 1 if lines else 2 if skipped else 0
+    return [*lines, f"{title}: {len(lines)} known vulnerabilities in {looked_up} versions{left}"], status
 
 
 def audit(program: str, title: str, requirements: Path) -> int:

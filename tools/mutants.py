@@ -569,6 +569,9 @@ def main() -> int:
     )
     parser.add_argument("--sample", type=int, default=300, help="number of mutants drawn (default 300)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default 0)")
+    parser.add_argument(
+        "--drawn", metavar="REVISION", help="draw from the sources of then and try what is still there"
+    )
     parser.add_argument("--changed", metavar="REVISION", help="all mutants of the lines changed since then")
     parser.add_argument("--package", help="only mutants of one package or module, such as training")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
@@ -682,15 +685,35 @@ def _open(row: dict[str, Any] | None, options: argparse.Namespace) -> bool:
     return row["fate"] not in KILLED and (options.retry or (row.get("near", False) and not options.near))
 
 
+def draw_then(revision: str, sample: int, seed: int) -> list[str]:
+    """Keys of the sample that the sources of a revision gave."""
+    global SOURCE
+    here = SOURCE
+    with tempfile.TemporaryDirectory() as place:
+        command = ["git", "archive", f"--output={place}/sources.tar", revision, "src/unseam"]
+        subprocess.run(command, cwd=ROOT, check=True)
+        shutil.unpack_archive(f"{place}/sources.tar", place)
+        SOURCE = Path(place, "src", "unseam")
+        try:
+            mutants = [mutant for path in sorted(SOURCE.rglob("*.py")) for mutant in find_mutants(path)]
+            return [mutant.key for mutant in draw(mutants, sample, seed)]
+        finally:
+            SOURCE = here
+
+
 def choose_mutants(options: argparse.Namespace) -> list[Mutant]:
     """The mutants that are asked for, without those that are known to be equivalent."""
     mutants = [mutant for path in sorted(SOURCE.rglob("*.py")) for mutant in find_mutants(path)]
+    if options.drawn:
+        by_key = {mutant.key: mutant for mutant in reversed(mutants)}
+        keys = draw_then(options.drawn, options.sample, options.seed)
+        mutants = [by_key[key] for key in keys if key in by_key]
     if options.package:
         mutants = [mutant for mutant in mutants if mutant.package == options.package]
     if options.changed:
         lines = changed_lines(options.changed)
         mutants = [mutant for mutant in mutants if mutant.line in lines[mutant.path]]
-    drawn = mutants if options.changed else draw(mutants, options.sample, options.seed)
+    drawn = mutants if options.changed or options.drawn else draw(mutants, options.sample, options.seed)
     equivalent = json.loads(EQUIVALENT.read_text())["equivalent"]
     return [mutant for mutant in drawn if is_valid(mutant) and mutant.key not in equivalent]
 

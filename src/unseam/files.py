@@ -409,7 +409,7 @@ def check_parquet(file: IO[bytes], name: str) -> None:
 
 
 def read_array(path: Path, points: int | None = None) -> Tensor:
-    """Floating-point rows from ``.npy``, ``.npz`` or ``.safetensors`` with one array; nothing can run code.
+    """Rows from ``.npy``, ``.npz`` or ``.safetensors`` with one array, floating or bytes; nothing can run code.
 
     Args:
         path: the file; mapped into memory where its format allows, so it may be larger than that.
@@ -422,7 +422,7 @@ def read_array(path: Path, points: int | None = None) -> Tensor:
     rows = as_tensor(str(path), held)
     check_rows(rows, str(path))
     rows = rows if points is None else spread(rows, points)
-    return rows if rows.dtype.is_floating_point else rows.float()
+    return rows if rows.dtype.is_floating_point or rows.dtype == torch.uint8 else rows.float()
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -28,6 +28,7 @@ __all__ = [
     "check_flag",
     "check_generator",
     "check_number",
+    "check_scale",
     "check_shape",
     "ordinary_modes",
 ]
@@ -331,6 +332,15 @@ def _range(above: float | None, least: float | None, below: float | None, most: 
     if low is None:
         return f"be {'below' if most is None else 'at most'} {high:g}"
     return f"lie in {'(' if least is None else '['}{low:g}, {high:g}{')' if most is None else ']'}"
+
+
+def check_scale(argument: str, values: Tensor) -> None:
+    """Refuse bytes, which do not say on which scale a model takes them."""
+    if values.dtype == torch.uint8:
+        raise ValueError(
+            f"{argument} must be on the scale that the model was trained on, got bytes: pass {argument} / 255 for "
+            f"images in [0, 1], {argument} / 127.5 - 1 for [-1, 1]"
+        )
 
 
 def _describe(value: object) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 from unseam import geometry
 from unseam.charts import matrix, standalone
 from unseam.geometry import LatentGroup, Recurrence, recurrence
-from unseam.inputs import as_floating, check_count, check_generator
+from unseam.inputs import as_floating, check_count, check_generator, check_scale
 from unseam.inspection.measure import encode_data
 from unseam.inspection.words import latent_name, list_latents, positions
 from unseam.models import VAE
@@ -262,6 +262,8 @@ def replication(
     """
     check_count("items", items, 2)
     generator = torch.Generator().manual_seed(0) if generator is None else check_generator(generator)
+    if x is not None:
+        check_scale("x", torch.as_tensor(x))
     subjects, runs = _subjects(models, members)
     return _replicate(subjects, runs, x, items, generator)
 

@@ -422,11 +422,8 @@ class Run:
     def _how(self) -> str:
         """How to give a run its data."""
         if self.path is None:
-            return "pass those data: unseam.Run.of(ensemble, world=...) or data=..."
-        return (
-            f"pass those data: unseam.Run.open({str(self.path)!r}, world=...) or data=..., or --data PATH, or "
-            f"--world package.module:object"
-        )
+            return "pass those data to unseam.Run.of as data= or world="
+        return "pass those data as data= or world= (--data PATH, --world package.module:object)"
 
     def split(self, member: int = 0) -> Split:
         """The items that a member was trained on, and those that were held out."""
@@ -809,7 +806,7 @@ def score(
         held = run.world_of(alike[0])
         if not any(held.factor_sizes) and not held.factors.numel():
             raise ValueError(
-                f"world {held.name} has no factors to score against: name them, unseam score RUN FACTORS"
+                f"world {held.name} has no factors to score against: pass factors= (unseam score RUN FACTORS)"
             )
         codes = run.codes(alike, points=points, seed=seed)
         table = evaluate_active(
@@ -968,6 +965,7 @@ def score_files(
         seed: of the draw and of the metrics.
     """
     rows = read_array(Path(codes))
+    rows = rows.float() if rows.dtype == torch.uint8 else rows
     if rows.ndim != 2:
         raise ValueError(f"{codes} must hold codes (batch, latent), got shape {tuple(rows.shape)}")
     world = open_data(rows, factors=Path(factors)).world

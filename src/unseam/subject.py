@@ -131,7 +131,7 @@ class Subject:
             chunk_size=chunk_size,
             progress=progress,
         )
-        return replace(found, where=where) if where else found
+        return replace(found, where=where, beta_known=self.beta is not None)
 
 
 def _spread(rows: Tensor | None, points: int | None) -> Tensor | None:

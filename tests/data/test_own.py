@@ -185,6 +185,11 @@ def test_hostile_links_are_refused(tmp_path):
         ),
         ({"obs": h5py.ExternalLink("other.h5ad", "obs")}, {"factors": "batch"}, "'obs' must lie in the file"),
         ({"X": h5py.ExternalLink("pipe", "X")}, {}, "'X' must lie in the file"),
+        (
+            {"obs/label": h5py.ExternalLink("pipe", "label")},
+            {"factors": "label"},
+            "'obs/label' must lie in the file",
+        ),
         ({"X": 1.0}, {}, r"must have shape \(cell, gene\)"),
         ({"obs": np.arange(3)}, {"factors": "batch"}, "factors must name columns of obs"),
     ],
@@ -286,7 +291,7 @@ def test_covariates_go_with_items_and_are_remembered(tmp_path):
     path, options, *_ = write_h5ad(tmp_path)
     options = options | {"covariates": "batch"}
     found = open_data(path, **options)
-    assert found.covariates == ("batch=0", "batch=1") and found.world.shape == (8,)
+    assert found.covariates == ("batch=x", "batch=y") and found.world.shape == (8,)
     assert "covariate batch, 2 categories, shifts the parameter of each value" in found.notes
     columns = found.world.images(torch.arange(40))[:, 6:]
     assert torch.equal(columns, torch.tensor([[0.5, -0.5], [-0.5, 0.5]]).repeat(20, 1))
@@ -299,6 +304,23 @@ def test_covariates_go_with_items_and_are_remembered(tmp_path):
     assert (run.world.factor_names, run.world.shape) == (("batch",), (8,))
     unseam.report.write(run, tmp_path / "page.html")
     assert unseam.explore.exhibit_run(run).subjects[0].picture(torch.zeros(1, 2)).shape == (1, 8)
+
+
+def test_categories_of_a_file_are_known_by_name_or_else_by_code(tmp_path):
+    path, options, *_ = write_h5ad(tmp_path)
+    options = {"layer": "counts", "covariates": "batch"}
+    with h5py.File(path, "a") as file:
+        del file["obs/batch/categories"]
+        file["obs/batch/categories/values"] = ["b", "a"]
+        file["obs/batch/categories/mask"] = [False, False]
+    assert open_data(path, **options).covariates == ("batch=a", "batch=b")
+    with h5py.File(path, "a") as file:
+        del file["obs/batch/categories"]
+    assert open_data(path, **options).covariates == ("batch=0", "batch=1")
+    with h5py.File(path, "a") as file:
+        file["obs/batch/categories"] = ["a"]
+    with pytest.raises(ValueError, match="'obs/batch' is damaged: code 1 of 1 categories"):
+        open_data(path, **options)
 
 
 def test_latents_need_not_explain_covariates():

@@ -367,7 +367,15 @@ def test_progress_counts_anchors_over_all_points(dense, generator):
         chunk_size=9,
         progress=lambda *at: seen.append(at),
     )
-    assert seen == [(3, 12), (6, 12), (9, 12), (12, 12)]
+    assert seen == [(1, 12), (4, 12), (6, 12), (9, 12), (12, 12)]
+
+
+def test_progress_comes_early_where_every_column_is_computed(dense, generator):
+    decoder, z, _ = dense
+    seen = []
+    options = {"latents": 60, "generator": generator, "chunk_size": 40}
+    probe(decoder, z.expand(2, -1), **options, progress=lambda *at: seen.append(at))
+    assert seen == [(1, 120), (41, 120), (60, 120), (100, 120), (120, 120)]
 
 
 @pytest.mark.parametrize(("latents", "most"), [(20, 20 + 20 + 2 * 20), (60, 60)])

@@ -213,6 +213,21 @@ def test_a_piecewise_linear_decoder_whose_volume_is_a_step(points):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_volumes_of_a_linear_decoder_may_differ_by_rounding(points, dtype):
+    weights = torch.tensor([[1.0, 0.3, 0.0, 0.2], [0.0, 2.0, 0.1, 0.7], [0.5, 0.0, 0.9, 0.4]], dtype=dtype)
+
+    def scaled(z):
+        size = 1 + z.detach().norm(dim=1, keepdim=True)
+        return (z / size) @ weights * size
+
+    z = points.to(dtype)
+    volume = torch.stack([jacobian(scaled, z[k : k + 1])[0] for k in range(len(z))])
+    assert float((volume - volume[0]).abs().max()) > 0
+    assert float(mixed_derivative(scaled, z).matrix.abs().max()) == 0
+    assert float(coupling(scaled, z).matrix.abs().max()) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     "activation", [nn.Tanh(), nn.Softplus(20.0), nn.GELU(), nn.SiLU(), nn.Mish()], ids=str
 )

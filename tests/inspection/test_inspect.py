@@ -268,6 +268,19 @@ def test_modules_get_a_baseline_of_their_own():
     assert unseam.inspect(linear([2.0, 1.0]), draw(3, 2)).random_dto.module is None
 
 
+def test_modules_of_which_a_part_cannot_be_drawn_again_get_none():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.scale = nn.Linear(2, 5), nn.Parameter(torch.ones(5))
+
+        def forward(self, z):
+            return self.scale * self.inner(z)
+
+    assert unseam.inspect(Scaled(), draw(3, 2).float()).random_dto.module is None
+    assert unseam.inspect(nn.Sequential(nn.Linear(2, 5), nn.Tanh()), draw(3, 2).float()).random_dto.module > 0
+
+
 def test_degenerate_points_are_told():
     found = unseam.inspect(linear([1.0, 1.0], 0.3), draw(5, 2))
     assert found.degenerate_fraction == 1.0
@@ -490,3 +503,12 @@ def test_points_where_columns_vanish_do_not_count_as_orthogonal():
 def test_beta_zero_has_no_optimal_precision():
     decoder, encoder = optimal([30.0, 10.0], 1.0)
     assert unseam.inspect(decoder, encoder=encoder, x=draw(10, 9), beta=0.0).precision_error is None
+
+
+def test_an_unknown_beta_is_said_where_equation_seven_takes_one():
+    x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    options = {"encoder": lambda x: (x, 0.1 + 0 * x), "x": x}
+    unknown = unseam.inspect(lambda z: 3 * z, **options)
+    assert "This takes β = 1, as the weight of the KL term is not known" in unknown.summary()
+    assert not unknown.to_dict()["beta_known"]
+    assert "not known" not in unseam.inspect(lambda z: 3 * z, beta=1.0, **options).summary()

@@ -24,6 +24,12 @@ def test_figures_are_reproducible_to_the_byte():
     assert not re.search(r"<dc:date>", first)
 
 
+def test_figures_have_the_background_of_the_page():
+    element = ElementTree.fromstring(to_svg(figure()))
+    patch = next(part for part in element.iter() if part.get("id") == "patch_1")
+    assert [part.get("style") for part in patch] == ["fill: none"]
+
+
 def test_svg_files_are_written_whole(tmp_path):
     path = write_svg(figure(), tmp_path / "new" / "line.svg")
     assert "<svg" in path.read_text()

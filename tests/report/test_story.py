@@ -427,7 +427,16 @@ def test_thresholds_of_other_likelihoods_are_unknown():
         torch.rand(5, 3, generator=torch.Generator().manual_seed(0)), ContinuousBernoulli()
     )
     assert found is None
-    assert "not for ContinuousBernoulli" in gap.why
+    assert gap.why.endswith("not for this one: continuous Bernoulli.")
+
+
+def test_thresholds_name_likelihoods_in_words():
+    from unseam import models
+    from unseam.report.measure import _thresholds
+
+    likelihood = models.WithCovariates(models.Masked(models.Gaussian()), 3, 2)
+    _, (gap,) = _thresholds(torch.zeros(5, 5), likelihood)
+    assert gap.why.endswith("for this one: Gaussian, missing values left out, shifted by covariates.")
 
 
 # Pictures
@@ -450,6 +459,15 @@ def test_frames_of_a_strip_are_found_by_their_gap(shape, depth):
     sheet = np.asarray(Image.open(BytesIO(base64.b64decode(re.search(r"base64,([^\"]+)", markup)[1]))))
     assert sheet.shape == (8, width, depth) and width == 3 * 8 + 2 * gap
     np.testing.assert_array_equal(sheet[:, 8 + gap : 16 + gap, 0], np.rint(255 * frames[1, 0]))
+
+
+def test_walks_and_still_pictures_are_told_apart(page):
+    assert (
+        page.count('<div class="walk still">')
+        == page.count("Items of the data, and their reconstructions")
+        == 1
+    )
+    assert page.count('<div class="walk">') == 2
 
 
 def test_names_are_escaped(tmp_path):

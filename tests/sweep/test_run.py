@@ -15,6 +15,7 @@ import unseam
 from unseam import sweep
 from unseam.cli import app
 from unseam.sweep import Job, Score, work
+from unseam.sweep.engines import _watch
 from unseam.sweep.store import Store, trial_row
 from unseam.trial import Trial
 
@@ -273,6 +274,25 @@ def test_workers_divide_the_work_and_stop_with_whoever_started_them(tmp_path):
                      device="cpu", workers=2)  # fmt: skip
     assert len(done.table()) == 8
     assert len(done.store.parts()) <= 3
+
+
+def test_an_interruption_of_one_worker_stops_the_others():
+    class Script:
+        def __init__(self, script):
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+            )
+
+        def close(self):
+            return self.process.communicate()[0]
+
+    lasting, began = Script("import time; time.sleep(60)"), time.monotonic()
+    try:
+        with pytest.raises(unseam.training.Interrupted, match="a worker was stopped"):
+            _watch([lambda: lasting, lambda: Script(f"import sys; sys.exit({128 + signal.SIGINT})")])
+        assert lasting.process.poll() is not None and time.monotonic() - began < 30
+    finally:
+        lasting.process.kill()
 
 
 # The command

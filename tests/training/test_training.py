@@ -286,8 +286,10 @@ def test_rows_are_finite_however_large():
     assert _finite(rows).tolist() == [True, True, False, False]
 
 
+@pytest.mark.parametrize("large", [0, 1 << 14, 1 << 62])
 @pytest.mark.parametrize("architecture", ["mlp", "study"])
-def test_gradients_on_a_host_lie_as_parameters_do(architecture):
+def test_gradients_on_a_host_lie_as_parameters_do(architecture, large, monkeypatch):
+    monkeypatch.setattr("unseam.training.step.LARGE", large)
     trials = [Trial(architecture=architecture, latent=2, seed=seed) for seed in range(2)]
     stack = stack_trials(trials, (1, 64, 64), size=4)
     x, noise = torch.rand(2, 3, 1, 64, 64), torch.zeros(2, 3, 2)

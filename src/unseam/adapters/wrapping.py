@@ -22,6 +22,7 @@ from unseam.adapters.sklearn import sklearn
 from unseam.choices import load_object
 from unseam.files import read_array
 from unseam.geometry.checks import check_points_finite
+from unseam.inputs import check_scale
 from unseam.inspection.measure import encode_data
 from unseam.subject import Subject
 
@@ -175,11 +176,7 @@ def _check_encoder(subject: Subject, x: Tensor) -> None:
 def _rows(argument: str, values: Any, subject: Subject) -> Tensor:
     """Data or points as a tensor, in the type of the model's weights where it has any."""
     rows = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
-    if rows.dtype == torch.uint8:
-        raise ValueError(
-            f"{argument} must be on the scale that the model was trained on, got bytes: pass {argument} / 255 for "
-            f"images in [0, 1], {argument} / 127.5 - 1 for [-1, 1]"
-        )
+    check_scale(argument, rows)
     device, dtype = subject.kind
     holds = isinstance(subject.decoder, nn.Module) and any(True for _ in subject.decoder.parameters())
     return rows.to(device, dtype) if holds else rows

@@ -675,13 +675,27 @@ def _csc_reader(
 def _obs_column(file: Any, column: str, path: Path) -> NDArray[Any]:
     """A column of ``obs``: numbers, text, or categories and their codes."""
     where = f"obs/{column}"
+    hdf5_place(file, where, path)
     if file[where].attrs.get("encoding-type") == "categorical":
         codes = hdf5_values(file, f"{where}/codes", path).astype(np.int64)
         if len(codes) and codes.min() < 0:
             raise ValueError(
                 f"factors and covariates must have no missing values, got {int((codes < 0).sum())} in {column!r}"
             )
-        return codes
+        names = f"{where}/categories"
+        if (
+            "values" in getattr(file.get(names), "keys", tuple)()
+        ):  # text that may be missing has a mask beside it
+            names = f"{names}/values"
+        if names not in file:
+            return codes
+        categories = hdf5_values(file, names, path, text=True)
+        if len(codes) and codes.max() >= len(categories):
+            raise ValueError(
+                f"{path}: {where!r} is damaged: code {codes.max()} of {len(categories)} categories"
+            )
+        check_memory(2 * len(codes) * categories.itemsize, f"{where!r} of {path}")
+        return np.asarray(categories[codes])
     return hdf5_values(file, where, path, text=True)
 
 
@@ -979,6 +993,7 @@ def _covariates(given: Mapping[str, NDArray[Any]], items: int) -> tuple[NDArray[
     found, titles = [], []
     for name, values in given.items():
         codes, (size,) = _factors({name: values}, items)
+        titles += [name] if size == 0 else [f"{name}={value}" for value in np.unique(_as_text(values))]
         if size > max(2, items // 2):
             raise ValueError(
                 f"covariates must have few categories, got {size} of {items} items in {name!r}; a number is a float"
@@ -987,7 +1002,6 @@ def _covariates(given: Mapping[str, NDArray[Any]], items: int) -> tuple[NDArray[
         columns = columns - columns.mean(0)
         deviation = columns.std(0) if size == 0 else np.ones(size)
         found.append(columns / np.where(deviation == 0, 1.0, deviation))
-        titles += [name] if size == 0 else [f"{name}={code}" for code in range(size)]
     if not found:
         return np.zeros((items, 0), np.float32), ()
     return np.concatenate(found, 1).astype(np.float32), tuple(titles)
@@ -1007,11 +1021,15 @@ def _factors(columns: Mapping[str, NDArray[Any]], items: int) -> tuple[torch.Ten
             found.append(values.astype(np.float64))
             sizes.append(0)
             continue
-        texts = values.astype(str) if values.dtype.kind not in "biu" else values
         if values.dtype.kind == "O" and (bad := sum(value is None or value != value for value in values)):
             raise ValueError(f"factors and covariates must have no missing values, got {bad} in {name!r}")
-        held, codes = np.unique(texts, return_inverse=True)
+        held, codes = np.unique(_as_text(values), return_inverse=True)
         found.append(codes.astype(np.int64))
         sizes.append(len(held))
     table = np.stack(found, 1)
     return torch.from_numpy(table.astype(np.float32) if 0 in sizes else table.astype(np.int64)), tuple(sizes)
+
+
+def _as_text(values: NDArray[Any]) -> NDArray[Any]:
+    """Names of categories as text; numbers stay numbers, so that they keep their order."""
+    return values if values.dtype.kind in "biu" else values.astype(str)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -139,7 +138,8 @@ def probe(
             each then costs a pass.
         footprint_threshold: relative size from which an entry counts to a column's footprint, in (0, 1).
         chunk_size: columns made at once; by default what free memory allows.
-        progress: called with the number of anchors measured so far and of all, over all points.
+        progress: called with the number of anchors measured so far and of all, over all points: first after a single
+            one, then after each chunk.
 
     >>> matrix = torch.tensor([[3.0, 0.0, 0.0], [0.0, 2.0, 2.0], [0.0, 0.0, 0.0]])
     >>> found = probe(lambda z: z @ matrix.T, torch.zeros(1, 3), latents=200,
@@ -158,21 +158,33 @@ def probe(
     # columns at once share a pass of the point itself, and four anchors with their partners most of what can be shared
     least = 4 * (1 + plan.partners)
     at_once = chunk_size or points_at_once(1, glance.widest, points.dtype, points.device, least=least)
-    total = latents * len(points)
+    report = _Report(progress, latents * len(points))
     found = []
     # Forward mode has no rule for fused attention, which the decoders of latent diffusion use.
     with sdpa_kernel(SDPBackend.MATH):
-        for place, point in enumerate(points):
+        for point in points:
             columns = _Columns(decoder, point, positions, likelihood, at_once)
-            seen = place * latents
-            report = None if progress is None else partial(_report, progress, seen, total)
             found.append(_visit(columns, latents, plan, generator, report))
     samples = _Anchor(*(torch.stack(values) for values in zip(*found, strict=True)))
     return _summarise(samples, len(positions))
 
 
-def _report(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:
-    progress(before + done, total)
+class _Report:
+    """How many anchors were measured, over all points."""
+
+    def __init__(self, progress: Callable[[int, int], None] | None, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    def chunks(self, values: Tensor, size: int) -> Iterator[Tensor]:
+        """Parts of this size, each reported once it was measured; the very first is one alone, to be early."""
+        alone = int(self.progress is not None and not self.done)
+        for part in (*values[:alone].split(size), *values[alone:].split(size)):
+            if not len(part):
+                continue
+            yield part
+            self.done += len(part)
+            if self.progress is not None:
+                self.progress(self.done, self.total)
 
 
 class _Columns:
@@ -201,11 +213,12 @@ class _Columns:
         self.vectorised = True
         self.pull: Callable[[Tensor], tuple[Tensor]] | None = None
 
-    def hold_all(self) -> bool:
+    def hold_all(self, report: _Report) -> bool:
         """Compute every column once, (latent, data), where they fit into the memory that is free."""
         size = len(self.latents) * self.scale.numel() * self.scale.element_size()
         if size <= free_memory(self.scale.device) // 8:
-            self.whole = self.of(torch.arange(len(self.latents), device=self.latents.device))
+            every = torch.arange(len(self.latents), device=self.latents.device)
+            self.whole = torch.cat([self.of(part) for part in report.chunks(every, self.at_once)])
         return self.whole is not None
 
     def typical_norm(self, generator: torch.Generator) -> Tensor:
@@ -286,7 +299,7 @@ def _visit(
     latents: int,
     plan: _Plan,
     generator: torch.Generator,
-    report: Callable[[int], None] | None,
+    report: _Report,
 ) -> _Anchor:
     """Estimates of all anchors at one point, each (anchor, partner)."""
     size = len(columns.latents)
@@ -294,17 +307,17 @@ def _visit(
     norm = columns.typical_norm(generator)
     # each anchor draws from a source of its own, so that it does not matter which are measured together
     seeds = torch.randint(2**62, (latents,), generator=generator, device=generator.device).tolist()
-    held = latents == size and columns.hold_all()
+    held = latents == size and columns.hold_all(report)
     at_once = max(1, columns.at_once // (1 if held else 1 + plan.partners))
+    anchors = anchors.to(columns.point.device)
     drawn, done = [], 0
-    for part in anchors.to(columns.point.device).split(at_once):
+    # where columns are held they have been reported, and the rest is products of matrices
+    for part in anchors.split(at_once) if held else report.chunks(anchors, at_once):
         sources = [
             torch.Generator(generator.device).manual_seed(seed) for seed in seeds[done : done + len(part)]
         ]
         drawn.append(_measure(columns, part, norm, plan, sources))
         done += len(part)
-        if report is not None:
-            report(done)
     return _Anchor(*(torch.cat(values) for values in zip(*drawn, strict=True)))
 
 

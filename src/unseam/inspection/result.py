@@ -73,6 +73,7 @@ class Inspection:
         probes: estimates from sampled latents, where those were asked for.
         where: what the points are, where a run chose them.
         factors: number of factors that made the data, where it is known.
+        beta_known: whether ``beta`` is the model's own; where it is not known, Eq. 7 is evaluated at 1.
 
     >>> import torch, unseam
     >>> found = unseam.inspect(lambda z: z * torch.tensor([3.0, 1.0]), torch.zeros(4, 2))
@@ -105,6 +106,7 @@ class Inspection:
     probes: Probes | None = field(default=None, repr=False)
     where: str = ""
     factors: int | None = None
+    beta_known: bool = True
 
     @property
     def orthogonality(self) -> Orthogonality | None:
@@ -161,6 +163,7 @@ class Inspection:
             "outputs",
             "factors",
             "beta",
+            "beta_known",
             "dto",
             "dto_active",
             "cosine",

@@ -20,6 +20,7 @@ __all__ = ["Verdict", "compare_members", "verdict"]
 
 
 AGREEMENT = ("agree", "agree roughly", "do not agree")
+UNKNOWN_BETA = " This takes β = 1, as the weight of the KL term is not known; pass beta= if it is another."
 
 
 class Verdict(NamedTuple):
@@ -71,7 +72,8 @@ def compare_members(found: Mapping[str, Inspection]) -> str:
 def _kind(found: Inspection) -> str:
     if found.posterior is None or found.posterior == "point":
         return "without an encoder" if found.posterior is None else "without posterior variance"
-    return f"with {'a diagonal posterior' if found.posterior == 'diagonal' else 'full covariance'}, β = {found.beta:g}"
+    posterior = "a diagonal posterior" if found.posterior == "diagonal" else "full covariance"
+    return f"with {posterior}, β {f'= {found.beta:g}' if found.beta_known else 'unknown'}"
 
 
 def _compare(found: Sequence[Inspection]) -> str:
@@ -177,6 +179,7 @@ def describe_agreement(found: Inspection) -> str:
         f"Posterior and decoder {word}: the posterior's precisions differ from those that the decoder implies, "
         f"I + DᵀA²D/β, by "
         f"{error.diagonal:.0%}{beyond}."
+        f"{'' if found.beta_known else UNKNOWN_BETA}"
     )
 
 

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from unseam.adapters import wrap
 from unseam.advice import Advice, advise
+from unseam.choices import Likelihood, built_in
 from unseam.geometry import hadamard_gap, jacobian, pullback, restrict
 from unseam.independence import Coupling, NotSmoothError, coupling
 from unseam.inspection import Inspection
-from unseam.models import Bernoulli, Gaussian
+from unseam.models import Bernoulli, Gaussian, Masked, WithCovariates
 from unseam.report.matching import match
 from unseam.report.study import (
     Directions,
@@ -237,8 +238,8 @@ def _thresholds(x: Tensor | None, likelihood: Any) -> tuple[Advice | None, tuple
     if x is None:
         why = "The thresholds come from the data's covariance, and no data were given."
     elif likelihood is not None and not isinstance(likelihood, Gaussian | Bernoulli):
-        kind = type(likelihood).__name__
-        why = f"Thresholds are known for Gaussian and Bernoulli likelihoods, not for {kind}."
+        given = _describe_likelihood(likelihood)
+        why = f"Thresholds are known for Gaussian and Bernoulli likelihoods, not for this one: {given}."
     if x is None or why:
         return None, (Missing("Which β keeps how many latents", why),)
     kind = "bernoulli" if isinstance(likelihood, Bernoulli) else "gaussian"
@@ -255,6 +256,17 @@ def _thresholds(x: Tensor | None, likelihood: Any) -> tuple[Advice | None, tuple
     scaled = ((rows - mean) / spread.sqrt())[:, ~constant]
     found = collapse_thresholds(scaled @ scaled.mT / len(rows))
     return Advice("data", kind, noise, len(rows), int(constant.sum()), found), ()
+
+
+def _describe_likelihood(likelihood: Any) -> str:
+    """A likelihood by its title, with what was put around it; one of the user's own by its class."""
+    if isinstance(likelihood, WithCovariates):
+        return f"{_describe_likelihood(likelihood.inner)}, shifted by covariates"
+    if isinstance(likelihood, Masked):
+        return f"{_describe_likelihood(likelihood.inner)}, missing values left out"
+    kind = type(likelihood)
+    title = (one.title for one in built_in(Likelihood).values() if one.load() is kind)
+    return next(title, kind.__name__)
 
 
 def _unmeasured(found: Inspection, encoder: Any, variance: Tensor | None) -> tuple[Missing, ...]:

@@ -484,7 +484,8 @@ def _advise(study: Study) -> str:
     steps = todo(found)
     active, text = len(study.active), ""
     if given is not None and _has_thresholds(study):
-        text = (
+        text = "" if found.beta_known else "The weight of the KL term is not known. "
+        text += (
             f"At β = {found.beta:g} a linear decoder would keep "
             f"{_count(given.active_count(found.beta), 'direction')} of the data; this one uses {active} of "
             f"{_count(found.latent, 'latent')}. {_advise_beta(study, given)}"

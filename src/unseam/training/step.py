@@ -23,6 +23,8 @@ Step = Callable[[Tensor, Tensor, Tensor | None], NamedTuple]
 WARM_UP = 3
 # Parameters that the dozen passes of an update find again in a processor's caches: 1 MiB as float32.
 CACHED = 1 << 18
+# Values of a parameter from which the members of a stack are copied one at a time.
+LARGE = 1 << 14
 # Parameters from which a GPU updates each by itself: copying gradients together then takes longer than launches.
 GATHERED = 1 << 25
 
@@ -88,6 +90,9 @@ def _gathered_on_host(stack: Stack, gradients: Sequence[Tensor]) -> Tensor:
     gathered = stack.flat.new_zeros(len(gradients[0]), stack.flat.shape[1])
     for parameter, value in zip(stack.parameters.values(), gradients, strict=True):
         columns = gathered[:, (start := int(parameter.storage_offset())) : start + value[0].numel()]
+        if value[0].numel() < LARGE:
+            columns.unflatten(1, value.shape[1:] or (1,)).copy_(value if value.ndim > 1 else value[:, None])
+            continue
         for row, own in zip(columns, value, strict=True):  # torch is fast at transposing single matrices only
             row.view(own.shape).copy_(own)
     return gathered
