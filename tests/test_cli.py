@@ -1,6 +1,7 @@
 """The command line: what it prints, where, and with which status."""
 
 import contextlib
+import dataclasses
 import gzip
 import hashlib
 import json
@@ -408,6 +409,15 @@ def test_fetch_then_verify(call, mirror, tmp_path):
     assert table.status == 0
     assert "verified" in table.out
     assert "\x1b" not in table.out
+
+
+def test_a_file_without_a_published_checksum_is_fetched_on_request_only(call, mirror, tmp_path, monkeypatch):
+    (file,) = PUBLISHED["tiny"].files
+    monkeypatch.setitem(PUBLISHED, "tiny", Published("tiny", (dataclasses.replace(file, checksum=None),)))
+    refused = call("data", "fetch", "tiny", "--root", tmp_path / "got")
+    assert refused.status == 2 and "no checksum of s.gz is published" in refused.err
+    taken = call("data", "fetch", "tiny", "--root", tmp_path / "got", "--unverified", "--json")
+    assert (taken.status, json.loads(taken.out)[0]["state"]) == (0, "recorded")
 
 
 def test_verify_of_a_changed_file_is_status_1(call, mirror, tmp_path):

@@ -133,9 +133,11 @@ def test_masks_keep_their_kind():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (0, "beta must be positive, got 0"),
+        (0, "beta must be positive, got 0$"),
         (math.nan, "beta must be positive, got nan"),
         (math.inf, "beta must be finite, got inf"),
+        (0.0, "beta must be positive, got 0.0$"),
+        (np.float32(-0.5), "beta must be positive, got -0.5$"),
         (True, "beta must be a number, got True"),
         ("1", "beta must be a number, got '1'"),
         (1 + 0j, "beta must be a number, got "),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unseam import locks
-from unseam.files import clear_parts
+from unseam.files import clear_parts, sync_folder
 from unseam.locks import EXPIRY, FolderLock, LockedError, lock_folder, mark, temporary_name
 
 ELSEWHERE = "00000000-1-1"
@@ -25,20 +25,18 @@ def held_by(folder, its_mark, age=0.0):
     return path
 
 
-def fail(*errors, done=False):
-    """Stand-in for ``os.link`` that fails; ``done`` where the link is made and the answer lost."""
-    link = os.link
+def fail(error, before=lambda *arguments: None):
+    """Stand-in for a function of the system that fails, though it did something before."""
 
-    def linked(source, target):
-        if done:
-            link(source, target)
-        raise OSError(errors[0], os.strerror(errors[0]))
+    def failing(*arguments):
+        before(*arguments)
+        raise OSError(error, os.strerror(error))
 
-    return linked
+    return failing
 
 
 def test_a_lock_whose_link_was_made_but_not_answered_is_held(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "link", fail(errno.EEXIST, done=True))
+    monkeypatch.setattr(os, "link", fail(errno.EEXIST, os.link))
     with lock_folder(tmp_path) as lock:
         lock.check()
         with pytest.raises(LockedError, match=f"written by process {os.getpid()} on"):
@@ -65,11 +63,8 @@ def test_a_disk_that_takes_no_lock_is_an_error(tmp_path, monkeypatch, reason):
 
 
 def test_the_reason_why_no_lock_can_be_written_is_told(tmp_path, monkeypatch):
-    def full(path, text):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match="No space left on device"):
+    monkeypatch.setattr(Path, "write_text", fail(errno.ENOSPC))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         FolderLock(tmp_path)
 
 
@@ -163,3 +158,15 @@ def test_folders_are_leftovers_only_where_they_are_signed(tmp_path):
         os.utime(folder, (0, 0))
     clear_parts(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted(kept)
+
+
+@pytest.mark.parametrize("reason", [errno.EINVAL, errno.ENOTSUP, errno.EBADF])
+def test_folders_of_file_systems_that_cannot_sync_them_are_passed_over(tmp_path, monkeypatch, reason):
+    monkeypatch.setattr(os, "fsync", fail(reason))
+    sync_folder(tmp_path)
+
+
+def test_a_disk_that_fails_to_sync_a_folder_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", fail(errno.EIO))
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        sync_folder(tmp_path)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -13,7 +14,7 @@ from unseam.cli import main
 from unseam.data import ArrayWorld
 from unseam.explore import exhibit_run
 from unseam.explore.exhibit import open_exhibit
-from unseam.run import Run, Standing, score
+from unseam.run import Run, Standing, evaluate_active, score, score_files
 from unseam.training.checkpoint import write_record
 
 TRIAL = unseam.Trial(
@@ -367,3 +368,27 @@ def test_names_of_members_say_how_they_ended(diverged):
     assert Run.open(diverged).subject(1).name == (
         "member 1 (diagonal, β 1, seed 1; diverged at step 12, its loss no longer finite)"
     )
+
+
+def test_the_preset_reaches_the_metrics(tmp_path):
+    unseam.train(SPRITES, out=tmp_path / "run", device="cpu")
+    run = Run.open(tmp_path / "run")
+    codes = run.codes([0], points=60)
+    np.save(tmp_path / "codes.npy", codes.mean[0].numpy())
+    np.save(tmp_path / "factors.npy", codes.factors.numpy())
+    subject, world, found = run.subject(0), run.world, []
+    for preset in ("fast", "dlib"):
+        expected = evaluate_active(
+            codes.mean,
+            codes.factors,
+            ["dci"],
+            variance=codes.variance,
+            discrete=codes.discrete,
+            preset=preset,
+        ).score.tolist()
+        assert score(run, ["dci"], preset=preset, points=60).score.tolist() == expected
+        files = tmp_path / "codes.npy", tmp_path / "factors.npy"
+        assert score_files(*files, ["dci"], preset=preset).score.tolist() == expected
+        assert score(subject, ["dci"], world=world, preset=preset, points=60).score.tolist() == expected
+        found.append(expected)
+    assert found[0] != found[1]

@@ -17,6 +17,7 @@ from torch import nn
 from torch.distributions import Bernoulli, Independent, Normal
 
 import unseam
+from unseam.adapters.parts import moments
 from unseam.adapters.scvi import ZeroInflatedCounts
 from unseam.geometry import jacobian, pullback
 from unseam.models.negative_binomial import negative_binomial_terms
@@ -458,3 +459,10 @@ def test_a_file_that_is_no_onnx_model_is_refused_in_one_line(tmp_path, monkeypat
     os.mkfifo(tmp_path / "pipe.onnx")
     with pytest.raises(ValueError, match="got a pipe"):
         unseam.adapters.onnx(tmp_path / "pipe.onnx")
+
+
+def test_a_mean_alone_has_no_variance():
+    mean = torch.ones(3, 2)
+    for found in (mean, [mean], (mean,), (mean, None), {"mean": mean}):
+        assert moments(found)[0] is mean and moments(found)[1] is None
+    assert moments((mean, mean), log_variance=True)[1].tolist() == mean.exp().tolist()

@@ -34,6 +34,11 @@ def test_an_unknown_likelihood_is_refused():
         layers_of(Subject("mine", nn.Linear(2, 4), 2, PixelGaussian()))
 
 
+def test_the_sides_of_pictures_are_width_and_height(tmp_path):
+    decoder = nn.Sequential(nn.Linear(2, 15), nn.Unflatten(1, (1, 3, 5)))
+    assert '"side": [5, 3]' in export(decoder, tmp_path / "page.html", latent=2, points=20).read_text("utf8")
+
+
 def test_members_and_points_are_checked(tmp_path, run):
     with pytest.raises(ValueError, match=r"first must be one of the members \[1\], got 0"):
         export(run, tmp_path / "page.html", members=[1], first=0)

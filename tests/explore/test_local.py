@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from unseam.charts.pixels import signed_pixels
 from unseam.explore import Rotation, exhibit_decoder, local_view
 from unseam.explore.local import cosine_chart, spectrum_chart
 from unseam.explore.rotation import rotated_pullback, rotation_matrix
@@ -64,6 +65,14 @@ def test_a_quarter_turn_only_swaps_the_axes(linear):
     straight, rotated = local_view(linear, 0, z), local_view(linear, 0, z, Rotation(0, 1, 90.0))
     assert rotated.dto == pytest.approx(straight.dto)
     assert sorted(rotated.norms) == pytest.approx(sorted(straight.norms))
+
+
+def test_columns_and_directions_have_one_scale_of_colours():
+    weights = torch.tensor([[1.0, 2.0], [1.0, 2.0]])  # along the first direction, √2 times as strong
+    made = exhibit_decoder(lambda z: (z @ weights).view(-1, 1, 1, 2), latent=2)
+    found = local_view(made, 0, torch.zeros(2))
+    for picture in found.columns:
+        np.testing.assert_array_equal(picture, signed_pixels(weights[0].view(1, 1, 2), made.look, 2 * 2**0.5))
 
 
 def test_pictures_have_the_size_of_the_data(exhibit):

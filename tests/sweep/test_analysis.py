@@ -196,6 +196,9 @@ def test_a_page_of_a_store(tmp_path):
     assert "Does it &lt;matter&gt;?" in page
     assert page.count(f'data-copy="unseam explore {tmp_path}/runs/a --member 3"') == 20
     assert "Along β" in page
+    assert "Weights were not stored" not in page
+    (best,) = (section for section in sweep_sections(table) if section.title == "Best models")
+    assert best.prose[-1].startswith("Weights were not stored")
     titles = [section.title for section in sweep_sections(store.table())]
     assert titles == ["Along β", "Does geometry predict scores?", "Choosing without labels", "Best models"]
 
