@@ -86,6 +86,10 @@ def test_collapsed_latents_are_left_out():
     assert set(found.table()["likeness"].round(6)) == {1.0}
     collapsed = int((~found.active[0]).nonzero())
     assert (found.sentence(0, collapsed), found.found_in(0, collapsed)) == ("", 0)
+    lost = found.recurrence._replace(returns=torch.zeros_like(found.active), groups=())
+    lost, one = dataclasses.replace(found, recurrence=lost), int(found.active[0].nonzero()[0])
+    assert lost.sentence(0, one) == "no significant match in other models"
+    assert lost.describe(0).endswith(" without a significant match in the others.")
 
 
 def polar_inverse(x):

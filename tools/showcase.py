@@ -65,7 +65,6 @@ def main() -> None:
         "seconds": round(seconds, 1),
         "members": rows,
         "shown": members,
-        "bytes": page.stat().st_size,
         "about": run.about,
     }
     (given.out / "showcase.json").write_text(json.dumps(record, indent=1, default=str), "utf8")

@@ -108,7 +108,7 @@ class Replication:
                 return (
                     f"found only together with {list_latents(others)}, in {count} of {len(self.names)} models"
                 )
-        return "not found in other models more than by chance"
+        return "no significant match in other models"
 
     def table(self) -> pd.DataFrame:
         """One row per active latent of each model, and one per group that returns only together.
@@ -170,7 +170,7 @@ class Replication:
         ]
         grouped = {latent for group in groups for latent in group.latents}
         if lost := [one for one in positions(active & ~returns) if one not in grouped]:
-            parts.append(f"{list_latents(lost)} not found more than by chance")
+            parts.append(f"{list_latents(lost)} without a significant match in the others")
         return f"{'; '.join(parts)}."
 
     def summary(self) -> str:

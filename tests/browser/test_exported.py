@@ -111,6 +111,9 @@ def test_it_opens_at_an_item_and_prints_light_and_whole(opened, run):
     style = "(all, key) => [...new Set(all.map(one => getComputedStyle(one)[key]))]"
     assert page.eval_on_selector_all(".card", style, "breakInside") == ["avoid"]
     assert page.eval_on_selector_all(".legend i", style, "printColorAdjust") == ["exact"]
+    assert page.get_by_text(
+        "distance to orthogonality"
+    ).is_visible()  # terms are explained where they are printed
     assert page.eval_on_selector_all(".actions, .zoom", style, "display") == ["none"]
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate(dark)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unseam
+from unseam.cli.inspect import geometry_rows
 from unseam.inspection import (
     Orthogonality,
     RandomAxes,
@@ -172,6 +173,9 @@ def test_more_axes_than_directions_cannot_be_orthogonal(dtype):
     text = found.summary()
     assert "cannot all be, since the output changes in fewer directions" in text and "unbounded" in text
     assert "use fewer latents" in text and "equal strength" not in text
+    assert found.hadamard_gap is None and found.random_axes.hadamard_gap is None  # and no number of rounding
+    row = geometry_rows({"mine": found})[0]
+    assert row["Hadamard gap, nats"] == "undefined" and row["Hadamard gap by chance"] is None
 
 
 def test_axes_no_better_than_chance_are_said_to_be_so():

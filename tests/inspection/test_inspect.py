@@ -334,6 +334,9 @@ def test_more_samples_than_latents():
     found = unseam.inspect(linear([3.0, 2.0, 1.0], 0.3), draw(4, 3), latents=100)
     assert "3 of 3 latents were sampled at 4 points." in found.summary()
     assert "(chance, for as many pixels:" in found.summary()
+    # the fraction is a ratio of estimates, which may exceed one
+    more = found.probes._replace(overlapping_fraction=torch.tensor(1.02))
+    assert "as 100% of pairs overlap" in dataclasses.replace(found, probes=more).summary()
     assert abs(found.cosine - unseam.inspect(linear([3.0, 2.0, 1.0], 0.3), draw(4, 3)).cosine) < 0.1
 
 

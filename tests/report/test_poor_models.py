@@ -90,6 +90,24 @@ def test_a_collapsed_model_explains_nothing():
     rows = {row["quantity"]: row["decoder"] for row in first.numbers}
     assert rows["MIG, active latents"] == "undefined" and float(rows["MIG, all"]) >= 0
     assert "Are the axes orthogonal?" not in [part.title for part in sections([made])]
+    (first, *_) = sections([dataclasses.replace(made, name="collapsed"), usual()])
+    rows = {row["quantity"]: row["collapsed"] for row in first.numbers}
+    compared = ("Mean |cos|", "Hadamard gap, nats", "DtO, active latents", "Density gap, nats", "Coupling")
+    assert [rows[quantity] for quantity in compared] == ["undefined"] * 5
+
+
+def test_more_latents_than_outputs_have_no_density_and_no_hadamard_gap():
+    weights = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
+    made = study(lambda z: z @ weights.T, latent=8)
+    (first, *_) = sections([made])
+    cells = {row["link"]: row["decoder"] for row in first.table}
+    assert cells["Are the components independent?"] == "Undefined: fewer directions than active latents"
+    rows = {row["quantity"]: row["decoder"] for row in first.numbers}
+    assert rows["Hadamard gap, nats"] == rows["Density gap, nats"] == "undefined"
+    assert "is unbounded. DtO is not defined: some singular values are zero." in said(
+        made, "Are the axes orthogonal?"
+    )
+    assert any("its density is not defined" in part.why for part in made.missing)
 
 
 def test_bars_of_models_side_by_side_have_one_scale():
@@ -174,6 +192,13 @@ def test_more_latents_than_factors_ask_for_a_larger_beta(beta, words):
     text = said(dataclasses.replace(made, match=two, advice=theory), "What to change")
     assert words in text and "try a larger β, since 3 latents are active for 2 factors" in text
     assert "smaller β" not in text
+
+
+def test_a_span_of_beta_that_rounds_to_one_number_is_one_number():
+    made = activate(usual(), True, True, False, beta=20.0)
+    theory = Advice("data", "gaussian", 1.0, 200, 0, torch.tensor([12.0, 11.0, 10.6001, 10.6]))
+    text = said(dataclasses.replace(made, advice=theory), "What to change")
+    assert "would need β of about 10.6, smaller than now" in text
 
 
 def test_only_latents_without_effect_can_be_left_out():

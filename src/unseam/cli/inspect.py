@@ -154,7 +154,8 @@ def geometry_rows(found: Mapping[str, Inspection]) -> list[Row]:
             "singular values coinciding": one.degenerate_fraction,
             "Eq. 7 error, diagonal": None if error is None else error.diagonal,
             "Eq. 7 error, off-diagonal": None if error is None else error.off_diagonal,
-            "KL error": one.delta_kl,
+            # all of next to nothing where every latent collapsed
+            "KL error": None if one.active is not None and not one.active.any() else one.delta_kl,
         }
         compared = ("mean |cos|", "Hadamard gap, nats", "DtO")
         active = None if one.active is None else f"{int(one.active.sum())} of {one.latent}"

@@ -27,7 +27,7 @@ class Axes(NamedTuple):
 
     Attributes:
         cosine: mean ``|cos|`` over pairs and points.
-        hadamard_gap: mean over points, in nats.
+        hadamard_gap: mean over points, in nats; undefined where singular values are zero at every point.
         dto: distance to orthogonality, mean over the points whose singular values are distinct.
         degenerate_fraction: points whose singular values are not: two differ by less than 5 %.
     """
@@ -42,7 +42,7 @@ class RandomAxes(NamedTuple):
     """Mean ``|cos|`` and Hadamard gap of a decoder whose latents are rotated at random."""
 
     cosine: float
-    hadamard_gap: float
+    hadamard_gap: float | None
 
 
 class Orthogonality(IntEnum):
@@ -82,11 +82,14 @@ def compare_axes(pullback: Tensor, basis: geometry.RightBasis | None = None) -> 
         for part, n in ((basis.right_vectors, 2), (basis.singular_values, 1))
     )
     # zeros are alike, whatever rounding makes of them
-    degenerate = geometry.degenerate_points(values * (values > RANK * values.amax(-1, keepdim=True)))
+    nonzero = values > RANK * values.amax(-1, keepdim=True)
+    full = nonzero.all(-1)
+    degenerate = geometry.degenerate_points(values * nonzero)
     distances = geometry.distance_to_orthogonality(vectors[~degenerate])
     return Axes(
         _mean(geometry.column_cosine(metric[paired])),
-        _mean(geometry.hadamard_gap(metric[paired])),
+        # unbounded where the output changes in fewer directions than there are axes
+        _mean(geometry.hadamard_gap(metric[paired])) if bool(full.any()) else None,
         _mean(distances) if len(distances) else None,
         _mean(degenerate),
     )
@@ -148,7 +151,7 @@ def grade_axes(cosine: float, hadamard_gap: float, chance: RandomAxes, latent: i
     """
     least = -latent * (latent - 1) / 4 * math.log1p(-(LEAST_CHANCE**2))
     angle = cosine / max(chance.cosine, LEAST_CHANCE)
-    volume = math.sqrt(hadamard_gap / max(chance.hadamard_gap, least))
+    volume = math.sqrt(hadamard_gap / max(chance.hadamard_gap or 0.0, least))
     return Orthogonality(sum(max(angle, volume) >= limit for limit in (NEARLY, PARTLY)))
 
 

@@ -139,16 +139,18 @@ def _compare_active(
     if not bool(mask.all()):
         basis = geometry.restricted_basis(metric, mask, given.decoder, given.z, **_options(given))
     found = compare_axes(among, basis)
+    baseline = random_baseline(
+        given.decoder, given.z, among.shape[-1], generator=given.generator, **_options(given)
+    )
+    chance = random_axes(among[has_pair(among)], generator=given.generator)
     return {
         "dto": _mean(geometry.distance_to_orthogonality(whole.right_vectors)),
         "cosine": found.cosine,
         "hadamard_gap": found.hadamard_gap,
         "dto_active": found.dto,
         "degenerate_fraction": found.degenerate_fraction,
-        "random_dto": random_baseline(
-            given.decoder, given.z, among.shape[-1], generator=given.generator, **_options(given)
-        ),
-        "random_axes": random_axes(among[has_pair(among)], generator=given.generator),
+        "random_dto": baseline,
+        "random_axes": chance._replace(hadamard_gap=None) if found.hadamard_gap is None else chance,
     }
 
 

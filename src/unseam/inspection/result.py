@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unseam.geometry import Polarisation, Probes
-from unseam.inspection.axes import RANK, Orthogonality, RandomAxes, grade_axes
+from unseam.inspection.axes import Orthogonality, RandomAxes, grade_axes
 from unseam.inspection.baseline import RandomBaseline
 from unseam.inspection.verdict import verdict
 
@@ -58,7 +58,8 @@ class Inspection:
         cosine: mean ``|cos|`` between distinct columns of active latents; columns that are zero at a point form no
             pair there, whether all latents were measured or some sampled.
         hadamard_gap: Σ log‖c_j‖ − ½ log det over active latents, mean over points, in nats. Like ``dto``,
-            ``dto_active`` and ``cosine`` it is undefined, ``None``, with fewer than two active latents.
+            ``dto_active`` and ``cosine`` it is undefined, ``None``, with fewer than two active latents, and also where
+            axes are ``crowded``.
         singular_values: (points, latent), descending.
         right_vectors: (points, latent, latent), columns.
         column_norms: (latent,), root mean square over points.
@@ -111,25 +112,18 @@ class Inspection:
     @property
     def orthogonality(self) -> Orthogonality | None:
         """How orthogonal the axes of active latents are, by ``|cos|`` and Hadamard gap; ``None`` where undefined."""
-        if (
-            self.cosine is None
-            or self.hadamard_gap is None
-            or self.random_axes is None
-            or self.active is None
-        ):
+        if self.cosine is None or self.random_axes is None or self.active is None:
             return None
         if self.crowded:
             return Orthogonality.NOT
+        if self.hadamard_gap is None:
+            return None
         return grade_axes(self.cosine, self.hadamard_gap, self.random_axes, int(self.active.sum()))
 
     @property
     def crowded(self) -> bool:
         """Whether the output changes in fewer directions than there are active latents, at every point."""
-        values, active = self.singular_values, self.active
-        if values is None or active is None or int(active.sum()) < 2:
-            return False
-        ranks = (values > RANK * values[:, :1]).sum(1)
-        return bool((ranks < int(active.sum())).all())
+        return self.probes is None and self.cosine is not None and self.hadamard_gap is None
 
     @property
     def dto_of_chance(self) -> float | None:

@@ -196,7 +196,7 @@ def _mixtures(found: Inspection) -> Iterable[str]:
     if found.crowded:
         yield "use fewer latents: the output changes in fewer directions than there are active ones"
     elif found.degenerate_fraction is not None and found.degenerate_fraction >= MANY_DEGENERATE:
-        yield "expect factors of equal strength to stay mixed, since orthogonality cannot distinguish them"
+        yield "do not rely on orthogonality to separate directions of equal strength, which it cannot distinguish"
 
 
 def describe_mixed(found: Inspection) -> list[str]:

@@ -237,5 +237,5 @@ def _sampled_cosines(found: Inspection, probes: Probes) -> str:
         f"Columns whose receptive fields overlap have mean |cos| {float(probes.overlapping_cosine):.3f} ± "
         f"{float(probes.overlapping_cosine_error):.3f} (chance, for as many pixels: "
         f"{float(probes.random_cosine):.3f}); over all pairs it is {whole}, as "
-        f"{float(probes.overlapping_fraction):.0%} of pairs overlap."
+        f"{min(float(probes.overlapping_fraction), 1.0):.0%} of pairs overlap."
     )

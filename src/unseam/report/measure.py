@@ -152,6 +152,9 @@ def _local(found: Inspection, drawn: Decoder, points: Tensor, spread: Tensor) ->
     if len(active) > PAIRED:
         why = f"Its second derivatives are taken for up to {PAIRED} active latents, and {len(active)} are."
         parts["missing"] = (Missing("Whether what it generates factorises", why),)
+    elif found.crowded:
+        why = "The output changes in fewer directions than there are active latents, so its density is not defined."
+        parts["missing"] = (Missing("Whether what it generates factorises", why),)
     elif len(active) > 1:
         try:
             parts["factorisation"] = _factorisation(drawn, points, spread, active)

@@ -36,7 +36,7 @@ from unseam.report._panels import (
 from unseam.report._pictures import pictures
 from unseam.report.matching import SCORES
 from unseam.report.page import Group, Panel, Section
-from unseam.report.study import EXPLAINS, Match, Study
+from unseam.report.study import EXPLAINS, Factorisation, Match, Study
 
 __all__ = ["sections"]
 
@@ -152,6 +152,8 @@ def _judge_axes(study: Study) -> str:
 
 def _judge_density(study: Study) -> str:
     part = study.factorisation
+    if part is None and study.found.crowded:
+        return "Undefined: fewer directions than active latents"
     if part is None:
         return "Undefined: fewer than two active latents" if len(study.active) < 2 else "Not measured"
     change = float(np.sqrt(part.coupling))
@@ -197,29 +199,43 @@ def _numbers(studies: Sequence[Study], heads: Sequence[str]) -> tuple[dict[str, 
     def over(value: Callable[[Inspection], float | None], form: str = "{:.2f}") -> list[str]:
         return [_mean([value(found) for found in study.inspections], form) for study in studies]
 
+    def compared(name: Literal["cosine", "hadamard_gap", "dto_active"]) -> list[str]:
+        return [
+            _mean(
+                [getattr(one, name) for one in s.inspections], lacking="–" if s.found.probes else "undefined"
+            )
+            for s in studies
+        ]
+
+    def factorised(show: Callable[[Factorisation], str]) -> list[str]:
+        lacking = ["undefined" if len(s.active) < 2 or s.found.crowded else "–" for s in studies]
+        return [
+            none if s.factorisation is None else show(s.factorisation)
+            for s, none in zip(studies, lacking, strict=True)
+        ]
+
     def scored(metric: str, latents: Literal["score", "score_all"]) -> list[str]:
         return [
             "–" if s.match is None else _mean(s.match.mean(metric, latents), lacking="undefined")
             for s in studies
         ]
 
-    parts = [study.factorisation for study in studies]
     rows = {
         "Active latents": [_count_active(study) for study in studies],
         "Eq. 7 error, diagonal": over(
             lambda one: one.precision_error and one.precision_error.diagonal, "{:.0%}"
         ),
-        "Mean |cos|": over(attrgetter("cosine")),
+        "Mean |cos|": compared("cosine"),
         "Mean |cos|, rotated at random": over(lambda one: one.random_axes and one.random_axes.cosine),
-        "Hadamard gap, nats": over(attrgetter("hadamard_gap")),
+        "Hadamard gap, nats": compared("hadamard_gap"),
         "Hadamard gap, rotated at random": over(lambda one: one.random_axes and one.random_axes.hadamard_gap),
-        "DtO, active latents": over(attrgetter("dto_active")),
+        "DtO, active latents": compared("dto_active"),
         "DtO of random rotations": over(lambda one: one.random_dto and one.random_dto.haar),
         "DtO of U[0, 1] matrices": over(lambda one: one.random_dto and one.random_dto.uniform),
         "DtO with fresh weights": over(lambda one: one.random_dto and one.random_dto.module),
         "Points where singular values coincide": over(attrgetter("degenerate_fraction"), "{:.0%}"),
-        "Density gap, nats": ["–" if part is None else significant(part.density_gap) for part in parts],
-        "Coupling": ["–" if part is None else percent(float(np.sqrt(part.coupling))) for part in parts],
+        "Density gap, nats": factorised(lambda part: significant(part.density_gap)),
+        "Coupling": factorised(lambda part: percent(float(np.sqrt(part.coupling)))),
     }
     for metric, title in SCORES.items():
         rows |= {
@@ -513,7 +529,8 @@ def _advise_beta(study: Study, given: Advice) -> str:
     if wanted == active:
         return "That is as many as there are factors. "
     fewer = active < wanted
-    text = f"To keep {wanted}, one per factor, a linear decoder would need β from {low:.3g} to {high:.3g}"
+    span = f"from {low:.3g} to {high:.3g}" if f"{low:.3g}" != f"{high:.3g}" else f"of about {high:.3g}"
+    text = f"To keep {wanted}, one per factor, a linear decoder would need β {span}"
     if high <= beta if fewer else low > beta:
         return f"{text}, {'smaller' if fewer else 'larger'} than now. "
     if study.found.latent < wanted:
