@@ -76,6 +76,7 @@ def test_a_default_spelled_out_changes_nothing(parse, name):
             {"world_options": {"size": 10, "ratio": 1.5, "part": "test"}},
         ),
         (("--world-option", "root=/a=b"), {"world_options": {"root": "/a=b"}}),
+        (("--world-option", f"root={'1' * 5000}"), {"world_options": {"root": "1" * 5000}}),
         (("--world-option", 'part="7"'), {"world_options": {"part": "7"}}),
     ],
 )

@@ -250,10 +250,12 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         with open_file(path, largest=_LARGEST_JSON) as file:
-            record = json.loads(file.read().decode())
+            text = file.read()
     except (FileNotFoundError, NotADirectoryError):
         raise _absent(path) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    try:
+        record = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:  # ValueError of numbers with thousands of digits too
         raise ValueError(f"{path} is damaged ({error}); train the run again or restore the file") from None
     if not isinstance(record, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(record).__name__}")

@@ -120,6 +120,12 @@ def test_trials_are_a_spec_and_each_is_there_once():
 def test_files_that_are_no_specs_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.toml")
     (tmp_path / "deep.toml").write_text("a = " + "[" * 10**5)
-    for name, message in (("absent", "does not exist"), ("pipe", "got a pipe"), ("deep", "is no TOML")):
+    (tmp_path / "digits.toml").write_text("a = " + "1" * 10**5)
+    for name, message in (
+        ("absent", "does not exist"),
+        ("pipe", "got a pipe"),
+        ("deep", "deep.toml is no TOML"),
+        ("digits", "digits.toml is no TOML"),
+    ):
         with pytest.raises(ValueError, match=message):
             read_spec(tmp_path / f"{name}.toml")

@@ -408,6 +408,13 @@ def test_weights_of_another_shape_are_refused(tmp_path):
         unseam.load(tmp_path)
 
 
+@pytest.mark.parametrize("text", ["{", "[" * 10**5, '{"a": ' + "1" * 10**5 + "}", "\xff"])
+def test_what_is_no_json_is_named(text, tmp_path):
+    (tmp_path / "run.json").write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match="run.json is damaged"):
+        unseam.load(tmp_path)
+
+
 def test_a_full_disk_keeps_what_was_there(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     files.write_json(path, {"a": 1})

@@ -148,7 +148,7 @@ def _pair(entry: str, flag: str) -> tuple[str, Any]:
         raise ValueError(f"{flag} must be name=value, got {entry!r}")
     try:
         value = json.loads(text)
-    except json.JSONDecodeError:
+    except ValueError:  # also of numbers with thousands of digits
         return name, text
     items = value if isinstance(value, list) else [value]
     if not items or not all(isinstance(item, str | int | float) for item in items):

@@ -103,5 +103,5 @@ def _option(text: str) -> tuple[str, Any]:
         raise ValueError(f"--option must be name=value, got {text!r}")
     try:
         return name, json.loads(value)
-    except json.JSONDecodeError:
+    except ValueError:  # also of numbers with thousands of digits
         return name, value

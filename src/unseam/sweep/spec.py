@@ -117,10 +117,12 @@ def read_spec(given: Spec | str | Path | Mapping[str, Any] | Trial | Sequence[Tr
     if isinstance(given, str | Path):
         try:
             with open_file(Path(given), largest=LARGEST) as file:
-                given = tomllib.load(file)
+                text = file.read()
         except FileNotFoundError:
             raise ValueError(f"{given} does not exist; a sweep needs a spec in TOML") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        try:
+            given = tomllib.loads(text.decode())
+        except (ValueError, RecursionError) as error:  # ValueError of numbers with thousands of digits too
             raise ValueError(f"{given} is no TOML: {error}") from None
     if isinstance(given, Trial):
         given = [given]
