@@ -276,6 +276,15 @@ def test_workers_divide_the_work_and_stop_with_whoever_started_them(tmp_path):
     assert len(done.store.parts()) <= 3
 
 
+def test_a_run_of_a_store_that_is_no_folder_is_copied_to_one(tmp_path):
+    done = sweep.run(spec(seeds=1), "memory://copied", device="cpu", weights=True)
+    stack = done.table()["stack"].iloc[0]
+    with pytest.raises(ValueError, match="is no folder: say where to copy the run to"):
+        done.run(stack)
+    assert len(done.run(stack, folder=tmp_path).trials) == 2
+    assert (tmp_path / stack / "run.json").exists()
+
+
 def test_an_interruption_of_one_worker_stops_the_others():
     class Script:
         def __init__(self, script):
