@@ -68,7 +68,9 @@ def test_the_reason_why_no_lock_can_be_written_is_told(tmp_path, monkeypatch):
         FolderLock(tmp_path)
 
 
-@pytest.mark.parametrize(("its_mark", "age"), [(DEAD, 0.0), (ELSEWHERE, EXPIRY + 5)])
+@pytest.mark.parametrize(
+    ("its_mark", "age"), [(DEAD, 0.0), (ELSEWHERE, EXPIRY + 5)], ids=["dead here", "silent elsewhere"]
+)
 def test_the_lock_of_a_dead_process_is_taken_over(tmp_path, its_mark, age):
     held_by(tmp_path, its_mark, age)
     with lock_folder(tmp_path) as lock:
@@ -76,7 +78,9 @@ def test_the_lock_of_a_dead_process_is_taken_over(tmp_path, its_mark, age):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("its_mark", "age"), [(mark(), EXPIRY + 5), (ELSEWHERE, EXPIRY - 20)])
+@pytest.mark.parametrize(
+    ("its_mark", "age"), [(mark(), EXPIRY + 5), (ELSEWHERE, EXPIRY - 20)], ids=["here", "elsewhere"]
+)
 def test_the_lock_of_a_living_process_stays(tmp_path, its_mark, age):
     path = held_by(tmp_path, its_mark, age)
     with pytest.raises(LockedError, match="wait until it is done, or choose another folder$"):
