@@ -316,6 +316,10 @@ def test_categories_of_a_file_are_known_by_name_or_else_by_code(tmp_path):
     assert open_data(path, **options).covariates == ("batch=a", "batch=b")
     with h5py.File(path, "a") as file:
         del file["obs/batch/categories"]
+        file["obs/batch/categories"] = [10.0, 0.1]
+    assert open_data(path, **options).covariates == ("batch=0.1", "batch=10.0")
+    with h5py.File(path, "a") as file:
+        del file["obs/batch/categories"]
     assert open_data(path, **options).covariates == ("batch=0", "batch=1")
     with h5py.File(path, "a") as file:
         file["obs/batch/categories"] = ["a"]

@@ -596,7 +596,12 @@ def _anndata(data: Any, columns: Sequence[str], layer: str | None) -> _Source:
         rows = values[start:stop]
         return np.asarray(rows if isinstance(rows, np.ndarray) else rows.toarray())
 
-    found = {column: data.obs[column].to_numpy() for column in columns}
+    found = {}
+    for name in columns:
+        column = data.obs[name]
+        if getattr(getattr(column, "cat", None), "categories", np.empty(0, int)).dtype.kind == "f":
+            column = column.cat.rename_categories(str)
+        found[name] = column.to_numpy()
     return _Source(
         "anndata", values.shape, np.dtype(values.dtype), read, found, columns=tuple(map(str, data.var_names))
     )
@@ -695,6 +700,8 @@ def _obs_column(file: Any, column: str, path: Path) -> NDArray[Any]:
                 f"{path}: {where!r} is damaged: code {codes.max()} of {len(categories)} categories"
             )
         check_memory(2 * len(codes) * categories.itemsize, f"{where!r} of {path}")
+        if categories.dtype.kind == "f":  # declared as categories, doses for example, and so no numbers
+            categories = categories.astype(str)
         return np.asarray(categories[codes])
     return hdf5_values(file, where, path, text=True)
 
