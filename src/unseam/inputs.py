@@ -335,7 +335,12 @@ def _range(above: float | None, least: float | None, below: float | None, most: 
 
 
 def check_scale(argument: str, values: Tensor) -> None:
-    """Refuse bytes, which do not say on which scale a model takes them."""
+    """Refuse bytes, which do not say on which scale a model takes them.
+
+    >>> check_scale("x", torch.zeros(1, 2, dtype=torch.uint8))
+    Traceback (most recent call last):
+    ValueError: x must be on the scale that the model was trained on, got bytes: pass x / 255 for images in [0, 1], ...
+    """
     if values.dtype == torch.uint8:
         raise ValueError(
             f"{argument} must be on the scale that the model was trained on, got bytes: pass {argument} / 255 for "

@@ -153,12 +153,12 @@ def test_one_line_over_all_members():
 def test_kinds_of_models_have_a_line_each():
     straight = inspected(torch.diag(torch.tensor([3.0, 1.0])))
     oblique = inspected(torch.tensor([[3.0, 2.0], [1.0, 1.0]]))
-    vae = dataclasses.replace(straight, variance=torch.full((4, 2), 0.1))
+    vae = dataclasses.replace(straight, variance=torch.full((4, 2), 0.1), beta_known=True)
     full = dataclasses.replace(oblique, variance=torch.full((4, 2, 2), 0.1))
     lines = compare_members({"a": vae, "b": vae, "c": full, "d": full}).splitlines()
     assert lines == [
         "Of 2 with a diagonal posterior, β = 1: axes nearly orthogonal in 2; 2 latents active in each.",
-        "Of 2 with full covariance, β = 1: axes not orthogonal in 2; 2 latents active in each.",
+        "Of 2 with full covariance, β unknown: axes not orthogonal in 2; 2 latents active in each.",
         "Of 4 models: axes nearly orthogonal in 2 and not orthogonal in 2; 2 latents active in each.",
     ]
     assert len(compare_members({"a": vae, "b": full}).splitlines()) == 1
