@@ -265,7 +265,8 @@ def test_a_member_alone_convolves_as_in_a_stack():
     def run(rows):
         given = [value[rows].clone().requires_grad_() for value in (x, weight, bias)]
         y = _convolutions.convolve(*given, shape, transposed=False, rectified=True, dtype=torch.float32)
-        return y, *torch.autograd.grad(y.sin().sum(), given)
+        # of a linear function of y, so that gradients are rounded once and not by y's own rounding too
+        return y, *torch.autograd.grad(y, given, torch.ones_like(y).cumsum(-1).remainder(3) - 1)
 
     for one, all_of_them in zip(run(slice(3, 4)), run(slice(None)), strict=True):
         torch.testing.assert_close(one[0], all_of_them[3], rtol=1e-5, atol=1e-5)
