@@ -12,6 +12,7 @@ from unseam.data import place
 from unseam.models import _convolutions, _fused, products
 from unseam.models._convolutions import Shape
 from unseam.training import Trial, stack_trials, training_steps
+from unseam.training.step import precision
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -138,7 +139,7 @@ def test_stacked_layers_train_as_plain_ones(posterior, name, tolerance):
 
 
 def test_convolutions_train_with_kernels_as_without(monkeypatch):
-    """By the trainer's own step, every parameter updated by itself; without being asked for, no kernel convolves."""
+    """By the trainer's own step, every parameter updated by itself."""
     monkeypatch.setattr("unseam.training.step.GATHERED", 0)
     world = unseam.data.load("sprites", scales=2, orientations=2, positions=4, resolution=16)
     trial = Trial(
@@ -148,7 +149,7 @@ def test_convolutions_train_with_kernels_as_without(monkeypatch):
     trials = [dataclasses.replace(trial, seed=seed) for seed in range(2)]
     start = stack_trials(trials, world.shape, size=len(world), device=DEVICE).flat
     runs = []
-    for kernels in ({}, {"kernels": True}):
+    for kernels in ({"kernels": False}, {}):
         LAUNCHES.clear()
         runs.append((trained(trials, world, products=True, **kernels).flat, len(LAUNCHES)))
     (without, few), (ours, many) = runs
@@ -232,18 +233,43 @@ def test_convolutions_and_their_gradients_are_those_in_double_precision(shape, t
         assert (value.double() - known).norm() <= 1e-6 * known.norm()
 
 
+def nearest_tf32(x):
+    """The 10-bit mantissa that is nearest to x, ties away from zero."""
+    mantissa, exponent = torch.frexp(x.double())
+    scaled = mantissa * 2**11
+    return torch.ldexp(torch.sign(scaled) * torch.floor(scaled.abs() + 0.5), exponent - 11)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_tf32_is_rounded_to_nearest(transposed):
+    """The products of tensor cores drop the bits that TF32 has no room for, which shrinks every product."""
+    shape = Shape(4, 2, 1, 3, 32, 4, 4)
+    x, weight, bias = (
+        value.float() for value in drawn(shape, transposed, 2, 3, torch.Generator(DEVICE).manual_seed(0))
+    )
+    exact = [value.double().requires_grad_() for value in (nearest_tf32(x), nearest_tf32(weight), bias)]
+    narrow = [value.clone().requires_grad_() for value in (x, weight, bias)]
+    with precision("tf32"):
+        ours = _convolutions.convolve(*narrow, shape, transposed=transposed, dtype=torch.float32)
+        one = torch.autograd.grad(ours, narrow, torch.ones_like(ours))
+    theirs = convolved(*exact, shape, transposed, False)
+    other = torch.autograd.grad(theirs, exact, torch.ones_like(theirs))
+    for value, known in zip((ours, *one), (theirs, *other), strict=True):
+        assert (value.double() - known).norm() <= 1e-6 * known.norm()
+
+
 @pytest.mark.parametrize("kind", ["gather", "scatter", "weigh"])
 def test_sizes_of_blocks_change_nothing(kind):
     """Fine pixels by one product or parity by parity, blocks larger and smaller than what there is."""
-    shape = Shape(4, 2, 1, 20, 32, 3, 3)
+    shape = Shape(4, 2, 1, 20, 32, 4, 2)
     generator = torch.Generator(DEVICE).manual_seed(0)
     coarse, weight, _ = (value.float() for value in drawn(shape, True, 2, 3, generator))
     fine = drawn(shape, False, 2, 3, generator)[0].float()
     packed = weight.permute(0, 3, 4, 2, 1).contiguous()
     results = []
     for sizes in ((16, 16, 16, 4, 2), (64, 64, 32, 4, 3), (32, 128, 64, 4, 2)):
-        for whole in (False, True) if kind == "scatter" else (False,):
-            tile = _convolutions.Tile(*sizes, whole)
+        for unit in (0, 1, 2) if kind == "scatter" else (0,):
+            tile = _convolutions.Tile(*sizes, unit)
             if kind == "weigh":
                 results.append(torch.cat([
                     value.flatten() for side in ("fine", "coarse")
@@ -283,7 +309,7 @@ def test_networks_with_kernels_compute_what_they_are_stacked_from(part):
     x = torch.randn(2, 3, *((3,) if part else (3, 16, 20)), generator=torch.Generator().manual_seed(2)).to(
         DEVICE
     )
-    twin = products.stacked(networks[0], kernels=True)
+    twin = products.stacked(networks[0])
     ours = torch.vmap(lambda member, x: torch.func.functional_call(twin, member, (x,)))(parameters, x)
     assert len(LAUNCHES) >= 2
     gradients = torch.autograd.grad(ours.sin().sum(), list(parameters.values()))

@@ -99,7 +99,7 @@ class ArrayWorld(World):
         if rows.dtype == torch.float32:
             return rows
         # By a tensor on the device: dividing by a Python number, CUDA multiplies by 1/255, rounded differently.
-        return rows.to(torch.float32) / self._unit
+        return rows / self._unit
 
     def rows(self, index: Tensor) -> Tensor:
         """Rows of the table at ``index`` (batch,), as they are stored, on the world's device."""

@@ -21,10 +21,11 @@ __all__ = ["Shape", "Tile", "can_convolve", "convolve", "gather", "scatter", "we
 #     scatter  fine[m, n, f] = Σ_{t, g} coarse[m, n@t, g] w[m, t, f, g]
 #     weigh    dw[m, t, f, g] = Σ_n fine[m, n@t, f] coarse[m, n, g]
 #
-# for members m, pixels n of all pictures, kernel positions t, and n@t the pixel that n meets at t. A window's line of
-# pixels lies in one piece where channels come last, so the sum over t and channels runs over a few long lines. Fine
-# pixels that lie alike between coarse ones (s² parities at stride s) meet the same positions t: to each belongs a
-# product of its own or, for few channels, one product with a sparse matrix does all of them.
+# for members m, pixels n of all pictures, kernel positions t, and n@t the pixel that n meets at t. With channels last
+# a row of a window is contiguous, so the sum over t and channels reads a few long pieces. Fine pixels at the same
+# place between coarse ones (s² parities at stride s) meet the same positions t. With many channels each parity is a
+# product of its own; with few, one product with a sparse matrix gives all fine pixels of a block of coarse ones,
+# whose overlapping windows are read once per block.
 
 # Programs that keep an H200's 132 multiprocessors busy.
 BUSY = 264
@@ -59,8 +60,8 @@ class Tile(NamedTuple):
     columns: int
     warps: int
     stages: int
-    whole: bool = False
-    """Fine pixels of all parities by one product."""
+    unit: int = 0
+    """Side of the block of coarse pixels whose fine pixels one product of ``scatter`` gives; 0: parity by parity."""
 
 
 def can_convolve(x: Tensor, shape: Shape) -> bool:
@@ -132,7 +133,7 @@ class _Convolve(torch.autograd.Function):
         fine, coarse = (gradient, x) if ctx.transposed else (x, gradient)
         side = ("fine" if ctx.transposed else "coarse") if ctx.needs_input_grad[2] else None
         by_weight, by_bias = weigh(fine, coarse, ctx.shape, packed.dtype, bias=side)
-        return by_x, by_weight.permute(0, 4, 3, 1, 2), by_bias, None, None, None, None, None
+        return by_x, by_weight, by_bias, None, None, None, None, None
 
 
 def gather(
@@ -168,12 +169,12 @@ def scatter(
     kernel, stride, padding, columns, channels, height, width = shape
     y = packed.new_empty(*coarse.shape[:2], height * stride, width * stride, columns)
     tile = tile or _tile("scatter", shape, coarse, packed.dtype)
-    # i = m + (r + p) div s − u for parity r and u < k/s
+    # i = m + (r + p) div s − u for parity r and u < k/s; r runs over the block's fine pixels
     side = kernel // stride
-    if tile.whole:
-        side += (stride - 1 + padding) // stride - padding // stride
-    window = (height, width, channels, side, 1)
-    _correlate(coarse, packed, y, shape, window, 1 + tile.whole, bias, rectified, mask, tile)
+    if tile.unit:
+        side += (stride * tile.unit - 1 + padding) // stride - padding // stride
+    window = (height, width, channels, side, max(1, tile.unit))
+    _correlate(coarse, packed, y, shape, window, 2 if tile.unit else 1, bias, rectified, mask, tile)
     return y
 
 
@@ -189,8 +190,10 @@ def _correlate(
     mask: Tensor | None,
     tile: Tile,
 ) -> None:
-    columns = (shape.coarse, shape.fine, shape.fine * shape.stride**2)[kind]
+    unit = tile.unit if kind == 2 else 1
+    columns = (shape.coarse, shape.fine, shape.fine * (shape.stride * unit) ** 2)[kind]
     parities = shape.stride**2 if kind == 1 else 1
+    shape = shape._replace(height=shape.height // unit, width=shape.width // unit)
     members, rows = len(x), x.shape[1] * shape.height * shape.width
     grid = (-(-rows // tile.pixels) * -(-columns // tile.columns) * parities, members)
     with _fused._device(x):
@@ -212,14 +215,14 @@ def weigh(
     bias: str | None = None,
     tile: Tile | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Gradients of weights, (member, k, k, f, g), and of biases, sums over the ``fine`` or the ``coarse`` pictures."""
+    """Gradients of weights, (member, g, f, k, k), and of biases, sums over the ``fine`` or the ``coarse`` pictures."""
     kernel, stride, padding, channels, columns, height, width = shape
     members, rows, inner = len(fine), fine.shape[1] * height * width, kernel**2 * channels
     tile = tile or _tile("weigh", shape, coarse, dtype)
     blocks = -(-inner // tile.inner) * -(-columns // tile.columns)
     splits = max(1, min(BUSY // (members * blocks), rows // (4 * tile.pixels)))
     each = math.ceil(rows / splits / tile.pixels) * tile.pixels
-    product = torch.empty(members, splits, inner, columns, dtype=torch.float32, device=fine.device)
+    product = torch.empty(members, splits, columns * inner, dtype=torch.float32, device=fine.device)
     sums = product.new_empty(members, splits, {"fine": inner, "coarse": columns, None: 0}[bias])
     with _fused._device(fine):
         _compiled().weigh[(blocks, splits, members)](
@@ -229,7 +232,7 @@ def weigh(
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
     product, sums = (value.sum(1) if splits > 1 else value[:, 0] for value in (product, sums))
-    by_weight = product.view(members, kernel, kernel, channels, columns)
+    by_weight = product.view(members, columns, channels, kernel, kernel)
     if bias == "fine":
         # windows at the s² positions after the padding meet every fine pixel once
         inside = slice(padding, padding + stride)
@@ -244,35 +247,48 @@ def _tile(kind: str, shape: Shape, x: Tensor, dtype: torch.dtype) -> Tile:
         return tile
     columns = shape.coarse if kind == "gather" else shape.fine
     parts = len(x) * -(-columns // tile.columns)
-    parts *= shape.stride**2 if kind == "scatter" and not tile.whole else 1
-    pixels = tile.pixels
-    while pixels > 16 and parts * -(-x.shape[1] * shape.height * shape.width // pixels) < BUSY:
+    parts *= shape.stride**2 if kind == "scatter" and not tile.unit else 1
+    rows, pixels = x.shape[1] * shape.height * shape.width // max(1, tile.unit) ** 2, tile.pixels
+    while pixels > 16 and parts * -(-rows // pixels) < BUSY:
         pixels //= 2
     return tile._replace(pixels=pixels)
 
 
 def _rule(kind: str, shape: Shape, size: int) -> Tile:
-    """Sizes for numbers of so many bytes, where there are enough members to keep a GPU busy."""
-    kernel, stride, _, fine, coarse, _, _ = shape
-    whole = kind == "scatter" and stride > 1 and fine < PARTED
-    columns = coarse if kind != "scatter" else fine * (stride**2 if whole else 1)
-    block = min(64, max(16, _power(columns)))
+    """The fastest of the sizes tried on an H200, for numbers of so many bytes and members that keep it busy."""
+    kernel, stride, _, fine, coarse, height, width = shape
+    narrow = size == 2
     if kind == "weigh":
-        return Tile(32, min(max(16, _power(kernel**2 * fine)), 128), block, 4, 3)
-    summands = kernel**2 * fine if kind == "gather" else (kernel // stride + whole) ** 2 * coarse
-    return Tile(128, min(max(16, _power(summands)), 64 if size == 2 else 32), block, 4, 3, whole)
+        block, rows = min(64, _power(coarse)), _power(kernel**2 * fine)
+        if rows <= 64:
+            return Tile(256 if narrow else 128, rows, block, 2, 3)
+        inner = 64 if kernel == stride else min(128, _power(kernel * fine))
+        return Tile(128 if kernel == stride and narrow else 64, inner, block, 4, 4 if narrow else 1)
+    if kind == "gather":
+        summands = _power(kernel**2 * fine)
+        warps = 2 if narrow and summands <= 16 else 4
+        return Tile(128, min(32, summands), min(64, _power(coarse)), warps, 4 if narrow else 3)
+    if stride > 1 and fine < PARTED:
+        # as large a block of coarse pixels as gives at most 64 columns
+        unit = next(
+            u
+            for u in (4, 2, 1)
+            if u == 1 or (height % u == width % u == 0 and fine * (u * stride) ** 2 <= 64)
+        )
+        return Tile(128, 64 if narrow else 32, min(64, _power(fine * (unit * stride) ** 2)), 4, 3, unit)
+    inner = 64 if narrow and kernel == stride else 32
+    return Tile(128 if narrow else 64, min(inner, _power(coarse)), min(64, _power(fine)), 4, 3)
 
 
 def _power(size: int) -> int:
-    """The next power of two."""
-    return 1 << (size - 1).bit_length()
+    """The next power of two from 16 on, the least side of a product."""
+    return max(16, 1 << (size - 1).bit_length())
 
 
 def _multiplication(dtype: torch.dtype) -> str:
-    """How single precision is multiplied; what torch's products do."""
-    if dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision != "tf32":
-        return "ieee"
-    return "tf32"
+    """How single precision is multiplied: as torch's products are."""
+    tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return "tf32" if tf32 else "ieee"
 
 
 class _Kernels(NamedTuple):
@@ -328,8 +344,10 @@ def _correlate_kernel(triton: Any, tl: Any) -> Any:
         x += member * rows * (step * step * channels)
         packed += member * (kernel * kernel * fine * coarse)
         start = ((picture * high + iy) * wide + ix) * channels
+        # side of the fine pixels that one row of the product gives
+        span: tl.constexpr = stride * step if kind == 2 else stride
         if kind == 2:
-            f, oy, ox = o % fine, o // fine // stride, o // fine % stride
+            f, oy, ox = o % fine, o // fine // span, o // fine % span
         else:
             f, oy, ox = o, ry, rx
         acc = tl.zeros((pixels, block), dtype=tl.float32)
@@ -362,7 +380,16 @@ def _correlate_kernel(triton: Any, tl: Any) -> Any:
                     known = known & (vy >= 0) & (vy < reach) & (vx >= 0) & (vx < reach)
                 t = ty * kernel + tx
                 w = tl.load(packed + (t * fine + f[None, :]) * coarse + c[:, None], known, 0.0)
-            acc = tl.dot(a.to(w.dtype), w, acc, input_precision=multiplication)
+            a = a.to(w.dtype)
+            if multiplication == "tf32":
+                # to nearest, since tensor cores drop the bits that TF32 has no room for: every product would shrink
+                left_bits, right_bits = (
+                    a.to(tl.int32, bitcast=True) + 0x1000,
+                    w.to(tl.int32, bitcast=True) + 0x1000,
+                )
+                a = tl.where(a == a, (left_bits & -0x2000).to(tl.float32, bitcast=True), a)
+                w = tl.where(w == w, (right_bits & -0x2000).to(tl.float32, bitcast=True), w)
+            acc = tl.dot(a, w, acc, input_precision=multiplication)
         if kind == 0:
             there = n[:, None] * coarse + o[None, :]
         else:
@@ -370,9 +397,9 @@ def _correlate_kernel(triton: Any, tl: Any) -> Any:
                 spot = ((picture * height + qy) * stride + ry) * (width * stride) + qx * stride + rx
                 there = spot[:, None] * fine + o[None, :]
             else:
-                spot = (picture * height + qy) * (stride * width * stride) + qx * stride
-                there = (spot[:, None] + (oy * (width * stride) + ox)[None, :]) * fine + f[None, :]
-        area: tl.constexpr = coarse if kind == 0 else stride * stride * fine
+                spot = (picture * height + qy) * (span * width * span) + qx * span
+                there = (spot[:, None] + (oy * (width * span) + ox)[None, :]) * fine + f[None, :]
+        area: tl.constexpr = coarse if kind == 0 else span * span * fine
         there += member * rows * area
         both = live[:, None] & inside[None, :]
         if biased:
@@ -425,6 +452,13 @@ def _weigh_kernel(triton: Any, tl: Any) -> Any:
             a = tl.load(given + start[:, None] + offset[None, :], met, 0.0).to(narrow)
             here = live[:, None] & inside[None, :]
             c = tl.load(seen + n[:, None] * coarse + g[None, :], here, 0.0).to(narrow)
+            if multiplication == "tf32":
+                left_bits, right_bits = (
+                    a.to(tl.int32, bitcast=True) + 0x1000,
+                    c.to(tl.int32, bitcast=True) + 0x1000,
+                )
+                a = tl.where(a == a, (left_bits & -0x2000).to(tl.float32, bitcast=True), a)
+                c = tl.where(c == c, (right_bits & -0x2000).to(tl.float32, bitcast=True), c)
             acc = tl.dot(tl.trans(a), c, acc, input_precision=multiplication)
             # sums over pixels as products with ones
             if bias == 1:
@@ -434,7 +468,8 @@ def _weigh_kernel(triton: Any, tl: Any) -> Any:
                 one = tl.full((pixels, 16), 1.0, dtype=narrow)
                 tall = tl.dot(tl.trans(a), one, tall, input_precision=multiplication)
         part = member * splits + split
-        there = (part * summands + j)[:, None] * coarse + g[None, :]
+        lying = j % fine * (kernel * kernel) + j // fine
+        there = part * (coarse * summands) + g[None, :] * summands + lying[:, None]
         tl.store(product + there, acc, known[:, None] & inside[None, :])
         if bias == 1 and strip == 0:
             tl.store(sums + part * coarse + g, tl.max(flat, axis=0), inside)

@@ -37,18 +37,19 @@ class Geometry(NamedTuple):
         return self.kernel // self.stride
 
 
-def stacked(module: nn.Module, *, kernels: bool = False) -> nn.Module:
+def stacked(module: nn.Module, *, kernels: bool = True) -> nn.Module:
     """A copy of a module that computes the same under ``vmap`` over members, faster on a GPU.
 
-    Vectorised convolutions become grouped ones, which GPU libraries run group by group when groups are narrow.
-    The copy gathers windows for one batched matrix product of all members; gradients of affine layers come out as
-    parameters lie, and a Bernoulli likelihood passes over pixels once. It has the same parameter names, and works under
-    ``vmap`` over members and reverse-mode differentiation only.
+    Vectorised convolutions become grouped ones, which GPU libraries run group by group when groups are narrow. In the
+    copy a convolution is one kernel for all members, or gathers windows for one batched matrix product; gradients of
+    affine layers are laid out as parameters, and a Bernoulli likelihood passes over pixels once. It has the same
+    parameter names, and works under ``vmap`` over members and reverse-mode differentiation only.
 
     Args:
         module: to copy.
-        kernels: convolve by kernels that copy no windows where Triton is there (CUDA, single precision and bfloat16,
-            kernels of side s + 2p), with a ReLU that follows in a sequence inside them.
+        kernels: convolve by kernels that copy no windows, with a ReLU that follows in a sequence inside them, where
+            Triton is installed (CUDA, single precision or bfloat16, convolutions of side stride + 2 · padding);
+            elsewhere, and without, windows are copied.
 
     >>> type(stacked(nn.Sequential(nn.Conv2d(1, 8, 4, 2, 1)))[0]).__name__
     'StackedConvolution'
@@ -96,7 +97,7 @@ class StackedConvolution(nn.Module):
     torch.Size([3, 5, 8, 4, 4])
     """
 
-    def __init__(self, layer: nn.Conv2d | nn.ConvTranspose2d, *, kernels: bool = False) -> None:
+    def __init__(self, layer: nn.Conv2d | nn.ConvTranspose2d, *, kernels: bool = True) -> None:
         super().__init__()
         if not self.suits(layer):
             raise ValueError(

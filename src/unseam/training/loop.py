@@ -56,21 +56,14 @@ def training_steps(
     trial = stack.trials[0]
     subset = training_index(trial, len(world))
     subset = None if subset is None else subset.to(stack.device)
-    size = len(world) if subset is None else len(subset)
     advance = make_step(stack, world)
     stack.runner.train()
+    draws = _draws(stack, len(world), subset)
     while stack.step < trial.steps:
         horizon = min(trial.steps, stack.step + every - stack.step % every)
-        stop = min(horizon, stack.step + _steps_at_once(stack))
-        steps = torch.arange(stack.step, stop, device=stack.device)
-        index = minibatches(stack.seeds, steps, trial.batch_size, size)
-        index = index if subset is None else subset[index]
-        shape = (trial.batch_size, trial.latent)
-        noise = normals(stack.seeds, steps, shape).to(stack.flat.dtype)
-        keys = uniforms(stack.seeds, steps, shape) if stack.template.needs_keys else None
         with precision(trial.precision):
-            for number in range(len(steps)):
-                terms = advance(index[number], noise[number], None if keys is None else keys[number])
+            while stack.step < horizon:
+                terms = advance(*next(draws))
                 for name, value in terms._asdict().items():
                     total = stack.totals.get(name)
                     stack.totals[name] = value.clone() if total is None else total.add_(value)
@@ -78,11 +71,26 @@ def training_steps(
                 stack.step += 1
                 if stack.step < horizon:
                     after_step()
-        if stack.step == horizon:
-            means = {name: stack.totals[name] / stack.counted for name in terms._fields}
-            stack.totals, stack.counted = {}, 0
-            yield Record(horizon, means, stack.alive.clone())
-            after_step()
+        means = {name: stack.totals[name] / stack.counted for name in terms._fields}
+        stack.totals, stack.counted = {}, 0
+        yield Record(horizon, means, stack.alive.clone())
+        after_step()
+
+
+def _draws(stack: Stack, items: int, subset: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Items (member, batch), noise (member, batch, latent) and keys, if any, of every step that is left."""
+    trial = stack.trials[0]
+    shape = (trial.batch_size, trial.latent)
+    draw = DRAW.get(stack.device.type, DRAW["cpu"])
+    at_once = max(1, draw // (len(stack) * trial.batch_size * (trial.latent + 1)))
+    for start in range(stack.step, trial.steps, at_once):
+        steps = torch.arange(start, min(trial.steps, start + at_once), device=stack.device)
+        index = minibatches(stack.seeds, steps, trial.batch_size, items if subset is None else len(subset))
+        index = index if subset is None else subset[index]
+        noise = normals(stack.seeds, steps, shape).to(stack.flat.dtype)
+        keys = uniforms(stack.seeds, steps, shape) if stack.template.needs_keys else None
+        for number in range(len(steps)):
+            yield index[number], noise[number], None if keys is None else keys[number]
 
 
 def training_index(trial: Trial, items: int) -> Tensor | None:
@@ -97,9 +105,3 @@ def training_index(trial: Trial, items: int) -> Tensor | None:
     if not len(part):
         raise ValueError(f"train_fraction {trial.train_fraction} leaves nothing of {items} items to train on")
     return part
-
-
-def _steps_at_once(stack: Stack) -> int:
-    trial = stack.trials[0]
-    draw = DRAW.get(stack.device.type, DRAW["cpu"])
-    return max(1, draw // (len(stack) * trial.batch_size * (trial.latent + 1)))

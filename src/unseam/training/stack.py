@@ -145,7 +145,7 @@ def stack_trials(
     size: int,
     device: torch.device | str = "cpu",
     products: bool | None = None,
-    kernels: bool = False,
+    kernels: bool = True,
     drawn: bool = True,
 ) -> Stack:
     """A fresh stack of trials that differ in member fields only.
@@ -157,7 +157,7 @@ def stack_trials(
         device: where to train.
         products: run convolutions as batched matrix products (see :func:`unseam.models.stacked`); by default on CUDA,
             unless the objective takes the decoder's Jacobian, which needs forward mode.
-        kernels: run those products by kernels that copy no windows, on CUDA.
+        kernels: convolve without copying windows where the kernels suit a layer (see there).
         drawn: whether to draw initial weights; without, they have to be loaded.
 
     >>> stack_trials([Trial(latent=2)], (1, 4, 4), size=10).template.model.posterior.latent
