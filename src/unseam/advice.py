@@ -153,8 +153,8 @@ def advise(
         target: data of one's own, whatever :func:`unseam.data.open_data` takes; the name of a world, or a world.
         likelihood: ``"gaussian"`` or ``"bernoulli"``; by default Bernoulli for values within [0, 1].
         noise: variance of a Gaussian likelihood, by default 1.
-        points: how many points are read at most, drawn at random; 8 192 where each has more values than that, for then the
-            matrix of their products with each other is decomposed.
+        points: how many points are read at most, drawn at random; 8 192 where each has more values than that, for
+            then the matrix of their products with each other is decomposed.
         seed: of the choice of points.
         data_options: options of :func:`unseam.data.open_data`.
 

@@ -345,7 +345,9 @@ def test_models_of_one_world_share_its_thresholds(run, monkeypatch):
     from unseam.report import measure
 
     made = []
-    monkeypatch.setattr(measure, "advise", lambda *_, **given: made.append(given) or unseam.advise(*_, **given))
+    monkeypatch.setattr(
+        measure, "advise", lambda *_, **given: made.append(given) or unseam.advise(*_, **given)
+    )
     assert len(run_studies(run, points=20)) == 2 and len(made) == 1
 
 
