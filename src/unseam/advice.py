@@ -35,6 +35,8 @@ COUNTS = (
     "Whole values were taken as real ones, under a gaussian likelihood; if they are counts, training gives them a "
     "negative binomial one, for which no closed form is known, and these values of β are not its."
 )
+# Points that are read at most, by default.
+MOST = 50_000
 # Side of the largest matrix that is decomposed: points are as many where they have more values than this.
 _MOST_SIDE = 2**13
 
@@ -143,7 +145,7 @@ def advise(
     *,
     likelihood: str | None = None,
     noise: float | None = None,
-    points: int = 50_000,
+    points: int = MOST,
     seed: int = 0,
     data_options: Mapping[str, Any] | None = None,
 ) -> Advice:

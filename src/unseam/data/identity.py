@@ -80,8 +80,8 @@ def identify_data(world: World, *, read: int | None = None) -> Identity:
     sketch = []
     for part in _parts(index, each):
         drawn = _stored(world, part, whole=count == items)
-        values.update(drawn.contiguous().numpy())
-        factors.update(world.factors[part.to(world.factors.device)].cpu().contiguous().numpy())
+        values.update(drawn.contiguous().numpy().data)
+        factors.update(world.factors[part.to(world.factors.device)].cpu().contiguous().numpy().data)
         if few is index:
             sketch.append(_average(drawn))
     if few is not index:

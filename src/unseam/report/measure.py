@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseam.adapters import wrap
-from unseam.advice import Advice, advise
+from unseam.advice import MOST, Advice, advise
 from unseam.choices import Likelihood, built_in
 from unseam.data import World
 from unseam.geometry import hadamard_gap, jacobian, pullback, restrict
@@ -266,9 +266,9 @@ def thresholds(
     noise = float(likelihood.log_variance.detach().exp()) if isinstance(likelihood, Gaussian) else None
     wide = math.prod(data.shape if isinstance(data, World) else data.shape[1:]) > WIDEST
     rows = data if isinstance(data, World) else data.flatten(1)
-    few: dict[str, int] = {"points": GRAM} if wide else {}
+    points = GRAM if wide else MOST
     key = (id(data), kind, noise)
-    return (cache or Cache()).once(key, lambda: advise(rows, likelihood=kind, noise=noise, **few)), ()
+    return (cache or Cache()).once(key, lambda: advise(rows, likelihood=kind, noise=noise, points=points)), ()
 
 
 def _describe_likelihood(likelihood: Any) -> str:

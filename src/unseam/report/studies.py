@@ -79,7 +79,7 @@ def _count_lost(run: Run, shown: Sequence[int]) -> list[str]:
     """How many members diverged and are left out: seeds of the model that is shown, and other models of the run."""
     own = dataclasses.replace(run.trials[shown[0]], seed=0)
     seeds = [m for m in range(len(run)) if dataclasses.replace(run.trials[m], seed=0) == own]
-    lines = []
+    lines: list[str] = []
     for members, what in ((seeds, "seeds of this model"), (range(len(run)), "members of the run")):
         lost = [member for member in members if member not in run.sound]
         if lost and not (lines and len(members) == len(seeds)):
