@@ -204,6 +204,18 @@ def test_a_subject_is_measured_at_its_points_or_data_and_drawn_from_the_prior_wi
     assert unseam.explore.exhibit_decoder(at_data).subjects[0] is at_data
 
 
+@pytest.mark.parametrize(("latent", "sampled"), [(128, None), (129, 32)])
+def test_up_to_128_latents_are_all_measured_by_default(latent, sampled):
+    found = unseam.inspect(unseam.Subject("mine", lambda z: 2 * z, latent), points=3)
+    assert (None if found.probes is None else found.probes.latents) == sampled
+
+
+@pytest.mark.parametrize(("latent", "points"), [(2, 1000), (129, 4)])
+def test_draws_from_the_prior_without_a_number(latent, points):
+    found = unseam.inspect(unseam.Subject("mine", lambda z: 2 * z, latent))
+    assert (found.where, found.points) == (f"{points} draws from N(0, I)", points)
+
+
 def test_own_encoder(own):
     np.save(own / "x.npy", np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32))
     found = inspect_own("mine_to_inspect:make", own / "x.npy", encoder="mine_to_inspect:encode")

@@ -9,6 +9,7 @@ import torch
 
 import unseam
 from unseam.data import place
+from unseam.geometry import _jacobi
 from unseam.models import _convolutions, _fused, products
 from unseam.models._convolutions import Shape
 from unseam.training import Trial, stack_trials, training_steps
@@ -319,6 +320,28 @@ def test_networks_with_kernels_compute_what_they_are_stacked_from(part):
         known = torch.autograd.grad(exact.sin().sum(), list(network.parameters()))
         for one, other in zip(gradients, known, strict=True):
             assert (one[member] - other).norm() <= 1e-5 * other.norm()
+
+
+@pytest.mark.parametrize("gram", [False, True])
+def test_rotations_of_the_kernel_are_those_of_torch(gram, monkeypatch):
+    """More matrices than a block has threads, columns of very different lengths, and one pair that is orthogonal."""
+    import triton
+    import triton.language as tl
+
+    lengths = torch.tensor([1e4, 1.0, 1e-4, 3.0], dtype=torch.float64)
+    x = torch.randn(37, 6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * lengths
+    x[3, :, 0], x[3, 0, 0], x[3, 0, 1] = 0, 1, 0
+    matrix = x.mT @ x if gram else x
+    data = matrix.shape[1]
+    monkeypatch.setattr(_jacobi, "_sweep_by_kernel", lambda *given, **options: False)
+    known = _jacobi._with_identity(matrix)
+    _jacobi._sweep(known, data, gram=gram)
+    found = _jacobi._with_identity(matrix).to(DEVICE)
+    bound = (4 * torch.finfo(torch.float64).eps) ** 2
+    _jacobi._rotations(triton, tl)[(2,)](found, 37, bound, len(found), data, 4, 30, gram, 32, num_warps=1)
+    sizes = known[:data].abs().amax((0, 1) if gram else 0)
+    assert ((found.cpu() - known)[:data].abs() <= 1e-12 * sizes).all()
+    torch.testing.assert_close(found[data:].cpu(), known[data:], rtol=0, atol=1e-10)
 
 
 def test_layers_that_kernels_do_not_suit():
