@@ -423,7 +423,7 @@ def _stated(package: str) -> tuple[Choice, ...]:
 
     They are read from the text, as importing the files would import torch; so they consist of literals.
     """
-    files = sorted((Path(__file__).parent / package).glob("*.py"))
+    files = (Path(__file__).parent / package).glob("*.py")
     found = (text for file in files for text in _STATEMENT.findall(file.read_text(encoding="utf-8")))
     return tuple(_value(ast.parse(text, mode="eval").body) for text in found)
 

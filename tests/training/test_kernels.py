@@ -300,8 +300,8 @@ def test_a_member_alone_convolves_as_in_a_stack():
 
 
 @pytest.mark.parametrize("part", [0, 1])
-def test_networks_with_kernels_compute_what_they_are_stacked_from(part):
-    """Padded pictures that are no squares, colour, and ReLUs between convolutions and before other layers."""
+def test_networks_with_kernels_compute_what_they_are_stacked_from(part, monkeypatch):
+    """Every convolution by a kernel; pictures that are no squares, in colour, and ReLUs between and after them."""
     build = lambda: unseam.models.convolutional((3, 16, 20), 6, 3, (3, 16, 20))[part].to(DEVICE)  # noqa: E731
     networks = [build() for _ in range(2)]
     for seed, network in enumerate(networks):
@@ -311,8 +311,13 @@ def test_networks_with_kernels_compute_what_they_are_stacked_from(part):
         DEVICE
     )
     twin = products.stacked(networks[0])
+    by_kernel, convolve = [], products.convolve
+    monkeypatch.setattr(
+        products, "convolve", lambda *given, **options: (by_kernel.append(1), convolve(*given, **options))[1]
+    )
     ours = torch.vmap(lambda member, x: torch.func.functional_call(twin, member, (x,)))(parameters, x)
-    assert len(LAUNCHES) >= 2
+    layers = [layer for layer in networks[0] if isinstance(layer, torch.nn.Conv2d | torch.nn.ConvTranspose2d)]
+    assert len(by_kernel) == len(layers) == 2
     gradients = torch.autograd.grad(ours.sin().sum(), list(parameters.values()))
     for member, network in enumerate(networks):
         exact = network.double()(x[member].double())
