@@ -178,6 +178,7 @@ def test_counts_are_integers(value):
     with pytest.raises(ValueError, match="points must be an integer, got"):
         check_count("points", value)
     assert check_count("points", torch.tensor(3)) == 3
+    assert check_count("points", 4, 1, 4) == 4 and check_count("points", 1, 1, 4) == 1
     with pytest.raises(ValueError, match="points must be from 1 to 4, got 5"):
         check_count("points", 5, 1, 4)
 

@@ -331,6 +331,7 @@ def diverged(tmp_path_factory):
 
 def test_standing_of_members(unfinished, diverged):
     assert Run.open(unfinished).standing == (Standing(19, 20),)
+    assert [str(Standing(steps, 20)) for steps in (19, 20)] == ["unfinished, 19 of 20 steps", ""]
     run = Run.open(diverged)
     assert run.sound == [0, 2]
     assert run.standing[1] == Standing(20, 20, 12, "its loss")

@@ -310,6 +310,8 @@ def test_one_subject_is_inspected_scored_reported_and_explored(tmp_path):
     assert unseam.inspect(subject).precision_error is not None
     table = unseam.score(subject, ["mig"], factors=(x[:, :2] > 0).long())
     assert table["points"].tolist() == [60] and table["model"].tolist() == ["Autoencoder"]
+    given = unseam.score(subject, ["mig"], data=x[:50], factors=(x[:50, :2] > 0).long())
+    assert given["points"].tolist() == [50]
     with pytest.raises(ValueError, match="world must name data with known factors, or data and factors"):
         unseam.score(subject)
     assert "Autoencoder" in unseam.report.write(subject, tmp_path / "page.html").read_text()
