@@ -211,4 +211,4 @@ def test_a_store_without_rows_has_no_page(tmp_path):
 
 def test_the_committed_specs_are_whole(root):
     counts = {path.stem: len(sweep.read_spec(path).trials) for path in (root / "docs/specs").glob("*.toml")}
-    assert counts == {"first": 40, "orthogonality": 1010, "pilot": 8, "transfer": 60}
+    assert counts == {"convergence": 128, "first": 40, "orthogonality": 1010, "pilot": 8, "transfer": 60}
