@@ -67,6 +67,16 @@ def test_the_same_from_every_source(kind, tmp_path):
     assert torch.allclose(found.thresholds, advise(x).thresholds)
 
 
+@pytest.mark.parametrize("points", [100, 1000, 20_000])
+def test_rows_in_the_order_of_a_grid_of_factors(points):
+    """Evenly spaced rows would run through both factors in step."""
+    slow, fast = torch.linspace(-1, 1, 1000).double(), torch.linspace(-1, 1, 40).double()
+    x = torch.cartesian_prod(slow, fast) * torch.tensor([1.0, 2.0]).double()
+    whole, found = advise(x).thresholds, advise(x, points=points).thresholds
+    # the relative error of a variance of n uniform draws is at most sqrt(0.8 / n); five of them
+    assert ((found / whole - 1).abs() < 5 * (0.8 / points) ** 0.5).all()
+
+
 def test_a_world_and_its_name():
     by_name, world = advise("linear", points=500), advise(load("linear"), points=500)
     assert by_name.name == "linear" and by_name.points == 500

@@ -357,6 +357,34 @@ def test_pages_say_that_a_run_is_unfinished(unfinished, tmp_path):
     assert exhibit.subjects[0].name.endswith("(unfinished, 19 of 20 steps)")
 
 
+@pytest.mark.parametrize("command", ["explore", "replicate"])
+def test_other_commands_say_which_members_diverged(command, diverged, tmp_path, call):
+    words = [command, diverged, "--together"] if command == "replicate" else [command, diverged]
+    words += ["--export", tmp_path / "e.html", "--points", 20] if command == "explore" else []
+    said = "2 of 4 members diverged, and are measured only where they are named"
+    status, out, _ = call(*words)
+    assert status == 0 and f"note: {said}" in " ".join(out.split())
+    status, out, _ = call(*words, "--json")
+    remarks = json.loads(out)["remarks"]
+    assert remarks[0] == "member 1 of 4: diverged at step 12, its loss no longer finite"
+    assert remarks[-1] == said
+
+
+def test_a_run_of_one_model_counts_its_lost_seeds_once(tmp_path):
+    trials = [dataclasses.replace(SPRITES, seed=seed) for seed in range(3)]
+
+    def spoil(ensemble):
+        with torch.no_grad():
+            for value in ensemble.stacks[0].parameters.values():
+                value[1] = torch.nan
+
+    with pytest.warns(unseam.training.DivergenceWarning):
+        unseam.train(trials, out=tmp_path, device="cpu", progress=False, every=10, callbacks=[spoil])
+    (study,) = unseam.report.run_studies(tmp_path, points=20)
+    assert study.about["members"] == [0, 2]
+    assert len(study.remarks) == 1 and study.remarks[0].startswith("1 of 3 seeds of this model diverged")
+
+
 def test_diverged_members_are_left_out_of_means_and_counted(diverged, tmp_path, call):
     (study,) = unseam.report.run_studies(diverged, points=20)
     assert study.about["members"] == [0, 2] and len(study.inspections) == 2

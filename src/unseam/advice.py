@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unseam.data import World, load, names, open_data
 from unseam.drawing import COLOURS, panels
-from unseam.files import check_rows, read_arrays, spread
+from unseam.files import check_rows, read_arrays, sample_rows
 from unseam.inputs import as_tensor, check_count
 from unseam.theory import (
     BetaRange,
@@ -153,8 +153,8 @@ def advise(
         target: data of one's own, whatever :func:`unseam.data.open_data` takes; the name of a world, or a world.
         likelihood: ``"gaussian"`` or ``"bernoulli"``; by default Bernoulli for values within [0, 1].
         noise: variance of a Gaussian likelihood, by default 1.
-        points: how many points are read at most, at random from a world, evenly from an array; 8 192 where each has
-            more values than that, for then the matrix of their products with each other is decomposed.
+        points: how many points are read at most, drawn at random; 8 192 where each has more values than that, for
+            then the matrix of their products with each other is decomposed.
         seed: of the choice of points.
         data_options: options of :func:`unseam.data.open_data`.
 
@@ -172,7 +172,7 @@ def advise(
     rows = None if data_options else _rows(target)
     if rows is not None:
         name = str(target) if isinstance(target, str | Path) else "data"
-        count, values, batches = _parts(rows, points)
+        count, values, batches = _parts(rows, points, seed)
     else:
         world, notes = _world(target, data_options or {})
         name = str(target) if isinstance(target, str | Path) else world.name
@@ -273,9 +273,9 @@ def _rows(target: object) -> Tensor | None:
     return rows if rows.dtype.is_floating_point and rows.ndim == 2 else None
 
 
-def _parts(rows: Tensor, points: int) -> tuple[int, int, Iterator[Tensor]]:
+def _parts(rows: Tensor, points: int, seed: int) -> tuple[int, int, Iterator[Tensor]]:
     values = rows[0].numel()
-    rows = spread(rows, _bounded(points, values))
+    rows = sample_rows(rows, _bounded(points, values), seed)
     return len(rows), values, iter(rows.split(max(1, _AT_ONCE // values)))
 
 

@@ -45,7 +45,7 @@ __all__ = [
     "read_tensors",
     "remove_folder",
     "replacing",
-    "spread",
+    "sample_rows",
     "sync_folder",
     "tensor_shapes",
     "write_atomically",
@@ -415,7 +415,7 @@ def read_array(path: Path, points: int | None = None) -> Tensor:
 
     Args:
         path: the file; mapped into memory where its format allows, so it may be larger than that.
-        points: read no more rows than this, spread over the file; all rows are checked in any case.
+        points: read no more rows than this, always the same random ones; all rows are checked in any case.
     """
     arrays = read_arrays(path)
     if len(arrays) != 1:
@@ -423,7 +423,7 @@ def read_array(path: Path, points: int | None = None) -> Tensor:
     (held,) = arrays.values()
     rows = as_tensor(str(path), held)
     check_rows(rows, str(path))
-    rows = rows if points is None else spread(rows, points)
+    rows = rows if points is None else sample_rows(rows, points)
     return rows if rows.dtype.is_floating_point or rows.dtype == torch.uint8 else rows.float()
 
 
@@ -470,15 +470,18 @@ def check_rows(rows: Tensor, name: str) -> None:
         )
 
 
-def spread(rows: Tensor, points: int) -> Tensor:
-    """At most so many rows, evenly spread over those given.
+def sample_rows(rows: Tensor, points: int, seed: int = 0) -> Tensor:
+    """At most so many rows, drawn without replacement, in their order.
 
-    >>> spread(torch.arange(10.0)[:, None], 3).flatten()
-    tensor([0., 4., 9.])
+    >>> sample_rows(torch.arange(10.0)[:, None], 3).flatten()
+    tensor([5., 6., 9.])
     """
     if len(rows) <= points:
         return rows
-    return rows[torch.linspace(0, len(rows) - 1, points, dtype=torch.float64).round().long()]
+    import numpy as np
+
+    # at random: evenly spaced rows fall into step with a table that is sorted by its factors
+    return rows[torch.from_numpy(np.sort(np.random.default_rng(seed).choice(len(rows), points, False)))]
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:

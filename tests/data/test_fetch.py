@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import hashlib
 import importlib
+import io
 import os
 import shutil
 import threading
@@ -19,6 +20,8 @@ from unseam.data.fetch import FetchError, fetch, listing, verify
 from unseam.data.sources import PUBLISHED, Published, RemoteFile
 from unseam.files import DiskFullError
 
+# the package's name of the module is its function
+fetch_module = importlib.import_module("unseam.data.fetch")
 REAL = Path(os.environ.get("UNSEAM_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 CONTENT = gzip.compress(b"two sprites", mtime=0)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -153,7 +156,7 @@ class Endless(Quiet):
     [("fast", 40, "it sent more than 40 bytes"), ("slow", None, "it sent .* bytes in")],
 )
 def test_a_mirror_without_an_end_is_given_up(tmp_path, monkeypatch, path, size, said):
-    monkeypatch.setattr(importlib.import_module("unseam.data.fetch"), "TIMEOUT", 0.5)
+    monkeypatch.setattr(fetch_module, "TIMEOUT", 0.5)
     with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as httpd:
         httpd.daemon_threads, httpd.block_on_close = True, False
         threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True).start()
@@ -162,6 +165,103 @@ def test_a_mirror_without_an_end_is_given_up(tmp_path, monkeypatch, path, size, 
             fetch("sprites2", tmp_path / "got", catalogue=known)
         httpd.shutdown()
     assert list((tmp_path / "got").iterdir()) == []
+
+
+class Odd(Quiet):
+    """A server that breaks off, answers in part, drips, or sends on with a page that has no end."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        kind = self.path.strip("/")
+        heads = {
+            "short": [("Content-Length", str(len(CONTENT) + 9))],
+            "part": [("Content-Length", str(len(CONTENT) - 1))],
+            "headers": [],
+            "chunk": [("Transfer-Encoding", "chunked")],
+            "packed": [("Content-Encoding", "gzip")],
+            "elsewhere": [("Location", "/elsewhere"), ("Content-Length", "0")],
+            "file": [("Location", "file:///etc/hostname"), ("Content-Length", "0")],
+            "onward": [("Location", "/good")],
+            "good": [("Content-Length", str(len(CONTENT)))],
+        }
+        status = {"part": 206, "elsewhere": 302, "file": 302, "onward": 302}.get(kind, 200)
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.send_response(status)
+            for head in heads[kind]:
+                self.send_header(*head)
+            if kind == "headers":
+                self.flush_headers()
+            else:
+                self.end_headers()
+            bodies = {
+                "short": CONTENT,
+                "part": CONTENT[:-1],
+                "good": CONTENT,
+                "packed": b"\x1f\x8b\x08\x08" + bytes(6),
+            }
+            self.wfile.write(bodies.get(kind, b""))
+            while kind in ("headers", "chunk", "packed", "onward"):
+                self.wfile.write(b"1")
+                time.sleep(0.02)
+
+
+@pytest.fixture
+def odd(monkeypatch):
+    monkeypatch.setattr(fetch_module, "TIMEOUT", 2.0)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Odd) as httpd:
+        httpd.daemon_threads, httpd.block_on_close = True, False
+        threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("short", "Connection broken"),
+        ("part", "status 206"),
+        ("headers", "it sent 0 bytes in 2 s"),
+        ("chunk", "it sent 0 bytes in 2 s"),
+        ("packed", "it sent 0 bytes in 2 s"),
+        ("elsewhere", "more than 10 times"),
+        ("file", "No connection adapters were found"),
+    ],
+)
+def test_a_broken_mirror_is_given_up_and_the_next_is_tried(odd, tmp_path, path, said):
+    with pytest.raises(FetchError, match=said):
+        fetch(
+            "sprites2", tmp_path / "got", catalogue=catalogue(f"{odd}/{path}", checksum=None), unverified=True
+        )
+    assert list((tmp_path / "got").iterdir()) == []
+    both = catalogue(f"{odd}/{path}", f"{odd}/good")
+    assert fetch("sprites2", tmp_path / "got", catalogue=both)[0].state == "verified"
+
+
+def test_pages_that_lead_elsewhere_are_not_read(odd, tmp_path):
+    """One without an end would fill the memory."""
+    assert fetch("sprites2", tmp_path, catalogue=catalogue(f"{odd}/onward"))[0].state == "verified"
+
+
+def test_an_address_that_gives_up_encryption_is_refused(monkeypatch):
+    import requests
+
+    def send(adapter, request, **_):
+        answer = requests.Response()
+        answer.raw = io.BytesIO()
+        answer.status_code, answer.headers["location"] = 302, "http://127.0.0.1:9/s.gz"
+        return answer
+
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
+    with pytest.raises(FetchError, match="leads to http://127.0.0.1:9/s.gz, which is not encrypted"):
+        fetch_module._open("https://127.0.0.1:9/s.gz")
+
+
+def test_without_a_checksum_the_size_is_compared(odd, tmp_path):
+    known = catalogue(f"{odd}/good", checksum=None, size=len(CONTENT) + 1)
+    with pytest.raises(FetchError, match=f"it sent {len(CONTENT)} bytes of {len(CONTENT) + 1}"):
+        fetch("sprites2", tmp_path, catalogue=known, unverified=True)
 
 
 def test_full_disk_is_told_before_fetching(server, tmp_path, monkeypatch):

@@ -77,6 +77,44 @@ def test_a_sample_of_large_data_is_read(table, monkeypatch):
     assert difference(before, array_world(table.flip(0))).startswith("other values")
 
 
+@pytest.mark.parametrize("kind", ["tensor", "array", "read-only map", "reversed"])
+def test_one_changed_value_of_a_large_table_is_found(kind, tmp_path):
+    """Above 64 MiB, of which earlier versions digested 1024 items."""
+    table = torch.zeros(1_000_000, 20)
+    held = {"tensor": table, "array": table.numpy(), "reversed": table.numpy()[::-1]}
+    if kind == "read-only map":
+        np.save(tmp_path / "x.npy", table.numpy())
+        held[kind] = np.load(tmp_path / "x.npy", mmap_mode="r")
+    world = array_world(held[kind])
+    before, earlier = recorded(world), identify_data(world, read=1024)._asdict()
+    assert world.nbytes > 64 << 20 and before["read"] == 1_000_000
+    assert difference(before, array_world(table.clone())) == ""
+    changed = table.clone()
+    changed[sorted({*range(3000)} - {*module._scattered(1_000_000, 1024).tolist()})[-1], 7] = 1.0
+    assert difference(before, array_world(changed)).startswith("other values (digest ")
+    # a record of 1024 items is compared by those
+    assert difference(earlier, array_world(table.clone())) == ""
+    assert difference(earlier, array_world(changed)) == ""
+    assert difference(earlier, array_world(table + 1)).startswith("other values")
+
+
+def test_means_of_a_large_table_are_of_a_sample(table, monkeypatch):
+    """They tell rounding from other data, where worlds are drawn again; more items would not tell it better."""
+    world = load("mixture", size=50)
+    whole = recorded(world)
+    monkeypatch.setattr(module, "AVERAGED", 100)
+    monkeypatch.setattr(module, "STORED", 20)
+    found = recorded(world)
+    assert found["digest"] == whole["digest"] and found["sketch"] != whole["sketch"]
+    # a table of this size is averaged whole, as earlier versions did
+    monkeypatch.setattr(module, "AVERAGED", world.nbytes)
+    assert recorded(world) == whole
+    near = world.with_table(world.table * (1 + 1e-7), "cpu")
+    monkeypatch.setattr(module, "AVERAGED", 100)
+    assert difference(found, near) == ""
+    assert difference(found, world.with_table(world.table * 1.01, "cpu")).startswith("other values")
+
+
 def test_samples_lie_all_over_the_data():
     index = module._scattered(737_280, 256)
     assert len(set(index.tolist())) == 256

@@ -333,21 +333,22 @@ def test_equal_names_are_told_apart():
 # Thresholds
 
 
-def test_wide_data_have_the_thresholds_of_their_covariance(monkeypatch):
-    from unseam.models import Bernoulli, Gaussian
+def test_thresholds_of_a_run_are_those_that_advise_finds(run):
+    """Of all its data, whatever number of points the rest of the page is measured at."""
+    expected = unseam.advise(unseam.Run.open(run).world, likelihood="bernoulli")
+    for made in run_studies(run, points=20):
+        assert made.advice.points == expected.points == 72
+        assert torch.equal(made.advice.thresholds, expected.thresholds)
+
+
+def test_models_of_one_world_share_its_thresholds(run, monkeypatch):
     from unseam.report import measure
 
-    generator = torch.Generator().manual_seed(0)
-    x = torch.rand(40, 6, generator=generator).double().round()
-    x[:, 5] = 1.0
-    for likelihood in (Bernoulli(), Gaussian(variance=0.3)):
-        monkeypatch.setattr(measure, "WIDEST", 2048)
-        narrow, _ = measure._thresholds(x, likelihood)
-        monkeypatch.setattr(measure, "WIDEST", 5)
-        monkeypatch.setattr(measure, "GRAM", 40)
-        wide, _ = measure._thresholds(x, likelihood)
-        torch.testing.assert_close(wide.thresholds[:5], narrow.thresholds[:5])
-        assert wide.constant == narrow.constant == 1
+    made = []
+    monkeypatch.setattr(
+        measure, "advise", lambda *_, **given: made.append(given) or unseam.advise(*_, **given)
+    )
+    assert len(run_studies(run, points=20)) == 2 and len(made) == 1
 
 
 def test_thresholds_of_sorted_data_are_those_of_all_of_it(monkeypatch):
@@ -359,11 +360,11 @@ def test_thresholds_of_sorted_data_are_those_of_all_of_it(monkeypatch):
     x = torch.cat(
         [torch.zeros(100, 6), torch.randn(300, 6, generator=generator) * torch.arange(1.0, 7.0)]
     ).double()
-    whole, _ = measure._thresholds(x, Gaussian(variance=1.0))
+    whole, _ = measure.thresholds(x, Gaussian(variance=1.0))
     monkeypatch.setattr(measure, "WIDEST", 5)
     monkeypatch.setattr(measure, "GRAM", 100)
-    found, _ = measure._thresholds(x, Gaussian(variance=1.0))
-    again, _ = measure._thresholds(x, Gaussian(variance=1.0))
+    found, _ = measure.thresholds(x, Gaussian(variance=1.0))
+    again, _ = measure.thresholds(x, Gaussian(variance=1.0))
     assert found.points == 100 and torch.equal(found.thresholds, again.thresholds)
     ratio = found.thresholds[:6] / whole.thresholds
     assert ((ratio > 0.5) & (ratio < 2.0)).all()
@@ -376,6 +377,9 @@ def test_the_page_says_how_many_items_thresholds_come_from():
     )
     part = next(part for part in sections([made]) if part.title == "What to change")
     assert part.how[0].endswith("Computed from 30 items, drawn at random where there are more.")
+    wide = dataclasses.replace(made, advice=dataclasses.replace(made.advice, thresholds=torch.ones(16)))
+    (how,) = next(part for part in sections([wide]) if part.title == "What to change").how
+    assert how.endswith("more would show more directions at small β: `unseam advise` reads 50 000.")
 
 
 # Means
@@ -421,9 +425,9 @@ def test_remarks_come_before_the_numbers():
 
 def test_thresholds_of_other_likelihoods_are_unknown():
     from unseam.models import ContinuousBernoulli
-    from unseam.report.measure import _thresholds
+    from unseam.report.measure import thresholds
 
-    found, (gap,) = _thresholds(
+    found, (gap,) = thresholds(
         torch.rand(5, 3, generator=torch.Generator().manual_seed(0)), ContinuousBernoulli()
     )
     assert found is None
@@ -432,10 +436,10 @@ def test_thresholds_of_other_likelihoods_are_unknown():
 
 def test_thresholds_name_likelihoods_in_words():
     from unseam import models
-    from unseam.report.measure import _thresholds
+    from unseam.report.measure import thresholds
 
     likelihood = models.WithCovariates(models.Masked(models.Gaussian()), 3, 2)
-    _, (gap,) = _thresholds(torch.zeros(5, 5), likelihood)
+    _, (gap,) = thresholds(torch.zeros(5, 5), likelihood)
     assert gap.why.endswith("for this one: Gaussian, missing values left out, shifted by covariates.")
 
 

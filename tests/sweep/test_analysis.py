@@ -1,6 +1,7 @@
 """Correlations within settings and pooled, selection without labels, fronts, and the page that shows them."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -168,6 +169,58 @@ def test_questions_are_answered_with_intervals():
 def test_the_front_holds_what_nothing_exceeds():
     values = np.array([[1, 1], [2, 0], [0, 2], [1, 1], [0.5, 1], [np.nan, 9]])
     assert front(values).tolist() == [True, True, True, True, False, False]
+
+
+def test_correlations_do_not_exceed_one():
+    rows = [{"seed": s, "beta": b, "cosine": s + b, "mig": -s - b} for b in (0.0, 1.0) for s in range(3)]
+    (found,) = correlations(pd.DataFrame(rows))
+    assert found.within == found.within_lower == -1.0
+
+
+def test_no_model_is_left_out_of_the_charts():
+    """More kinds of models than there are colours."""
+    rows = [
+        {"objective": f"kind {k}", "beta": beta, "seed": seed, "cosine": k + beta + seed, "elbo": -beta}
+        for k in range(8)
+        for beta in (1.0, 2.0)
+        for seed in (0, 1)
+    ]
+    (section,) = [one for one in sweep_sections(pd.DataFrame(rows)) if one.title == "Along β"]
+    drawn = [group.panels[0].markup for group in section.groups]
+    legends = [markup for markup in drawn if "legend" in markup]
+    charts = [drawn[drawn.index(key) + 1] for key in legends]
+    assert [len(re.findall("kind .", one)) for one in legends] == [6, 2]
+    for key, chart in zip(legends, charts, strict=True):
+        colours = re.findall(r'<span class="(c\d)"><i></i>(kind \d)', key)
+        assert len({colour for colour, _ in colours}) == len(colours)
+        for colour, name in colours:
+            assert len(re.findall(rf'class="curve {colour}"', chart)) == 1
+            assert f"{name}, β 1" in chart
+
+
+def test_seeds_without_a_measure_are_not_counted_as_measured():
+    table = linked().assign(stopped=None)
+    table.loc[table.index[0], ["coupling", "stopped"]] = [np.nan, 3.0]
+    (section, *_) = sweep_sections(table, [Question("ask", "coupling")])
+    first, second = section.said[0][1].split("\n")[1:3]
+    whole = len(table) // 2
+    assert first.endswith(f"], {whole - 1} of {whole} seeds") and second.endswith(f"], {whole} seeds")
+
+
+def test_a_page_of_an_unfinished_sweep_says_so(tmp_path):
+    store = Store(tmp_path)
+    spec = sweep.read_spec({"axes": {"seed": [0, 1, 2]}})
+    store.settle(spec)
+    about = {"device": "cpu", "revision": "x", "version_unseam": "0", "version_torch": "0", "elbo": 1.0}
+    store.append([{**trial_row(spec.trials[0]), **about, "stopped": 4}])
+    result = CliRunner().invoke(app, ["report", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.exception
+    found = json.loads(result.stdout)
+    assert (found["models"], found["diverged"], found["missing"]) == (1, 1, 2)
+    page = (tmp_path / "report.html").read_text()
+    assert "1 diverged and have no measures. At least 2 models of its specs are not trained yet" in page
+    store.append([{**trial_row(trial), **about, "stopped": None} for trial in spec.trials[1:]])
+    assert sweep.open(tmp_path).missing == 0
 
 
 def test_a_page_of_a_store(tmp_path):

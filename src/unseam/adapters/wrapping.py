@@ -202,7 +202,7 @@ def import_subject(
             be finite, also those that are not used.
         latent: number of latents, where neither the model nor a file says it.
         encoder: ``package.module:function``, x -> (mean, variance), or the name of the model's method.
-        points: number of rows to use, spread over the file.
+        points: number of rows to use, always the same random ones.
         beta: weight of the KL term in training.
         likelihood: its name; by default every output counts alike.
         options: of :func:`wrap`.

@@ -53,30 +53,38 @@ def explore_run(
     as_json: options.Json = False,
 ) -> None:
     """Explore a run's latent spaces in the browser: pictures, geometry, a map, β; until Ctrl-C."""
+    from unseam.cli.printing import print_words
     from unseam.explore import export, serve
+    from unseam.run import Run
 
     own = {"data": data, "encoder": encoder, "beta": beta, "likelihood": likelihood, "latent": latent}
     own |= {"log_variance": log_variance, "probabilities": probabilities}
     opened = options.open_target(
         run, own, member=None, root=root, world=world, trust=trust, points=points or 600
     )
+    shown = members or None if page is not None else None
+    remarks = opened.remarks(shown) if isinstance(opened, Run) else []
     if page is not None:
         written = export(opened, page, members=members or None, first=member or None, points=points or 300)
         size = written.stat().st_size
         if as_json:
-            print_json({"page": str(written), "bytes": size})
+            print_json({"page": str(written), "bytes": size, "remarks": remarks})
         else:
             print(
                 f"Wrote {written}, {size / 1e6:.1f} MB: open it in a browser; it needs no server and no network."
             )
+            for line in remarks:
+                print_words(f"note: {line}")
         return
     if members:
         raise ValueError("--members is for --export; --member says which one is shown first")
 
     def started(address: str) -> None:
         if as_json:
-            print_json({"address": address})
+            print_json({"address": address, "remarks": remarks})
         else:
+            for line in remarks:
+                print_words(f"note: {line}")
             print(f"Exploring {run} at {address} (Ctrl-C stops)")
         sys.stdout.flush()
 

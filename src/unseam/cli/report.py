@@ -106,7 +106,8 @@ def _report_sweep(store: str, out: Path | None, seed: int, as_json: bool) -> Non
             "selections": analysis.selections(table),
         }
         listed = {name: [one._asdict() for one in part] for name, part in parts.items()}
-        print_json({"report": str(path), "models": len(table)} | _finite(listed))
+        counts = {"diverged": int(table["stopped"].notna().sum()), "missing": found.missing}
+        print_json({"report": str(path), "models": len(table)} | counts | _finite(listed))
     else:
         print(f"Open {path}")
 

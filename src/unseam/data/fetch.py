@@ -5,16 +5,22 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from queue import Empty, Full, Queue
+from typing import IO, TYPE_CHECKING, NamedTuple
+from urllib.parse import urljoin
 
 from unseam.data.files import DamagedFileError, MissingFileError, home, locate
 from unseam.data.idx import unpack
 from unseam.data.sources import PUBLISHED, Published, RemoteFile
 from unseam.files import DiskFullError, digest, first_line, replacing
+
+if TYPE_CHECKING:
+    import requests
 
 __all__ = ["FetchError", "FileState", "Listing", "check_published", "fetch", "listing", "verify"]
 
@@ -25,6 +31,7 @@ SLOWEST = 10_000.0
 LARGEST = 20_000_000_000
 """Bytes that are fetched of a file whose size is not known."""
 PIECE = 1 << 16
+REDIRECTIONS = 10
 EVERY = 100_000_000
 """Bytes between two lines of progress at most, where there is no terminal."""
 
@@ -249,6 +256,9 @@ def _download_from(url: str, file: RemoteFile, path: Path, progress: bool) -> Fi
     with replacing(path) as temporary:
         with temporary.open("wb") as target:
             _copy(url, target, file.size or LARGEST, progress)
+        size = temporary.stat().st_size
+        if file.size and not file.checksum and size != file.size:
+            raise DamagedFileError(f"it sent {size} bytes of {file.size}")
         found = digest(temporary, file.checksum.partition(":")[0] if file.checksum else "sha256")
         if file.checksum and found != file.checksum:
             raise DamagedFileError(f"wrong checksum, expected {file.checksum}, got {found}")
@@ -264,20 +274,77 @@ def _download_from(url: str, file: RemoteFile, path: Path, progress: bool) -> Fi
 
 def _copy(url: str, target: IO[bytes], largest: int, progress: bool) -> None:
     """Copy what an address sends, piece by piece as it comes, within limits of size and time."""
+    import requests  # noqa: F401  not on the mirror's time
+
+    pieces: Queue[bytes | Exception] = Queue(4)
+    given_up = threading.Event()
+    began, arrived = time.monotonic(), 0
+    # in a thread, since an answer can hold a read up for ever that sends a byte of its headers now and then
+    threading.Thread(target=_receive, args=(url, pieces, given_up), daemon=True).start()
+    try:
+        with _bar(progress, largest) as advance:
+            while True:
+                left = TIMEOUT + arrived / SLOWEST - (time.monotonic() - began)
+                try:
+                    piece = pieces.get(timeout=max(left, 0.0))
+                except Empty:
+                    spent = time.monotonic() - began
+                    raise DamagedFileError(f"it sent {arrived} bytes in {spent:.0f} s") from None
+                if isinstance(piece, Exception):
+                    raise piece
+                if not piece:
+                    return
+                arrived += len(piece)
+                if arrived > largest:
+                    raise DamagedFileError(f"it sent more than {largest} bytes")
+                target.write(piece)
+                advance(len(piece))
+    finally:
+        given_up.set()
+
+
+def _receive(url: str, pieces: Queue[bytes | Exception], given_up: threading.Event) -> None:
+    """Hand on what an address sends, an empty piece at its end, or what went wrong."""
+
+    def give(piece: bytes | Exception) -> None:
+        while not given_up.is_set():
+            with suppress(Full):
+                return pieces.put(piece, timeout=0.1)
+
+    try:
+        with _open(url) as answer:
+            while not given_up.is_set() and (piece := answer.raw.read1(PIECE, decode_content=True)):
+                give(piece)
+        give(b"")
+    except OSError as error:
+        give(error)
+    except Exception as error:  # urllib3 has errors of its own for transfers that break off
+        give(FetchError(first_line(error)))
+
+
+def _open(url: str) -> requests.Response:
+    """The answer of an address, after its redirections, none of whose pages is read."""
     import requests
 
-    began, arrived = time.monotonic(), 0
-    with requests.get(url, stream=True, timeout=TIMEOUT) as answer, _bar(progress, largest) as advance:
+    with requests.Session() as session:
+        for _ in range(REDIRECTIONS):
+            request = session.prepare_request(requests.Request("GET", url))
+            settings = session.merge_environment_settings(url, {}, True, None, None)
+            answer = session.get_adapter(url).send(request, timeout=TIMEOUT, **settings)
+            place = session.get_redirect_target(answer)
+            if place is None:
+                break
+            answer.close()
+            before, url = url, urljoin(url, place)
+            if before.startswith("https:") and not url.startswith("https:"):
+                raise FetchError(f"it leads to {url}, which is not encrypted")
+        else:
+            raise FetchError(f"it leads elsewhere more than {REDIRECTIONS} times")
+    if answer.status_code != 200:
+        answer.close()
         answer.raise_for_status()
-        while piece := answer.raw.read1(PIECE, decode_content=True):
-            arrived += len(piece)
-            if arrived > largest:
-                raise DamagedFileError(f"it sent more than {largest} bytes")
-            spent = time.monotonic() - began
-            if spent > TIMEOUT + arrived / SLOWEST:
-                raise DamagedFileError(f"it sent {arrived} bytes in {spent:.0f} s")
-            target.write(piece)
-            advance(len(piece))
+        raise FetchError(f"it answered with status {answer.status_code}")
+    return answer
 
 
 @contextmanager

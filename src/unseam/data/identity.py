@@ -18,10 +18,12 @@ from unseam.data.world import World
 
 __all__ = ["Identity", "data_difference", "identify_data"]
 
-# Bytes of a table up to which every item is read: a fraction of a second.
-WHOLE = 64 << 20
-# Items that are read of a larger table, and of a world that is rendered, whose items take longer.
+# Bytes of a table up to which every item is digested, at 1.5 GB/s and more: about as long as one pass over them.
+WHOLE = 4 << 30
+# Items that are digested of a larger table, and of a world that is rendered, whose items take longer.
 STORED, RENDERED = 1024, 256
+# Bytes up to which the means are of every item that is digested, and of one part of them.
+AVERAGED = 64 << 20
 # 1/φ: multiples of it modulo 1 are spread evenly, however many there are, and fall into step with no grid of factors.
 GOLDEN = (math.sqrt(5) - 1) / 2
 PARTS = 16
@@ -47,7 +49,7 @@ class Identity(NamedTuple):
     factor_digest: str
     """SHA-256 of their factors."""
     sketch: list[float]
-    """Means of parts of those items: the same up to rounding wherever data are drawn again."""
+    """Means of parts of those items, or of a sample of them: the same up to rounding wherever data are drawn again."""
     path: str | None
     """File of a memory map."""
 
@@ -55,8 +57,9 @@ class Identity(NamedTuple):
 def identify_data(world: World, *, read: int | None = None) -> Identity:
     """What tells a world from others.
 
-    The digest is of every item where the table of a world takes at most 64 MiB, else of 1024 items, and of 256 where
-    items are rendered: those at ⌊n · frac(k/φ)⌋ of n, which lie all over the data.
+    The digest is of every item where the table of a world takes at most 4 GiB, else of 1024 items, and of 256 where
+    items are rendered: those at ⌊n · frac(k/φ)⌋ of n, which lie all over the data. Identities of earlier versions are
+    of 1024 items from 64 MiB on; ``read`` says of how many.
 
     Args:
         world: the data.
@@ -70,15 +73,19 @@ def identify_data(world: World, *, read: int | None = None) -> Identity:
     items = len(world)
     count = _count(world) if read is None else max(1, min(read, items))
     index = torch.arange(items) if count == items else _scattered(items, count)
-    values, factors, sketch = hashlib.sha256(), hashlib.sha256(), []
-    parts = index.tensor_split(max(PARTS, count * math.prod(world.shape) * 4 // WHOLE))
-    for part in filter(len, parts):
-        drawn = _stored(world, part)
-        values.update(drawn.numpy().tobytes())
-        factors.update(world.factors[part.to(world.factors.device)].cpu().numpy().tobytes())
-        # weighted by position, or a picture that moved would look the same
-        weights = torch.linspace(0.5, 1.0, drawn[0].numel(), dtype=torch.float64)
-        sketch.append(float((drawn.flatten(1).double().nanmean(0) * weights).nanmean()))
+    values, factors = hashlib.sha256(), hashlib.sha256()
+    each = math.prod(world.shape) * 4
+    size = count * math.prod(world.shape) * world.dtype.itemsize
+    few = index if count <= STORED or size <= AVERAGED else _scattered(items, STORED)
+    sketch = []
+    for part in _parts(index, each):
+        drawn = _stored(world, part, whole=count == items)
+        values.update(drawn.contiguous().numpy())
+        factors.update(world.factors[part.to(world.factors.device)].cpu().contiguous().numpy())
+        if few is index:
+            sketch.append(_average(drawn))
+    if few is not index:
+        sketch = [_average(_stored(world, part)) for part in _parts(few, each)]
     table = world.table if isinstance(world, ArrayWorld) else None
     path = str(table.filename) if isinstance(table, np.memmap) and table.filename else None
     return Identity(
@@ -135,11 +142,25 @@ def _scattered(items: int, count: int) -> Tensor:
     return (turns % 1 * items).long().clamp(max=items - 1)
 
 
-def _stored(world: World, index: Tensor) -> Tensor:
-    """Items as a table of them holds them, bytes where those lose nothing, on the host."""
-    index = index.to(world.device)
+def _parts(index: Tensor, each: int) -> list[Tensor]:
+    """An index in parts of at most so many items that they fit beside the data."""
+    return [part for part in index.tensor_split(max(PARTS, len(index) * each // AVERAGED)) if len(part)]
+
+
+def _average(items: Tensor) -> float:
+    # weighted by position, or a picture that moved would look the same
+    weights = torch.linspace(0.5, 1.0, items[0].numel(), dtype=torch.float64)
+    return float((items.flatten(1).double().nanmean(0) * weights).nanmean())
+
+
+def _stored(world: World, index: Tensor, *, whole: bool = False) -> Tensor:
+    """Items as a table of them holds them, bytes where those lose nothing, on the host; ``whole`` ones in a row."""
     if isinstance(world, ArrayWorld):
-        return world.rows(index).cpu()
+        if not whole:
+            return world.rows(index.to(world.device)).cpu()
+        rows = world.table[int(index[0]) : int(index[-1]) + 1]  # twice as fast as by index
+        return rows.cpu() if isinstance(rows, Tensor) else torch.from_numpy(np.array(rows))
+    index = index.to(world.device)
     drawn = world.images(index).cpu()
     return drawn if world.dtype == torch.float32 else (drawn * 255).round().to(torch.uint8)
 

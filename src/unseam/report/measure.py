@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from unseam.adapters import wrap
 from unseam.advice import Advice, advise
 from unseam.choices import Likelihood, built_in
+from unseam.data import World
 from unseam.geometry import hadamard_gap, jacobian, pullback, restrict
 from unseam.independence import Coupling, NotSmoothError, coupling
 from unseam.inspection import Inspection
@@ -28,10 +30,10 @@ from unseam.report.study import (
     Walks,
     importance,
 )
+from unseam.run import Cache
 from unseam.subject import Subject
-from unseam.theory import collapse_thresholds
 
-__all__ = ["study"]
+__all__ = ["study", "thresholds"]
 
 Decoder = Callable[[Tensor], Tensor]
 
@@ -43,8 +45,8 @@ POINTS = 1000
 COUPLED = 200  # points at which second derivatives are measured
 FEWEST = 12  # and at least so many, as there are fewer where latents are more than 16: their cost grows as the square
 PAIRED = 64  # active latents up to which they are: their cost grows as the square
-WIDEST = 2048  # values of an item up to which the data's covariance is taken
-GRAM = 2048  # items of wider data, drawn at random
+WIDEST = 1024  # values of an item up to which thresholds are those of `unseam advise`
+GRAM = 2048  # items of wider data, whose covariance takes longer than all else
 STEP = 0.1  # of differences, in standard deviations of a latent, where derivatives see nothing of kinks
 
 
@@ -59,6 +61,7 @@ def study(
     latents: str | int | None = None,
     seed: int = 0,
     found: Inspection | None = None,
+    advice: Advice | None = None,
     **options: Any,
 ) -> Study:
     """Measure of any decoder what a report shows; what cannot be measured is named with its reason.
@@ -73,6 +76,7 @@ def study(
         latents: as in :meth:`unseam.subject.Subject.inspect`.
         seed: of points, baselines and metrics.
         found: the inspection, where it is made already.
+        advice: collapse thresholds of all of the data; by default those of ``x``.
         options: those of :func:`unseam.wrap` (``latent``, ``encoder``, ``x``, ``likelihood``, ``beta``, ``name``, …).
 
     >>> made = study(lambda z: z @ torch.diag(torch.tensor([3.0, 1.0])), latent=2)
@@ -93,7 +97,9 @@ def study(
     parts = {}
     if found.probes is None and places is not None:
         parts = _local(found, decoder.mean_output, places, _spread(places, variance))
-    advice, why = _thresholds(decoder.x, decoder.likelihood)
+    why: tuple[Missing, ...] = ()
+    if advice is None:
+        advice, why = thresholds(decoder.x, decoder.likelihood)
     return Study(
         decoder.name,
         (found,),
@@ -235,30 +241,34 @@ def _coupling(drawn: Decoder, points: Tensor) -> tuple[Coupling, float | None]:
         return coupling(drawn, points, per_point=True, step=STEP), STEP
 
 
-def _thresholds(x: Tensor | None, likelihood: Any) -> tuple[Advice | None, tuple[Missing, ...]]:
-    """Collapse thresholds of data under a likelihood, or why there are none."""
+def thresholds(
+    data: Tensor | World | None, likelihood: Any, cache: Cache | None = None
+) -> tuple[Advice | None, tuple[Missing, ...]]:
+    """Collapse thresholds of data under a likelihood, or why there are none.
+
+    Args:
+        data: items (batch, *data), or all of a world.
+        likelihood: of the decoder; a Gaussian of variance 1 by default.
+        cache: of those that models of one world share.
+
+    >>> thresholds(torch.tensor([[2.0, 0.0], [-2.0, 0.0]]), None)[0].thresholds.tolist()
+    [4.0, 0.0]
+    """
     why = ""
-    if x is None:
+    if data is None:
         why = "The thresholds come from the data's covariance, and no data were given."
     elif likelihood is not None and not isinstance(likelihood, Gaussian | Bernoulli):
         given = _describe_likelihood(likelihood)
         why = f"Thresholds are known for Gaussian and Bernoulli likelihoods, not for this one: {given}."
-    if x is None or why:
+    if data is None or why:
         return None, (Missing("Which β keeps how many latents", why),)
     kind = "bernoulli" if isinstance(likelihood, Bernoulli) else "gaussian"
     noise = float(likelihood.log_variance.detach().exp()) if isinstance(likelihood, Gaussian) else None
-    if x[0].numel() <= WIDEST:
-        return advise(x, likelihood=kind, noise=noise), ()
-    # wider data are seen through the Gram matrix of some items: it has the same eigenvalues
-    if len(x) > GRAM:
-        x = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:GRAM].to(x.device)]
-    rows = x.flatten(1).double()
-    mean, noise = rows.mean(0), noise or 1.0
-    spread = mean * (1 - mean) if kind == "bernoulli" else torch.full_like(mean, noise)
-    constant = (rows.var(0, correction=0) <= 1e-14) | (spread <= 1e-14)
-    scaled = ((rows - mean) / spread.sqrt())[:, ~constant]
-    found = collapse_thresholds(scaled @ scaled.mT / len(rows))
-    return Advice("data", kind, noise, len(rows), int(constant.sum()), found), ()
+    wide = math.prod(data.shape if isinstance(data, World) else data.shape[1:]) > WIDEST
+    rows = data if isinstance(data, World) else data.flatten(1)
+    few: dict[str, int] = {"points": GRAM} if wide else {}
+    key = (id(data), kind, noise)
+    return (cache or Cache()).once(key, lambda: advise(rows, likelihood=kind, noise=noise, **few)), ()
 
 
 def _describe_likelihood(likelihood: Any) -> str:

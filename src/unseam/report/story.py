@@ -490,9 +490,12 @@ def _changes(studies: Sequence[Study]) -> Section:
 
 def _sampled(studies: Sequence[Study]) -> str:
     """From how many items thresholds were computed."""
-    counts = sorted({study.advice.points for study in studies if study.advice is not None})
-    items = join_words([str(count) for count in counts])
-    return f" Computed from {items} items, drawn at random where there are more."
+    given = [study.advice for study in studies if study.advice is not None]
+    items = join_words([str(count) for count in sorted({advice.points for advice in given})])
+    few = any(2 * len(advice.thresholds) > advice.points for advice in given)
+    return f" Computed from {items} items, drawn at random where there are more." + (
+        " Of items this wide more would show more directions at small β: `unseam advise` reads 50 000." * few
+    )
 
 
 def _advise(study: Study) -> str:

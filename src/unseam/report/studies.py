@@ -14,9 +14,9 @@ from unseam.data import World
 from unseam.inspection import Inspection
 from unseam.replicate import describe_seeds
 from unseam.report.matching import SCORES, match
-from unseam.report.measure import study
+from unseam.report.measure import study, thresholds
 from unseam.report.study import Match, Missing, Study
-from unseam.run import Run, model_title, open_run
+from unseam.run import Cache, Run, model_title, open_run
 from unseam.trial import Trial
 
 if TYPE_CHECKING:
@@ -61,9 +61,10 @@ def run_studies(
     groups = [group[:seeds] for group in whole]
     names = _names([run.trials[group[0]] for group in groups])
     found = run.inspect([member for group in groups for member in group], points=points, seed=seed)
+    advised = Cache()
     return tuple(
         dataclasses.replace(
-            _study(run, name, group, tuple(found[member] for member in group), points, seed),
+            _study(run, name, group, tuple(found[member] for member in group), points, seed, advised),
             remarks=(
                 *run.remarks(group),
                 *([f"the first {seeds} of {len(every)} seeds are measured"] if len(every) > seeds else ()),
@@ -81,7 +82,7 @@ def _count_lost(run: Run, shown: Sequence[int]) -> list[str]:
     lines = []
     for members, what in ((seeds, "seeds of this model"), (range(len(run)), "members of the run")):
         lost = [member for member in members if member not in run.sound]
-        if lost:
+        if lost and not (lines and len(members) == len(seeds)):
             verb = "is" if len(lost) == 1 else "are"
             which = "; ".join(f"member {member} {run.standing[member]}" for member in lost)
             lines.append(f"{len(lost)} of {len(members)} {what} diverged and {verb} left out: {which}")
@@ -127,7 +128,13 @@ def check_room(models: int) -> None:
 
 
 def _study(
-    run: Run, name: str, members: list[int], found: tuple[Inspection, ...], points: int, seed: int
+    run: Run,
+    name: str,
+    members: list[int],
+    found: tuple[Inspection, ...],
+    points: int,
+    seed: int,
+    advised: Cache,
 ) -> Study:
     """One model: all seeds inspected and scored, the median one measured in full."""
     world = run.world_of(members[0])
@@ -135,7 +142,8 @@ def _study(
     shown = _median(found, matched)
     x = run.images(members[shown], points, seed)
     subject = dataclasses.replace(run.subject(members[shown]), name=name, x=x)
-    made = study(subject, found=found[shown])
+    advice, _ = thresholds(world, subject.likelihood, advised)
+    made = study(subject, found=found[shown], advice=advice)
     part = "Mutual information and scores"
     missing = [one for one in made.missing if one.part != part]
     if matched is None:

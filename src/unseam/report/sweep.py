@@ -60,7 +60,7 @@ HOW = (
     "for what choosing gains, and over seeds for means. Correlations are Spearman's, within settings. A link "
     "holds, or is reversed, where its interval excludes 0; otherwise it is open.",
 )
-LINES, CHARTS, SCORES, BEST = 5, 15, 3, 10
+LINES, CHARTS, SCORES, BEST = 6, 15, 3, 10
 """Lines of one chart, charts of one axis, scores in the correlations, and models of a list, at most."""
 
 
@@ -81,6 +81,8 @@ def write_sweep(sweep: Sweep, path: str | Path, *, seed: int = 0) -> Path:
         f"{len(table)} models that differ in {axes}; {table['seed'].nunique()} seeds. "
         f"{int(table['stopped'].notna().sum())} diverged and have no measures."
     )
+    if sweep.missing:
+        lead += f" At least {sweep.missing} models of its specs are not trained yet: the sweep is unfinished."
     about = {"store": sweep.store.address, "specs": sweep.store.specs(), "settings": sweep.store.settings()}
     about["made with"] = {
         name: sorted(table[name].dropna().unique())
@@ -207,7 +209,9 @@ def _say_means(table: pd.DataFrame, column: str) -> list[str]:
         mean, lower, upper = _mean(rows[column])
         if np.isfinite(mean):
             setting = describe_setting(_records(rows.head(1))[0], fields) or "all models"
-            lines.append(f"{setting}: {_name(column)} {_shown(mean, lower, upper, 3)}, {len(rows)} seeds")
+            known = int(np.isfinite(rows[column].astype(float)).sum())
+            count = f"{known} seeds" if known == len(rows) else f"{known} of {len(rows)} seeds"
+            lines.append(f"{setting}: {_name(column)} {_shown(mean, lower, upper, 3)}, {count}")
     return _or_none(lines)
 
 
@@ -223,17 +227,23 @@ def _along(table: pd.DataFrame, axis: str) -> Section:
     shown = [name for name in shown if table[name].notna().any()][: CHARTS * 2]
     lines = _lines(table, axis)
     numeric = table[axis].dtype.kind in "fiu"
-    groups = {str(key): part for key, part in table.groupby(lines)} if lines else {"": table}
-    groups = dict(list(groups.items())[:LINES])
-    marks = {name: f"c{k}" for k, name in enumerate(groups)}
+    kinds = [(str(key), part) for key, part in table.groupby(lines)] if lines else [("", table)]
     panels = []
-    for name in shown[:CHARTS] if numeric else shown:
-        chart = _bands(groups, marks, axis, name) if numeric else _rows(table, axis, name)
-        if chart:
-            panels.append(Panel(chart, f"{_name(name)} along {_name(axis)}"))
+    # as many lines in one chart as there are colours, the others in charts of their own
+    for first in range(0, len(kinds), LINES) if numeric else [0]:
+        groups = dict(kinds[first : first + LINES])
+        marks = {name: f"c{k}" for k, name in enumerate(groups)}
+        charts = [
+            (name, _bands(groups, marks, axis, name) if numeric else _rows(table, axis, name))
+            for name in (shown[:CHARTS] if numeric else shown)
+        ]
+        drawn = [Panel(chart, f"{_name(name)} along {_name(axis)}") for name, chart in charts if chart]
+        if numeric and len(kinds) > 1 and drawn:
+            drawn.insert(0, Panel(legend([(name, marks[name]) for name in groups]), wide=True))
+        panels += drawn
     prose = "Means over all models of a line, with 95 % intervals by Student's t over them."
-    if numeric and len(groups) > 1 and panels:
-        panels.insert(0, Panel(legend([(name, marks[name]) for name in groups]), wide=True))
+    if numeric and len(shown) > CHARTS:
+        prose += f" Charts of the first {CHARTS} of {len(shown)} measures; the table of the sweep has all."
     return Section(f"Along {_name(axis)}", (prose,), groups=tuple(Group("", (one,)) for one in panels))
 
 

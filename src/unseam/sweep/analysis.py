@@ -351,7 +351,7 @@ def _weighted(a: Numbers, b: Numbers, weights: Numbers, starts: NDArray[Any]) ->
 
     with np.errstate(invalid="ignore", divide="ignore"):
         scale = np.sqrt(np.maximum(product(a, a) * product(b, b), 0.0))
-        return np.asarray(np.where(scale > 1e-9, product(a, b) / scale, np.nan))
+        return np.asarray(np.where(scale > 1e-9, (product(a, b) / scale).clip(-1, 1), np.nan))
 
 
 def _interval(values: Numbers) -> Interval:

@@ -77,6 +77,12 @@ class Sweep:
             ]
 
     @property
+    def missing(self) -> int:
+        """How many trials have no row yet, at least: those of its largest spec."""
+        counts = [spec.get("trials") for spec in self.store.specs()]
+        return max(0, max((n for n in counts if isinstance(n, int)), default=0) - len(self.store.keys()))
+
+    @property
     def questions(self) -> list[Question]:
         """The questions of the specs that were run into the store."""
         given = (one for spec in self.store.specs() for one in spec["questions"])
