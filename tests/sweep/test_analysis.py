@@ -67,6 +67,10 @@ def test_models_that_are_compared_can_agree_in_a_measure_too():
     assert equal.within_lower < 0 < equal.within_upper
     assert (plain.groups, equal.groups) == (1, 3)
     table["hadamard_gap"] = active + 0.1 * generator.normal(size=60)
+    section = next(one for one in sweep_sections(table) if one.title == "Does geometry predict scores?")
+    row = next(row for row in section.numbers if row["measure"] == "DtO")
+    assert row["within settings"].startswith(f"{plain.within:.2f} [")
+    assert row["… and equally many active latents"].startswith(f"{equal.within:.2f} [".replace("-", "−"))
     for names, verdict in (((), "holds"), (("active",), "open")):
         (link,) = (one for one in chain(table, equal=names) if one.name == "Jacobian to density")
         assert link.verdict == verdict
