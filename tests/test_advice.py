@@ -136,6 +136,14 @@ def test_nothing_varies():
         advice_figure(found)
 
 
+def test_one_direction_has_one_range():
+    found = advise(normal()[:, :1] * torch.tensor([1.0, 2.0]))
+    below = f"{float(found.thresholds[0]):.3g}"
+    assert found.summary().splitlines()[1:-1] == [
+        f"At β = 1 one latent is active; with β below {below} its only direction would be."
+    ]
+
+
 def test_rows_and_json_agree():
     found = advise(normal())
     record = json.loads(json.dumps(found.to_dict()))

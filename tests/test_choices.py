@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from unseam import choices
+from unseam.training import learner
 from unseam.trial import KINDS, Trial
 
 ALL = [choice for kind in (*KINDS.values(), choices.World) for choice in choices.built_in(kind).values()]
@@ -25,6 +27,28 @@ def test_what_is_read_is_what_the_module_holds(choice):
 def test_options_are_fields_or_have_defaults(choice):
     for option in choice.options:
         assert option.name in Trial.__dataclass_fields__ or option.default is not None
+
+
+@pytest.mark.parametrize(
+    "choice", choices.built_in(choices.Objective).values(), ids=lambda choice: choice.name
+)
+def test_beta_weighs_the_kl_term_of_those_that_say_so(choice):
+    """The derivative of the loss with respect to β is the KL term, in nats per item."""
+    posterior = "point" if choice.variance is False else "diagonal"
+    trial = Trial(
+        likelihood="gaussian", latent=2, objective=choice.name, posterior=posterior, precision="float64"
+    )
+    draw = torch.Generator().manual_seed(0)
+    x, noise, keys = (torch.rand(8, n, generator=draw, dtype=torch.float64) for n in (3, 2, 2))
+    options = [one for one in choice.options if one.member and one.argument is not None]
+    weights = {one.argument or one.name: trial.value(one) for one in options}
+    if "beta" not in weights:
+        assert not choice.weighs_kl
+        return
+    beta = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    terms = learner(trial, (3,), size=100)(x, noise, keys, torch.tensor(5.0), weights | {"beta": beta})
+    (slope,) = torch.autograd.grad(terms.loss, beta)
+    assert bool(torch.isclose(slope, terms.kl)) == choice.weighs_kl
 
 
 def test_every_option_field_has_one_kind_of_choice():

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import unseam
+from unseam.cli.demo import show_demo
 from unseam.demo import DEMO, SCORES, _numbers, _sentences, run_demo
 from unseam.metrics import disentanglement_score
 
@@ -86,6 +87,14 @@ def test_one_seed_makes_no_claim_about_seeds(demo, tmp_path):
     for models in (alone, demo.models):
         said = " ".join(_sentences(models))
         assert "axes (mean |cos|" in said and (models is not alone or "seed" not in said)
+
+
+def test_the_command_prints_summary_table_and_page(demo, monkeypatch, capsys):
+    monkeypatch.setattr("unseam.demo.run_demo", lambda *given, **options: demo)
+    show_demo(demo.page.parent, seeds=2, steps=60)
+    said = " ".join(capsys.readouterr().out.split())
+    first = said.index(" ".join(demo.summary().split()))
+    assert first < said.index("mean ± sample standard deviation") < said.index("Open ")
 
 
 def test_the_report_is_that_of_the_command(demo, tmp_path):

@@ -113,6 +113,13 @@ def test_a_holder_gives_signs_of_life_until_it_releases(tmp_path, monkeypatch):
     assert path.stat().st_mtime == before
 
 
+def test_a_lock_that_is_lost_while_it_is_released_is_no_error(tmp_path, monkeypatch):
+    lock, read = FolderLock(tmp_path), locks._read
+    monkeypatch.setattr(locks, "_read", lambda path: (read(path), path.unlink())[0])
+    lock.release()
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_forked_child_does_not_release_its_parents_lock(tmp_path, monkeypatch):
     lock = FolderLock(tmp_path)
     with monkeypatch.context() as child:

@@ -17,7 +17,7 @@ from unseam.cli import main
 from unseam.metrics import mcc, udr
 from unseam.papers.allen2024._decoders import polar
 from unseam.papers.allen2024.theorem2 import sphere
-from unseam.replicate import _columns, describe_seeds, replicate_seeds
+from unseam.replicate import _columns, describe_seeds, replicate_members, replicate_seeds
 from unseam.report import run_studies, sections
 
 F64 = {"dtype": torch.float64}
@@ -174,6 +174,25 @@ def test_members_that_differ_in_their_seed_alone_are_compared(folder):
     two = replicate_seeds([run, unseam.Run.open(folder)], members=[0])
     assert two[0].names[0].startswith("run: member 0 (")
     assert two[0].recurrence.likeness[0, 1].abs().allclose(torch.ones((), **F64))
+
+
+def test_items_are_held_out_ones_of_the_first_run(folder):
+    run = unseam.Run.open(folder)
+    split = unseam.Run.of(
+        unseam.train(dataclasses.replace(LINEAR, beta=0.01, train_fraction=0.9), device="cpu")
+    )
+    draw = int(torch.randint(2**31, (), generator=seeded()))
+    for members, where in (
+        ([(split, 0), (run, 0)], "60 held-out items of linear"),
+        ([(run, 0), (split, 0)], "60 items of linear"),
+    ):
+        found = replicate_members(members, items=60)
+        assert found.where == where
+        first, member = members[0]
+        subjects = [one.subject(which) for one, which in members]
+        direct = unseam.replication(subjects, first.images(member, 60, draw))
+        assert torch.equal(found.active, direct.active)
+        torch.testing.assert_close(found.recurrence.likeness, direct.recurrence.likeness)
 
 
 def test_members_that_diverged_are_left_out(folder):

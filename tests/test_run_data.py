@@ -150,6 +150,25 @@ def test_commands_refuse_and_take_data(command, own, call, tmp_path, monkeypatch
     sys.modules.pop("own_scans", None)
 
 
+@pytest.mark.parametrize("flag", ["--root", "--data"])
+@pytest.mark.parametrize("command", ["inspect", "score", "report", "replicate", "explore"])
+def test_commands_find_data_that_have_moved(command, flag, call, tmp_path, monkeypatch):
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64).numpy()
+    np.savez(tmp_path / "x.npz", x=x, factors=(x[:, :2] > 0).astype(int))
+    trials = [dataclasses.replace(TRIAL, beta=0.01, seed=seed) for seed in (0, 1)]
+    unseam.train(trials, data=tmp_path / "x.npz", out=tmp_path / "run", device="cpu", progress=False)
+    (tmp_path / "x.npz").rename(tmp_path / "moved.npz")
+    served = []
+    monkeypatch.setattr("unseam.explore.serve", lambda run, **options: served.append(run.data))
+    words = (command, tmp_path / "run", *(() if command == "explore" else ("--json",)))
+    if command != "explore":  # which opens its data when it serves
+        status, _, err = call(*words)
+        assert status == 2 and "x.npz does not exist" in err
+    status, out, err = call(*words, flag, tmp_path / "moved.npz")
+    assert (status, err) == (0, "")
+    assert len(served[0]) == 40 if command == "explore" else json.loads(out)
+
+
 def test_geometry_at_draws_from_the_prior_needs_no_data(own, call):
     found = Run.open(own).inspect(points=50, at="prior")
     assert [one.where for one in found.values()] == ["50 draws from the prior N(0, I)"] * 2
@@ -312,6 +331,7 @@ def diverged(tmp_path_factory):
 
 def test_standing_of_members(unfinished, diverged):
     assert Run.open(unfinished).standing == (Standing(19, 20),)
+    assert [str(Standing(steps, 20)) for steps in (19, 20)] == ["unfinished, 19 of 20 steps", ""]
     run = Run.open(diverged)
     assert run.sound == [0, 2]
     assert run.standing[1] == Standing(20, 20, 12, "its loss")

@@ -194,7 +194,9 @@ def test_a_subject_is_measured_at_its_points_or_data_and_drawn_from_the_prior_wi
     at_points = dataclasses.replace(plain, z=torch.zeros(5, 2))
     at_data = dataclasses.replace(plain, encoder=lambda x: (x, 0.1 + 0 * x), x=torch.ones(7, 2))
     assert [unseam.inspect(one).points for one in (at_points, at_data)] == [5, 7]
-    assert unseam.inspect(at_data).beta == 4.0
+    assert unseam.inspect(at_data).beta == 4.0 and unseam.inspect(at_data).beta_known
+    unknown = unseam.inspect(dataclasses.replace(at_data, beta=None))
+    assert unknown.beta == 1.0 and not unknown.beta_known
     assert unseam.inspect(at_data).mean is not None and unseam.inspect(at_points).mean is None
     found = unseam.inspect(plain, points=30)
     assert (found.points, found.where) == (30, "30 draws from N(0, I)")
@@ -202,6 +204,18 @@ def test_a_subject_is_measured_at_its_points_or_data_and_drawn_from_the_prior_wi
     page = unseam.report.write([at_points, at_data], tmp_path / "page.html")
     assert "2 models side by side" in page.read_text()
     assert unseam.explore.exhibit_decoder(at_data).subjects[0] is at_data
+
+
+@pytest.mark.parametrize(("latent", "sampled"), [(128, None), (129, 32)])
+def test_up_to_128_latents_are_all_measured_by_default(latent, sampled):
+    found = unseam.inspect(unseam.Subject("mine", lambda z: 2 * z, latent), points=3)
+    assert (None if found.probes is None else found.probes.latents) == sampled
+
+
+@pytest.mark.parametrize(("latent", "points"), [(2, 1000), (129, 4)])
+def test_draws_from_the_prior_without_a_number(latent, points):
+    found = unseam.inspect(unseam.Subject("mine", lambda z: 2 * z, latent))
+    assert (found.where, found.points) == (f"{points} draws from N(0, I)", points)
 
 
 def test_own_encoder(own):

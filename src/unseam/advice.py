@@ -106,14 +106,14 @@ class Advice:
                 f"Widest plateau: {_latents(self.plateau)} for β from {low:.3g} to {high:.3g}, a factor of "
                 f"{high / low:.2g}."
             )
+        every = f"all {len(positive)} directions" if len(positive) > 1 else "its only direction"
         lines.append(
-            f"At β = 1 {_latents(self.active_count(1.0))}; with β below {float(positive[-1]):.3g} all "
-            f"{len(positive)} directions would be."
+            f"At β = 1 {_latents(self.active_count(1.0))}; with β below {float(positive[-1]):.3g} {every} would be."
         )
         shown = [
             f"{_latents(count)} for β from {low:.3g} to {high:.3g}"
             for count in (1, 2, 5, 10)
-            if count <= len(positive) and count != self.plateau and (count < len(positive) or count == 1)
+            if count < len(positive) and count != self.plateau
             for low, high in [self.range(count)]
         ]
         if shown:

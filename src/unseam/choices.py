@@ -54,7 +54,7 @@ class Option:
         default: of an option that is no field of a trial.
         member: whether members of one stack may differ in it.
         argument: what the choice's function calls it: the option's name by default; ``None`` where the trainer alone
-            uses it.
+            uses it; ``discriminator.NAME`` where it is an argument of an objective's discriminator.
     """
 
     name: str
@@ -106,14 +106,14 @@ class Objective(Choice):
         weighs_kl: whether ``beta`` is the weight of the KL term, the β of allen2024 Eq. 7.
         needs: what else the function takes: ``step`` (updates so far), ``size`` (training items), ``keys`` (uniform
             noise (batch, latent)), ``discriminator``.
-        discriminator: class of a network that is trained along, made with the number of latents.
+        discriminator: class of a network that is trained along, made with the number of latents and with its options.
         variance: whether the posterior must have a variance (``True``), must have none (``False``), or either.
         jacobian: whether it differentiates the decoder in forward mode.
     """
 
     weighs_kl: bool = False
     needs: tuple[str, ...] = ()
-    discriminator: str | Callable[[int], Any] | None = None
+    discriminator: str | Callable[..., Any] | None = None
     variance: bool | None = True
     jacobian: bool = False
 
@@ -423,7 +423,7 @@ def _stated(package: str) -> tuple[Choice, ...]:
 
     They are read from the text, as importing the files would import torch; so they consist of literals.
     """
-    files = sorted((Path(__file__).parent / package).glob("*.py"))
+    files = (Path(__file__).parent / package).glob("*.py")
     found = (text for file in files for text in _STATEMENT.findall(file.read_text(encoding="utf-8")))
     return tuple(_value(ast.parse(text, mode="eval").body) for text in found)
 

@@ -261,10 +261,8 @@ def _as_array(name: str, value: object) -> NDArray[Any]:
         raise ValueError(f"{name} must hold numbers, got {found}")
     if kind.kind == "c":
         raise ValueError(f"{name} must be real, got {kind}")
-    if kind.kind == "u" and kind.itemsize > 1:
-        fits = kind.itemsize < 8 or array.size == 0 or array.max() <= np.iinfo(np.int64).max
-        array = array.astype(np.int64 if fits else np.float64)
-    elif kind.itemsize > 8:
+    beyond = kind.kind == "u" and array.size > 0 and array.max() > np.iinfo(np.int64).max
+    if beyond or kind.itemsize > 8:
         array = array.astype(np.float64)
     return np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
 

@@ -9,11 +9,16 @@ import pytest
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from unseam.charts import (
+    COLOURS,
+    Band,
     Bar,
     Curve,
     Dot,
     Scale,
+    Spot,
+    bands,
     bars,
+    cloud,
     columns,
     curves,
     decimals,
@@ -86,8 +91,8 @@ def test_two_decimals_are_those_of_the_number(value, text):
 
 
 def test_small_and_large_numbers_have_powers():
-    shown = [significant(value) for value in (0.0, 0.25, -1.5, 2e-5, 30000.0)]
-    assert shown == ["0", "0.25", "−1.5", "2·10⁻⁵", "3·10⁴"]
+    shown = [significant(value) for value in (0.0, 0.25, -1.5, 2e-5, 30000.0, 1000.0, -1234.5, 9999.0)]
+    assert shown == ["0", "0.25", "−1.5", "2·10⁻⁵", "3·10⁴", "1000", "−1230", "10⁴"]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +122,108 @@ def test_bars_stay_within_their_height():
     assert min(np.diff(labels)) >= 12 and labels[0] >= 7
     first, second = parsed(bars(rows[:2], "size", "two", top=2.0)).findall("rect")
     assert 2 * float(first.get("width")) == pytest.approx(float(second.get("width")), abs=0.2)
+
+
+ONES = np.array([1.0, 10.0, 1000.0])
+EVERY = {
+    "bars": bars([Bar("z0", 3.0), Bar("z1", 0.1)], "nats", "KL", top=3.0),
+    "matrix": matrix(np.eye(3), ["z0", "z1", "z2"], ["shape", "x", "y"], "|cos|"),
+    "dots": dots({"MIG": [Dot(0.5, lower=0.4, upper=0.6)], "SAP": [Dot(1.0)]}, "scores", axis="score", high=1.0),
+    "dots of several": dots({"MIG": [Dot(0.1 * k) for k in range(9)], "β": [Dot(-0.5)]}, "all", axis="score"),
+    "scatter": scatter({"z0": (ONES, ONES[::-1], "c0")}, "precision", across="expected", along="measured"),
+    "bands": bands(
+        [Band("VAE", (0.5, 8.0), (0.5, 0.4), (0.4, 0.3), (0.6, 0.5))], "DtO along β", across="β", along="DtO"
+    ),
+    "bands of logarithms": bands(
+        [Band("VAE", (0.5, 8.0), (0.5, 0.4), (0.4, 0.3), (0.6, 0.5))], "one", across="β", along="DtO", log=True
+    ),
+    "cloud": cloud([Spot(-9.0, 0.0, "a", ring=True), Spot(9.0, 1.0, "b")], "scores", across="loss", along="MIG"),
+    "columns": columns(
+        {"z0": [Dot(4.0), Dot(2.0)], "z1": [Dot(0.25)]}, "β", across="latent", along="β", rule=Dot(1.0, name="here")
+    ),
+    "curves": curves(
+        [0.0, 45.0, 90.0], [Curve("DtO", (0.0, 1.0, 0.5)), Curve("MIG", (0.2, 0.1, 0.3))], 45.0, label="angle"
+    ),
+}  # fmt: skip
+
+
+def number(mark, *names):
+    return [float(mark.get(name)) for name in names]
+
+
+def box(text):
+    """Left, right, top and bottom of a text of twelve pixels."""
+    (x, y), wide = number(text, "x", "y"), 6.6 * len(text.text)
+    left = x - {"middle": wide / 2, "end": wide}.get(text.get("text-anchor"), 0)
+    return left, left + wide, y - 6, y + 6
+
+
+@pytest.mark.parametrize("chart", EVERY.values(), ids=list(EVERY))
+def test_a_chart_lies_inside_its_picture_and_fits_beside_text(chart):
+    drawn = parsed(chart)
+    *_, width, height = map(float, drawn.get("viewBox").split())
+    assert width <= 360, "a narrow screen, and the column beside text but for its margins"
+    boxes = [box(text) for text in drawn.findall("text")]
+    boxes += [
+        (x - r, x + r, y - r, y + r)
+        for x, y, r in (number(mark, "cx", "cy", "r") for mark in drawn.findall("circle"))
+    ]
+    boxes += [
+        (x, x + wide, y, y + tall)
+        for x, y, wide, tall in (number(mark, "x", "y", "width", "height") for mark in drawn.findall("rect"))
+    ]
+    boxes += [number(line, "x1", "x2", "y1", "y1") for line in drawn.findall("line")]
+    for left, right, top, bottom in boxes:
+        assert left >= -0.2 and right <= width + 0.2 and top >= -0.2 and bottom <= height + 0.2
+
+
+@pytest.mark.parametrize("chart", EVERY.values(), ids=list(EVERY))
+def test_no_text_covers_another_or_a_mark(chart):
+    drawn = parsed(chart)
+    texts = [box(text) for text in drawn.findall("text")]
+    marks = [
+        (x - r, x + r, y - r, y + r)
+        for x, y, r in (number(mark, "cx", "cy", "r") for mark in drawn.findall("circle"))
+    ]
+    for place, one in enumerate(texts):
+        for other in (*texts[place + 1 :], *marks):
+            assert (
+                one[1] <= other[0] + 1
+                or other[1] <= one[0] + 1
+                or one[3] <= other[2] + 1
+                or other[3] <= one[2] + 1
+            ), (one, other)
+
+
+def test_marks_of_a_row_stand_beside_its_name():
+    rows = {"MIG": [Dot(0.1), Dot(0.2), Dot(0.3)], "SAP": [Dot(1.0)], "DCI": [Dot(0.5), Dot(0.6)]}
+    drawn = parsed(dots(rows, "scores", axis="score"))
+    names = [number(text, "y")[0] for text in drawn.findall("text") if text.text in rows]
+    marks = iter(drawn.findall("circle"))
+    for name, row in zip(names, rows.values(), strict=True):
+        assert np.mean([number(next(marks), "cy")[0] for _ in row]) == pytest.approx(name, abs=0.1)
+    assert names == sorted(names)
+
+
+def test_marks_of_a_column_stand_around_its_name():
+    marks = {"z0": [Dot(4.0), Dot(2.0)], "z1": [Dot(0.25)], "z2": [Dot(1.0), Dot(1.0), Dot(3.0)]}
+    drawn = parsed(columns(marks, "β", across="latent", along="β"))
+    names = [number(text, "x")[0] for text in drawn.findall("text") if text.text in marks]
+    spots = iter(drawn.findall("circle"))
+    for name, column in zip(names, marks.values(), strict=True):
+        assert np.mean([number(next(spots), "cx")[0] for _ in column]) == pytest.approx(name, abs=0.1)
+
+
+def test_points_of_a_scatter_lie_within_its_frame():
+    drawn = parsed(EVERY["scatter"])
+    grid = [
+        number(line, "x1", "y1", "x2", "y2") for line in drawn.findall("line") if line.get("class") == "grid"
+    ]
+    left, top = min(line[0] for line in grid), min(line[1] for line in grid)
+    right, bottom = max(line[2] for line in grid), max(line[3] for line in grid)
+    for mark in drawn.findall("circle"):
+        x, y, r = number(mark, "cx", "cy", "r")
+        assert left <= x - r and x + r <= right and top <= y - r and y + r <= bottom
 
 
 def test_intervals_and_names_of_dots():
@@ -162,6 +269,12 @@ def test_what_was_not_measured_is_said():
     assert "not measured" in texts(curves([0.0, 1.0], [Curve("MIG", (None, None))], 0.0, label="angle"))
 
 
+def test_colours_are_those_of_okabe_and_ito():
+    published = {"#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"}
+    assert {colour.lower() for colour in COLOURS} <= published
+    assert {tint(k / 4) for k in range(5)} | {tint(k / 5, cyclic=True) for k in range(6)} <= published
+
+
 def test_colours_run_from_end_to_end():
     assert (tint(-1.0), tint(2.0)) == ("#0072b2", "#d55e00")
     assert len({tint(k / 6) for k in range(7)}) == 7
@@ -179,6 +292,11 @@ def test_a_chart_of_its_own_needs_no_page(caption):
     assert root.get("viewBox") == f"0 0 {root.get('width')} {root.get('height')}"
     assert (width > 300) == bool(caption) and height == 46 + 24 * bool(caption)
     assert len(root[2]) == len(parsed(chart))
+
+
+def test_three_panels_fit_into_a_page():
+    figure, _ = panels(["one", "two", "three"])
+    assert figure.get_figwidth() * 96 <= 62 * 16  # the width of a report's text
 
 
 @pytest.mark.parametrize(("titles", "rows"), [(["one"], 1), (["one", "two", "three"], 2)])

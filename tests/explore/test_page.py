@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import unseam
+from unseam.explore.rotation import Rotation
+from unseam.explore.state import State, displayed_point
 
 # In processes of their own: the framework has one application for each process.
 BEGIN = """
@@ -60,6 +62,9 @@ async def steps(user, client):
     found["still said"] = page.banner.content if page.banner.visible else ""
     page.clear_fault("geometry")
     found["taken back"] = not page.banner.visible
+    page.report_fault("comparison", ValueError("no pair"))
+    page.view._tabulate([])
+    found["compared"] = not page.banner.visible
     client.delete()
     del page, client, controls
     user.client = None
@@ -84,6 +89,15 @@ async def steps(user, client):
     found["factors"], found["item"] = exhibit.item_factors(7), page.state.item
     page.map._colour(1)
     found["legend"] = page.map.legend.content
+    shown, controls = {}, page.sliders.controls
+    _controls.Control.put = lambda control, value: shown.update({id(control): value})
+    found["sliders"] = []
+    first, second, _ = page.state.rotation
+    for rotate in (lambda: page.rotation._angle(30.0), lambda: page.rotation._plane(0, second)):
+        shown.clear()
+        rotate()
+        found["sliders"].append([page.state.z, page.state.rotation, [shown.get(id(controls[k])) for k in (0, 1)]])
+    page.visit.rotate(first, second, 0.0)
     page.sliders._reset()
     page.sliders._follow(True)
     gate, start = threading.Event(), page.visit.start_walk
@@ -142,6 +156,7 @@ def test_an_error_is_said_until_the_same_part_is_well(found):
     assert found["said"] == f"{geometry} No rotation here: ValueError: no curve"
     assert found["still said"] == geometry
     assert found["taken back"]
+    assert found["compared"]
 
 
 def test_a_closed_tab_is_forgotten(found):
@@ -151,6 +166,15 @@ def test_a_closed_tab_is_forgotten(found):
 def test_a_factor_with_one_value_needs_no_slider(world):
     assert world["item"] == 7
     assert world["factors"] == [0.0, 1.0, 3.0]
+
+
+def test_sliders_show_the_point_along_rotated_axes(world):
+    """After the angle was set, and after another plane was chosen."""
+    (z, one, angled), (_, other, swapped) = world["sliders"]
+    assert one[:2] == other[1::-1] and one[2] == other[2] == 30
+    assert angled != pytest.approx(swapped)
+    for rotation, values in ((one, angled), (other, swapped)):
+        assert values == pytest.approx(displayed_point(State(0, tuple(z), rotation=Rotation(*rotation))))
 
 
 def test_names_of_factors_are_text(world):

@@ -1,6 +1,8 @@
 """The notebook widget: what it sends to the browser follows z."""
 
+import re
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +26,12 @@ def shown():
 def test_sliders_are_those_of_active_latents(shown):
     assert shown.shown == [0, 3, 1], "by their effect, without the collapsed one"
     assert len(shown.names) == 3 and len(shown.columns) == 3
+
+
+def test_all_that_the_browser_reads_is_sent_to_it(shown):
+    script = Path(unseam.explore.__file__).with_name("widget.js").read_text()
+    read = set(re.findall(r'model\.get\("(\w+)"\)', script))
+    assert read and read <= set(shown.get_state())
 
 
 def test_picture_and_geometry_follow_z(shown):

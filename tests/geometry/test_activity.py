@@ -69,6 +69,12 @@ def test_default_thresholds_agree_in_size():
     assert (0.81 - math.log(0.81) - 1) / 2 == pytest.approx(0.01, rel=0.05)
 
 
+@pytest.mark.parametrize("nats", [0.0095, 0.0105])
+def test_a_latent_is_active_from_a_hundredth_of_a_nat_on(nats):
+    mean = torch.full((3, 1), math.sqrt(2 * nats), dtype=torch.float64)  # KL of N(m, 1) is m²/2
+    assert active_latents(mean, torch.ones_like(mean), criterion="kl").active.tolist() == [nats > 0.01]
+
+
 @pytest.mark.parametrize("measure", [active_latents, polarisation, delta_kl])
 def test_diagonal_covariance_counts_as_its_variances(mean, variance, measure):
     pairs = zip(measure(mean, variance), measure(mean, torch.diag_embed(variance)), strict=True)

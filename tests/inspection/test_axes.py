@@ -20,7 +20,7 @@ from unseam.inspection import (
     grade_axes,
     random_axes,
 )
-from unseam.inspection.axes import LEAST_CHANCE
+from unseam.inspection.axes import LEAST_CHANCE, WORK
 
 WORD = {grade: str(grade) for grade in Orthogonality}
 
@@ -117,6 +117,22 @@ def test_rotations_of_one_direction_have_parallel_axes():
     column = draw(5, 3, seed=2)[:, :1] @ draw(1, 3, seed=3)
     found = random_axes((column.T @ column)[None], generator=torch.Generator().manual_seed(0))
     assert found.cosine == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("latent", [2, 30, 60, 100])
+def test_as_many_rotations_are_drawn_as_the_work_allows(latent, monkeypatch):
+    """And at least 16, of whose cosines over many pairs the mean is precise."""
+    drawn, decompose = [], torch.linalg.qr
+
+    def count(normal):
+        drawn.append(len(normal))
+        return decompose(normal)
+
+    monkeypatch.setattr(torch.linalg, "qr", count)
+    random_axes(torch.eye(latent)[None], generator=torch.Generator().manual_seed(0))
+    assert 16 <= drawn[0] <= 512
+    assert drawn[0] * latent**3 <= WORK or drawn[0] == 16
+    assert (drawn[0] + 1) * latent**3 > WORK or drawn[0] == 512
 
 
 def test_rotations_of_two_axes_have_their_closed_form():

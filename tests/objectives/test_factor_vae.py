@@ -1,5 +1,6 @@
 """FactorVAE: its terms, and two gradients from one backward pass."""
 
+import dataclasses
 import math
 
 import pytest
@@ -9,6 +10,8 @@ from torch.nn import functional
 
 from unseam.models import initialise
 from unseam.objectives import Discriminator, beta_elbo, factor_vae
+from unseam.training import Trial, train
+from unseam.training.learner import blank_learner
 
 
 @pytest.fixture
@@ -120,10 +123,31 @@ def test_keys_permute_each_latent_alone(normal, make_model, generator):
     assert not any((row == joint).all(1).any() for row in product[:5])
 
 
-@pytest.mark.parametrize("depth", [0, -1])
-def test_discriminator_needs_a_hidden_layer(depth):
-    with pytest.raises(ValueError, match=f"depth must be at least 1, got {depth}"):
-        Discriminator(2, depth=depth)
+@pytest.mark.parametrize("name", ["width", "depth"])
+@pytest.mark.parametrize("value", [0, -1, 2.5])
+def test_sizes_of_the_discriminator_are_whole_numbers(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1, got {value}"):
+        Discriminator(2, **{name: value})
+
+
+@pytest.mark.parametrize(("weights", "width"), [({}, 1000), ({"discriminator_width": 8}, 8)])
+def test_a_trial_sets_the_width_of_its_discriminator(weights, width):
+    trial = Trial(objective="factor_vae", latent=3, encoder_widths=(4,), decoder_widths=(4,), weights=weights)
+    found = blank_learner(trial, (1, 2, 2), size=10).discriminator
+    assert [layer.out_features for layer in found.modules() if isinstance(layer, nn.Linear)] == [
+        *[width] * 6,
+        2,
+    ]
+
+
+def test_a_narrow_discriminator_trains_in_a_stack_of_its_own_shape():
+    trial = Trial(
+        world="linear", likelihood="gaussian", objective="factor_vae", latent=2, encoder_widths=(),
+        decoder_widths=(), gamma=3.0, steps=3, batch_size=8, weights={"discriminator_width": 8},
+    )  # fmt: skip
+    assert not trial.stacks_with(dataclasses.replace(trial, weights={}))
+    ensemble = train([trial, dataclasses.replace(trial, seed=1)], device="cpu")
+    assert ensemble.history["discriminator_loss"].between(0.5, 1.0).all()
 
 
 def test_discriminator_has_the_published_shape():

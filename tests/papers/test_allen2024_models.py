@@ -324,6 +324,16 @@ def test_roles_share_what_they_should():
             assert plain.likelihood_draws * form.beta == 1
 
 
+def test_linear_forms_differ_in_their_optimiser_alone():
+    """And SGD's rate in what the factor β of the objective takes from it: both follow one path."""
+    adam, sgd = theorem3._linear(artefacts()["allen2024.theorem3"].presets["full"])
+    for one, other in zip(adam.roles, sgd.roles, strict=True):
+        apart = {field for field, value in one.to_dict().items() if other.to_dict()[field] != value}
+        assert apart == {"optimiser", "momentum", "epsilon", "learning_rate"}
+    assert torch.equal(adam.world.table, sgd.world.table)
+    assert sgd.roles[0].learning_rate * sgd.beta == sgd.roles[1].learning_rate == sgd.roles[2].learning_rate
+
+
 def test_mean_of_others_leaves_the_own_seed_out():
     distance = torch.tensor([[9.0, 1.0, 2.0], [3.0, 9.0, 4.0], [5.0, 6.0, 9.0]])
     assert theorem3._mean_of_others(distance).tolist() == [1.5, 3.5, 5.5]

@@ -159,6 +159,16 @@ def test_local_axes_of_a_plane_are_those_of_its_covariance():
     assert small.neighbours < found.neighbours and small.ratio < 1.3
 
 
+def test_the_likelihood_has_the_variance_of_the_strips_noise():
+    settings = local_pca.Settings(items=20_000)
+    world, plane = local_pca._strip(settings, settings.generator())
+    across = torch.linalg.qr(plane, mode="complete").Q[:, 2:]
+    noise = float((world.table.double() @ across).var())
+    for model in local_pca.MODELS:
+        for trial in local_pca._trials(settings, model):
+            assert trial.likelihood_variance == pytest.approx(noise, rel=0.02)
+
+
 def test_angles_of_known_columns():
     axes = torch.eye(4, dtype=torch.float64)[None, :, :2]
     turned = math.radians(20)

@@ -51,6 +51,31 @@ def test_within_correlation_of_one_setting_is_scipys():
     assert [found.within, found.pooled] == pytest.approx([expected, expected])
 
 
+def test_models_that_are_compared_can_agree_in_a_measure_too():
+    """Both follow the number of active latents, and nothing else."""
+    generator = np.random.default_rng(0)
+    active = np.repeat([1, 2, 3], 20)
+    table = pd.DataFrame(
+        {"seed": np.arange(60), "active": active, "precision_error": generator.normal(size=60)}
+    )
+    table["dto_active"], table["mig"] = active + 0.1 * generator.normal(size=(2, 60))
+    plain, equal = (
+        next(one for one in correlations(table, equal=names) if one.measure == "dto_active")
+        for names in ((), ("active",))
+    )
+    assert plain.within > 0.8
+    assert equal.within_lower < 0 < equal.within_upper
+    assert (plain.groups, equal.groups) == (1, 3)
+    table["hadamard_gap"] = active + 0.1 * generator.normal(size=60)
+    section = next(one for one in sweep_sections(table) if one.title == "Does geometry predict scores?")
+    row = next(row for row in section.numbers if row["measure"] == "DtO")
+    assert row["within settings"].startswith(f"{plain.within:.2f} [")
+    assert row["… and equally many active latents"].startswith(f"{equal.within:.2f} [".replace("-", "−"))
+    for names, verdict in (((), "holds"), (("active",), "open")):
+        (link,) = (one for one in chain(table, equal=names) if one.name == "Jacobian to density")
+        assert link.verdict == verdict
+
+
 def test_intervals_cover_nothing_as_often_as_they_should():
     generator = np.random.default_rng(1)
     outside = 0
@@ -264,4 +289,4 @@ def test_a_store_without_rows_has_no_page(tmp_path):
 
 def test_the_committed_specs_are_whole(root):
     counts = {path.stem: len(sweep.read_spec(path).trials) for path in (root / "docs/specs").glob("*.toml")}
-    assert counts == {"first": 40, "orthogonality": 1010, "pilot": 8, "transfer": 60}
+    assert counts == {"convergence": 128, "first": 40, "orthogonality": 1010, "pilot": 8, "transfer": 60}

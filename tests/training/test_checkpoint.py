@@ -408,6 +408,26 @@ def test_weights_of_another_shape_are_refused(tmp_path):
         unseam.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda table: table.drop(columns="step"), "must have a column 'step' of its kind, got member, "),
+        (lambda table: table.astype({"step": str}), "must have a column 'step' of its kind, got "),
+        (lambda table: table.astype({"alive": float}), "must have a column 'alive' of its kind, got float64"),
+    ],
+    ids=["missing", "words", "numbers"],
+)
+def test_a_history_of_other_columns_is_refused(tmp_path, harm, message):
+    unseam.train(dataclasses.replace(TRIAL, steps=1), out=tmp_path)
+    path = tmp_path / "history.parquet"
+    harm(files.read_table(path)).to_parquet(path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    record["files"][path.name] = files.digest(path)
+    write_record(tmp_path, record)
+    with pytest.raises(ValueError, match=f"history.parquet {message}"):
+        unseam.load(tmp_path)
+
+
 @pytest.mark.parametrize("text", ["{", "[" * 10**5, '{"a": ' + "1" * 10**5 + "}", "\xff"])
 def test_what_is_no_json_is_named(text, tmp_path):
     (tmp_path / "run.json").write_text(text, encoding="latin-1")

@@ -9,6 +9,7 @@ import torch
 
 import unseam
 from unseam.data import place
+from unseam.geometry import _jacobi
 from unseam.models import _convolutions, _fused, products
 from unseam.models._convolutions import Shape
 from unseam.training import Trial, stack_trials, training_steps
@@ -299,8 +300,8 @@ def test_a_member_alone_convolves_as_in_a_stack():
 
 
 @pytest.mark.parametrize("part", [0, 1])
-def test_networks_with_kernels_compute_what_they_are_stacked_from(part):
-    """Padded pictures that are no squares, colour, and ReLUs between convolutions and before other layers."""
+def test_networks_with_kernels_compute_what_they_are_stacked_from(part, monkeypatch):
+    """Every convolution by a kernel; pictures that are no squares, in colour, and ReLUs between and after them."""
     build = lambda: unseam.models.convolutional((3, 16, 20), 6, 3, (3, 16, 20))[part].to(DEVICE)  # noqa: E731
     networks = [build() for _ in range(2)]
     for seed, network in enumerate(networks):
@@ -310,8 +311,13 @@ def test_networks_with_kernels_compute_what_they_are_stacked_from(part):
         DEVICE
     )
     twin = products.stacked(networks[0])
+    by_kernel, convolve = [], products.convolve
+    monkeypatch.setattr(
+        products, "convolve", lambda *given, **options: (by_kernel.append(1), convolve(*given, **options))[1]
+    )
     ours = torch.vmap(lambda member, x: torch.func.functional_call(twin, member, (x,)))(parameters, x)
-    assert len(LAUNCHES) >= 2
+    layers = [layer for layer in networks[0] if isinstance(layer, torch.nn.Conv2d | torch.nn.ConvTranspose2d)]
+    assert len(by_kernel) == len(layers) == 2
     gradients = torch.autograd.grad(ours.sin().sum(), list(parameters.values()))
     for member, network in enumerate(networks):
         exact = network.double()(x[member].double())
@@ -319,6 +325,28 @@ def test_networks_with_kernels_compute_what_they_are_stacked_from(part):
         known = torch.autograd.grad(exact.sin().sum(), list(network.parameters()))
         for one, other in zip(gradients, known, strict=True):
             assert (one[member] - other).norm() <= 1e-5 * other.norm()
+
+
+@pytest.mark.parametrize("gram", [False, True])
+def test_rotations_of_the_kernel_are_those_of_torch(gram, monkeypatch):
+    """More matrices than a block has threads, columns of very different lengths, and one pair that is orthogonal."""
+    import triton
+    import triton.language as tl
+
+    lengths = torch.tensor([1e4, 1.0, 1e-4, 3.0], dtype=torch.float64)
+    x = torch.randn(37, 6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * lengths
+    x[3, :, 0], x[3, 0, 0], x[3, 0, 1] = 0, 1, 0
+    matrix = x.mT @ x if gram else x
+    data = matrix.shape[1]
+    monkeypatch.setattr(_jacobi, "_sweep_by_kernel", lambda *given, **options: False)
+    known = _jacobi._with_identity(matrix)
+    _jacobi._sweep(known, data, gram=gram)
+    found = _jacobi._with_identity(matrix).to(DEVICE)
+    bound = (4 * torch.finfo(torch.float64).eps) ** 2
+    _jacobi._rotations(triton, tl)[(2,)](found, 37, bound, len(found), data, 4, 30, gram, 32, num_warps=1)
+    sizes = known[:data].abs().amax((0, 1) if gram else 0)
+    assert ((found.cpu() - known)[:data].abs() <= 1e-12 * sizes).all()
+    torch.testing.assert_close(found[data:].cpu(), known[data:], rtol=0, atol=1e-10)
 
 
 def test_layers_that_kernels_do_not_suit():

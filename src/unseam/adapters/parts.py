@@ -223,7 +223,7 @@ class Encode:
             raise ValueError(
                 f"encoder does not take x of shape {tuple(data.shape)} and {data.dtype}: {error}"
             ) from error
-        return moments(found, self.log_variance)
+        return moments(found, log_variance=self.log_variance)
 
     def __call__(self, x: Any) -> tuple[Tensor, Tensor]:
         """Mean (batch, latent) and variance (batch, latent) or covariance (batch, latent, latent)."""
@@ -246,10 +246,10 @@ class Encode:
         return mean, variance
 
 
-def moments(found: Any, log_variance: bool = False) -> tuple[Tensor, Tensor | None]:
+def moments(found: Any, *, log_variance: bool) -> tuple[Tensor, Tensor | None]:
     """Posterior mean, and variance or covariance if there is one, in whatever an encoder returned.
 
-    >>> moments({"embedding": torch.zeros(1, 2), "log_covariance": torch.zeros(1, 2)})[1]
+    >>> moments({"embedding": torch.zeros(1, 2), "log_covariance": torch.zeros(1, 2)}, log_variance=False)[1]
     tensor([[1., 1.]])
     """
     if isinstance(found, np.ndarray):
@@ -264,7 +264,7 @@ def moments(found: Any, log_variance: bool = False) -> tuple[Tensor, Tensor | No
     if isinstance(found, tuple | list) and not named:
         found = [torch.from_numpy(one) if isinstance(one, np.ndarray) else one for one in found]
         if found and not isinstance(found[0], Tensor):
-            return moments(found[0], log_variance)
+            return moments(found[0], log_variance=log_variance)
         if len(found) > 1 and isinstance(found[1], Tensor):
             return found[0], found[1].exp() if log_variance else found[1]
         if len(found) == 1 or (len(found) > 1 and found[1] is None):

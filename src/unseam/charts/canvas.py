@@ -111,14 +111,15 @@ def decimals(value: float | None, digits: int = 2) -> str:
 def significant(value: float, digits: int = 3) -> str:
     """A number with few significant digits, as an axis or a tooltip shows it.
 
-    >>> [significant(value) for value in (0.0, 0.25, -1.5, 2e-5, 30000.0)]
-    ['0', '0.25', '−1.5', '2·10⁻⁵', '3·10⁴']
+    >>> [significant(value) for value in (0.0, 0.25, -1.5, 1234.0, 2e-5, 30000.0)]
+    ['0', '0.25', '−1.5', '1230', '2·10⁻⁵', '3·10⁴']
     """
+    value = float(f"{value:.{digits}g}")
     if value != 0 and not 1e-3 <= abs(value) < 1e4:
         mantissa, power = f"{value:.0e}".split("e")
         raised = str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
         return f"{'' if mantissa == '1' else mantissa + '·'}10{raised}".replace("-", "−")
-    return f"{value:.{digits}g}".replace("-", "−")
+    return f"{value:g}".replace("-", "−")
 
 
 def percent(value: float) -> str:

@@ -25,6 +25,13 @@ FACTOR_VAE = choices.Objective(
         choices.Option("beta", "weight of the KL term"),
         choices.Option("gamma", "weight of the total correlation"),
         choices.Option("discriminator_rate", "learning rate of the discriminator", argument=None),
+        choices.Option(
+            "discriminator_width",
+            "units per hidden layer of the discriminator",
+            1000,
+            member=False,
+            argument="discriminator.width",
+        ),
     ),
 )
 
@@ -57,9 +64,12 @@ class Discriminator(nn.Module):
 
     def __init__(self, latent: int, *, width: int = 1000, depth: int = 6) -> None:
         super().__init__()
-        if depth < 1:
-            raise ValueError(f"depth must be at least 1, got {depth}")
-        self.network = MLP(latent, (width,) * depth, 2, activation="leaky_relu")
+        for name, value in {"width": width, "depth": depth}.items():
+            if value < 1 or value != int(value):
+                raise ValueError(
+                    f"the discriminator's {name} must be a whole number of at least 1, got {value}"
+                )
+        self.network = MLP(latent, (int(width),) * int(depth), 2, activation="leaky_relu")
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits (batch, 2) of latent points (batch, latent)."""

@@ -127,7 +127,8 @@ def sweep_sections(
     )
     made += [_along(table, name) for name in varied(table)]
     if any(np.isfinite(one.within) or np.isfinite(one.pooled) for one in found):
-        made.append(_correlated(found, compared))
+        equal = correlations(table, equal=("active",), seed=seed) if "active" in table else ()
+        made.append(_correlated(found, compared, equal))
     if any(one.verdict != "undefined" for one in links):
         made.append(_linked(table, links))
     if chosen:
@@ -282,7 +283,10 @@ def _rows(table: pd.DataFrame, axis: str, name: str) -> str:
     return dots(rows, f"{_name(name)} by {_name(axis)}", axis=_name(name)) if rows else ""
 
 
-def _correlated(found: Sequence[Correlation], compared: Sequence[Contrast]) -> Section:
+def _correlated(
+    found: Sequence[Correlation], compared: Sequence[Contrast], equal: Sequence[Correlation]
+) -> Section:
+    """Correlations with scores, within settings and over all; ``equal``: among models with as many active latents."""
     scores = list(dict.fromkeys(one.score for one in found))
     shown = scores[:SCORES]
 
@@ -305,17 +309,20 @@ def _correlated(found: Sequence[Correlation], compared: Sequence[Contrast]) -> S
         "Does a model with a more orthogonal decoder match the factors better? Among models that differ in nothing but "
         "their seed, the answer is about orthogonality. Over all models it is mostly about β and the objective, which "
         "change geometry and scores together: a pooled correlation can be strong, or have the other sign, where "
-        "there is none within settings.",
+        "there is none within settings. Seeds may also differ in how many latents they use, which changes both: the "
+        "numbers have a column for models that use equally many.",
         f"Settings with at least three seeds: {max(one.groups for one in found)}.",
     )
     ask = "Does replication predict better than UDR and DtO?"
     known = [one for one in compared if np.isfinite([one.lower, one.upper]).all()]
     said = (("", "\n".join([ask, *_say_contrast(known)])),) if known else ()
+    like = {(one.measure, one.score): _shown(one.within, one.within_lower, one.within_upper) for one in equal}
     numbers = tuple(
         {
             "measure": _name(one.measure),
             "score": _name(one.score),
             "within settings": _shown(one.within, one.within_lower, one.within_upper),
+            **({"… and equally many active latents": like[one.measure, one.score]} if like else {}),
             "over all (mixes settings)": _shown(one.pooled, one.pooled_lower, one.pooled_upper),
             "models": str(one.models),
             "settings": str(one.groups),

@@ -149,14 +149,18 @@ def varied(table: pd.DataFrame) -> list[str]:
     return [name for name in names if table[name].nunique(dropna=False) > 1]
 
 
-def settings_of(table: pd.DataFrame) -> NDArray[Any]:
+def settings_of(table: pd.DataFrame, equal: Sequence[str] = ()) -> NDArray[Any]:
     """The setting of each model, counted from 0: models of one setting differ in nothing but their seed.
+
+    Args:
+        table: of a sweep.
+        equal: further columns in which models of one group agree.
 
     >>> import pandas as pd
     >>> settings_of(pd.DataFrame({"beta": [1.0, 4.0, 1.0], "seed": [0, 0, 1]})).tolist()
     [0, 1, 0]
     """
-    names = varied(table)
+    names = [*varied(table), *equal]
     if not names:
         return np.zeros(len(table), dtype=np.int64)
     return table.groupby(names, dropna=False, sort=False).ngroup().to_numpy(dtype=np.int64)
@@ -195,7 +199,7 @@ def score_columns(table: pd.DataFrame) -> list[str]:
     return sorted(found, key=lambda name: name not in known)
 
 
-def correlations(table: pd.DataFrame, *, seed: int = 0) -> list[Correlation]:
+def correlations(table: pd.DataFrame, *, equal: Sequence[str] = (), seed: int = 0) -> list[Correlation]:
     """Spearman correlations of every label-free measure with every score.
 
     Pooled over settings they mostly say that β changes everything at once; within a setting, that a model with a
@@ -204,6 +208,8 @@ def correlations(table: pd.DataFrame, *, seed: int = 0) -> list[Correlation]:
 
     Args:
         table: of a sweep.
+        equal: further columns in which the models that are compared agree, such as ``active``: with more latents in use
+            both a measure and a score may be another.
         seed: of the resamples.
 
     >>> import pandas as pd
@@ -213,7 +219,7 @@ def correlations(table: pd.DataFrame, *, seed: int = 0) -> list[Correlation]:
     ('cosine', -1.0, -1.0)
     """
     generator = np.random.default_rng(seed)
-    groups = settings_of(table)
+    groups = settings_of(table, equal)
     found = []
     for name in (name for name in LABEL_FREE if name in table):
         for score in score_columns(table):
@@ -258,7 +264,7 @@ def contrasts(
     return found
 
 
-def chain(table: pd.DataFrame, *, seed: int = 0) -> list[Link]:
+def chain(table: pd.DataFrame, *, equal: Sequence[str] = (), seed: int = 0) -> list[Link]:
     """Each link of the chain by kind of model: posterior to Jacobian, Jacobian to density, density to factors.
 
     A link is the rank correlation, among models that differ in nothing but their seed, of the measure that it begins
@@ -267,6 +273,7 @@ def chain(table: pd.DataFrame, *, seed: int = 0) -> list[Link]:
 
     Args:
         table: of a sweep.
+        equal: as in :func:`correlations`.
         seed: of the resamples.
 
     >>> import pandas as pd
@@ -283,7 +290,7 @@ def chain(table: pd.DataFrame, *, seed: int = 0) -> list[Link]:
         ("density to factors", density, next(iter(scores), ""), -1),
     ]
     generator = np.random.default_rng(seed)
-    groups, kinds, found = settings_of(table), kinds_of(table), []
+    groups, kinds, found = settings_of(table, equal), kinds_of(table), []
     for name, cause, effect, expected in links:
         for kind in kinds.unique() if cause in table and effect in table else ():
             chosen = (kinds == kind).to_numpy()

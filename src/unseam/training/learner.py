@@ -14,6 +14,9 @@ from unseam.trial import Trial
 
 __all__ = ["Learner", "blank_learner", "learner"]
 
+DISCRIMINATOR = "discriminator."
+"""What the arguments of an objective's discriminator begin with (see :class:`unseam.choices.Option`)."""
+
 
 class Learner(nn.Module):
     """A model, the objective's own network where it has one, and the objective's fixed settings.
@@ -43,11 +46,14 @@ class Learner(nn.Module):
         self.objective = choices.objective(objective)
         self.function = self.objective.load()
         self.size = size
-        self.settings = dict(self.objective.fixed) | dict(settings or {})
+        given = dict(self.objective.fixed) | dict(settings or {})
+        own = {name: given.pop(name) for name in list(given) if name.startswith(DISCRIMINATOR)}
+        self.settings = given
         self.discriminator: nn.Module | None = None
         if (network := self.objective.discriminator) is not None:
             make = choices.load_object(network) if isinstance(network, str) else network
-            self.discriminator = make(model.posterior.latent)
+            sizes = {name.removeprefix(DISCRIMINATOR): value for name, value in own.items()}
+            self.discriminator = make(model.posterior.latent, **sizes)
 
     @property
     def needs_keys(self) -> bool:
