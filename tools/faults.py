@@ -166,7 +166,7 @@ def signals(place: Path, given: argparse.Namespace) -> Count:
     endless = dataclasses.replace(LONG, steps=100_000)
     for kind in kinds:
         run = place / kind.name
-        process = _start(lambda run=run: _train(endless, run, seconds=1e9))
+        process = _start(lambda run=run, kind=kind: _heed(kind) or _train(endless, run, seconds=1e9))
         while not (run / "run.json").exists():
             time.sleep(0.01)
         time.sleep(0.2)
@@ -297,6 +297,11 @@ def _limit(size: int | None) -> None:
     if size is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def _heed(kind: signal.Signals) -> None:
+    # a command in the background of a script, or under nohup, starts with signals ignored, and training leaves them so
+    signal.signal(kind, signal.SIG_DFL)
 
 
 def _become_nobody() -> None:
