@@ -204,6 +204,23 @@ def test_hdf5_files_that_lead_elsewhere_or_hold_something_else(inside, options, 
         open_data(tmp_path / "mine.h5ad", **options)
 
 
+@pytest.mark.parametrize("kind", ["external", "virtual"])
+def test_hdf5_data_that_are_stored_in_another_file_are_refused(kind, tmp_path):
+    """Under a plain name, without a link: any file that the user may read could be asked for."""
+    (tmp_path / "secret").write_bytes(bytes(range(24)))
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["X"] = np.ones((3, 2), np.float32)
+    with h5py.File(tmp_path / "mine.h5ad", "w") as file:
+        if kind == "external":
+            file.create_dataset("X", (3, 2), "f4", external=[(str(tmp_path / "secret"), 0, 24)])
+        else:
+            layout = h5py.VirtualLayout((3, 2), "f4")
+            layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "X", shape=(3, 2))
+            file.create_virtual_dataset("X", layout)
+    with pytest.raises(ValueError, match="'X' must lie in the file, got one that reads other files"):
+        open_data(tmp_path / "mine.h5ad")
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "options", "message"),
     [

@@ -57,7 +57,7 @@ def test_bad_points(function, z, message):
 @pytest.mark.parametrize("decoder", [nn.Linear(5, 4), build((4,), latent=5).decode], ids=["module", "method"])
 def test_decoder_of_another_number_of_latents(function, decoder, points):
     with pytest.raises(
-        ValueError, match=r"decoder does not accept \(batch, 3\) of torch.float32 on cpu: .*3.*5|.*5.*3"
+        ValueError, match=r"decoder does not accept z \(batch, 3\) of torch.float32 on cpu: .*3.*5|.*5.*3"
     ):
         function(decoder, points)
 
@@ -65,7 +65,7 @@ def test_decoder_of_another_number_of_latents(function, decoder, points):
 @both
 def test_decoder_of_another_type(function, points):
     with pytest.raises(
-        ValueError, match=r"decoder does not accept \(batch, 3\) of torch.float32 on cpu: .*dtype"
+        ValueError, match=r"decoder does not accept z \(batch, 3\) of torch.float32 on cpu: .*dtype"
     ):
         function(nn.Linear(3, 4).double(), points)
 

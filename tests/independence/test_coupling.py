@@ -377,7 +377,7 @@ REFUSED = {
     "hidden dropout": (lambda z: F.dropout(z), "decoder must give the same output each time"),
     "mixing": (lambda z: z - z.mean(0), "decoder must treat each point on its own"),
     "rank": (lambda z: z.sum(1), r"decoder must map \(batch, latent\) to \(batch, \*data\), got"),
-    "latents": (nn.Linear(5, 4).double(), r"decoder does not accept \(batch, 3\)"),
+    "latents": (nn.Linear(5, 4).double(), r"decoder does not accept z \(batch, 3\)"),
     "NaN": (lambda z: torch.where(z > 0, z, NAN).exp(), "decoder must be finite and have finite derivatives"),
 }
 

@@ -327,7 +327,7 @@ def test_bad_options_of_curves(points, options, message):
 
 
 def test_bad_decoders_of_curves(points):
-    with pytest.raises(ValueError, match=r"decoder does not accept \(batch, 3\)"):
+    with pytest.raises(ValueError, match=r"decoder does not accept z \(batch, 3\)"):
         axis_density(nn.Linear(2, 4).double(), points, 0)
     with pytest.raises(ValueError, match="decoder must be in evaluation mode"):
         axis_density(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5)).double(), points, 0)

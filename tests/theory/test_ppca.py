@@ -94,6 +94,11 @@ def test_bound_of_the_exact_posterior_ends_at_the_likelihood(covariance, generat
     assert float(path.bounds[-1]) == pytest.approx(path.solution.log_likelihood, abs=1e-9)
 
 
+def test_diagonal_is_yes_or_no(covariance, generator):
+    with pytest.raises(ValueError, match="diagonal must be True or False, got torch.float32 of shape"):
+        ppca_em(covariance, 2, noise=0.25, diagonal=torch.ones(2), steps=1, generator=generator)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

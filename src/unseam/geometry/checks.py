@@ -127,7 +127,7 @@ def check_decoder(decoder: Decoder, z: Tensor, *, at_once: int = GLANCE) -> Glan
         raise ValueError(f"decoder must {refused} first") from None
     except Exception as error:
         raise ValueError(
-            f"decoder does not accept (batch, {z.shape[1]}) of {z.dtype} on {z.device}: {error}"
+            f"decoder does not accept z (batch, {z.shape[1]}) of {z.dtype} on {z.device}: {error}"
         ) from error
     check_output(output, points)
     return Glance(points, output, observer.widest // len(points))

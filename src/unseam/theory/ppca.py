@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unseam.inputs import Array, check_count, check_number
+from unseam.inputs import Array, check_count, check_flag, check_number
 from unseam.theory._inputs import covariance_matrix, spectrum
 
 __all__ = ["PPCA", "PPCAPath", "ppca", "ppca_em"]
@@ -105,6 +105,7 @@ def ppca_em(
     given = covariance_matrix("covariance", covariance)
     check_count("latent", latent, 1, len(given))
     check_count("steps", steps, 1)
+    check_flag("diagonal", diagonal)
     variance = check_number("noise", noise, above=0)
     exact = given.double()
     weights = torch.randn(len(given), latent, generator=generator, dtype=torch.float64)
