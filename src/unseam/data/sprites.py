@@ -220,6 +220,7 @@ def _draw(
     u, v, corner = _frame(scale, orientation, x, y, resolution=resolution, window=window)
     outlines: tuple[Callable[..., Tensor], ...] = (_inside_square, _inside_ellipse, _inside_heart)
     if softness is not None:
+        assert edges is not None
         outlines = (_square_distance, _ellipse_distance, partial(_heart_distance, edges=edges))
     if isinstance(shape, int):
         values = outlines[shape](u, v)
