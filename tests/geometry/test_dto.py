@@ -94,6 +94,16 @@ def test_shapes_and_types(generator, dtype):
     torch.testing.assert_close(distance_to_orthogonality(vectors.view(2, 3, 3, 3).numpy()), found.view(2, 3))
 
 
+def test_what_is_no_basis_has_a_finite_distance(generator):
+    """Lengths whose squares overflow; the bits of others are those of the plain norm."""
+    v = torch.randn(50, 5, 5, generator=generator, dtype=torch.float32)
+    plain = torch.linalg.matrix_norm(v - signed_permutation(v))
+    assert torch.equal(distance_to_orthogonality(v), plain)
+    huge = distance_to_orthogonality(v * 1e30)
+    expected = torch.linalg.matrix_norm(v.double() * 1e30)
+    torch.testing.assert_close(huge.double(), expected, rtol=1e-6, atol=0.0)
+
+
 def test_over_active_latents(generator):
     """Two turned live columns beside a passive one: the restriction measures the two alone."""
     turn = plane(torch.tensor([0.4], **F64))[0]

@@ -50,7 +50,10 @@ def distance_to_orthogonality(right_vectors: Array) -> Tensor:
     tensor([0.8944])
     """
     given = check_square("right_vectors", right_vectors)
-    return torch.linalg.matrix_norm(given - signed_permutation(given))
+    apart = given - signed_permutation(given)
+    # by a power of two, which changes no bit: the squares of what is no basis at all could overflow
+    power = torch.frexp(apart.abs().amax((-2, -1))).exponent.clamp(min=0)
+    return torch.ldexp(torch.linalg.matrix_norm(torch.ldexp(apart, -power[..., None, None])), power)
 
 
 def haar_dto(latent: int, *, samples: int = 10_000, generator: torch.Generator) -> RandomDto:

@@ -93,7 +93,8 @@ def od_distances(matrices: Array) -> OdDistances:
         matrices: M_D (..., data, latent).
 
     Returns:
-        The three squared distances (...); the middle one has the squared unit of M, none is normalised.
+        The three squared distances (...); the middle one has the squared unit of M, none is normalised. In the type of
+        M, in which the middle one is infinite where that square exceeds it.
 
     >>> od_distances(torch.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
     OdDistances(left=tensor(0.), scale=tensor(0.), right=tensor(0.))
