@@ -562,8 +562,10 @@ def _study() -> dict[str, str]:
             {
                 "models": one.kind,
                 "link": one.name,
-                "ρ within settings": f"{_interval(one.within, one.lower, one.upper)} {one.verdict}",
-                "… with equally many active latents": f"{_interval(like.within, like.lower, like.upper)} {like.verdict}",
+            }
+            | {
+                name: f"{_interval(it.within, it.lower, it.upper)} {it.verdict}"
+                for name, it in (("ρ within settings", one), ("… with equally many active latents", like))
             }
             for one, like in zip(analysis.chain(table), analysis.chain(table, equal=("active",)), strict=True)
         ],
@@ -597,8 +599,8 @@ def _study() -> dict[str, str]:
         f"{len(table)} models in {len(set(analysis.settings_of(table)))} settings; "
         f"{int(table['stopped'].notna().sum())} diverged. Revision {_values(table, 'revision')}, torch "
         f"{_values(table, 'version_torch')}, {_values(table, 'device')}; {table['seconds'].sum() / 3600:.1f} hours of "
-        "training by the clock, on one core. Models of one seed begin with the same weights and see the same minibatches in every "
-        f"setting; over seeds, the rank correlation of MIG between two settings is {decimals(np.nanmean(pairs))} on "
+        "training by the clock, on one core. Models of one seed begin with the same weights and see the same "
+        f"minibatches in every setting; over seeds, the rank correlation of MIG between two settings is {decimals(np.nanmean(pairs))} on "
         f"average of {np.isfinite(pairs).sum()} pairs."
     )
     rows: dict[str, list[Dot]] = {}
