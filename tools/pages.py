@@ -600,8 +600,8 @@ def _study() -> dict[str, str]:
         f"{int(table['stopped'].notna().sum())} diverged. Revision {_values(table, 'revision')}, torch "
         f"{_values(table, 'version_torch')}, {_values(table, 'device')}; {table['seconds'].sum() / 3600:.1f} hours of "
         "training by the clock, on one core. Models of one seed begin with the same weights and see the same "
-        f"minibatches in every setting; over seeds, the rank correlation of MIG between two settings is {decimals(np.nanmean(pairs))} on "
-        f"average of {np.isfinite(pairs).sum()} pairs."
+        f"minibatches in every setting; over seeds, the rank correlation of MIG between two settings is "
+        f"{decimals(np.nanmean(pairs))} on average of {np.isfinite(pairs).sum()} pairs."
     )
     rows: dict[str, list[Dot]] = {}
     for one in found:
