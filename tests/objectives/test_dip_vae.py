@@ -72,3 +72,7 @@ def test_shifted_codes_pay_nothing(identity_model):
 def test_unknown_form_is_refused(make_model, normal):
     with pytest.raises(ValueError, match="form must be 'i' or 'ii', got 'I'"):
         dip_vae(make_model(), normal(5, 3), normal(5, 2), lambda_od=1.0, lambda_d=1.0, form="I")
+    with pytest.raises(ValueError, match="form must be 'i' or 'ii', got "):
+        dip_vae(
+            make_model(), normal(5, 3), normal(5, 2), lambda_od=1.0, lambda_d=1.0, form=torch.ones(2).numpy()
+        )

@@ -104,3 +104,7 @@ def test_bad_pullback():
         optimal_precision(torch.zeros(2, 3))
     with pytest.raises(ValueError, match=r"weights must have shape \(..., data, latent\), got shape \(3,\)"):
         local_posterior(torch.zeros(3))
+    with pytest.raises(
+        ValueError, match=r"weights must have squares within torch.float32, got ones that overflow"
+    ):
+        local_posterior(torch.full((3, 2), 1e30, dtype=torch.float32))

@@ -523,6 +523,20 @@ def test_saving_over_a_run_on_other_data_is_refused(tmp_path):
         unseam.save(other, tmp_path)
 
 
+def test_a_sample_that_an_earlier_version_recorded_is_no_other_data(tmp_path):
+    """Of a large table that is digested whole today."""
+    trial, world = dataclasses.replace(TRIAL, steps=3), own_world(0)
+    trained = unseam.train(trial, out=tmp_path, world=world)
+    record = json.loads((tmp_path / "run.json").read_text())
+    sampled = unseam.data.identify_data(world, read=20)
+    record["worlds"][0] |= {"read": 20, "digest": sampled.digest, "sketch": sampled.sketch}
+    write_record(tmp_path, record)
+    unseam.save(trained, tmp_path)
+    unseam.train(trial, out=tmp_path, world=world, resume=True)
+    with pytest.raises(ValueError, match="other values"):
+        unseam.train(trial, out=tmp_path, world=own_world(1), resume=True)
+
+
 def test_runs_of_earlier_versions_are_resumed(tmp_path):
     """They held the whole state in one file without digests, recorded name, size and options of their data, and nothing
     of why a member stopped."""

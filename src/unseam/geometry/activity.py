@@ -30,7 +30,7 @@ class Activity(NamedTuple):
 
     Attributes:
         active: (latent,) bool.
-        value: what the criterion measures, (latent,).
+        value: what the criterion measures, (latent,); infinite where it exceeds the type of the means.
         threshold: what it is compared with.
         collapsed: positions of the latents that are not active.
     """
@@ -47,7 +47,7 @@ class Polarisation(NamedTuple):
     Attributes:
         active, passive, mixed: (latent,) bool, each latent in one of the three.
         active_share, passive_share: share of the points at which condition (b), and (a), holds: (latent,).
-        kl: mean KL of each latent's marginal, (latent,) in nats.
+        kl: mean KL of each latent's marginal, (latent,) in nats; infinite where it exceeds the type of the means.
         influence: root mean square column norm over the largest one, (latent,), zero for a latent that the
             decoder ignores, condition (c); ``None`` without a pullback.
         polarised: whether no latent is mixed.

@@ -54,7 +54,7 @@ def standard_normal(z: Array) -> Tensor:
         z: latent points (..., latent).
 
     Returns:
-        The log-densities (..., latent), in nats.
+        The log-densities (..., latent), in nats; minus infinity where z² exceeds the type of z.
 
     >>> standard_normal(torch.zeros(1))
     tensor([-0.9189])

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from unseam import choices
+from unseam.inputs import check_choice
 from unseam.models import VAE
 from unseam.objectives._inputs import checked
 
@@ -92,8 +93,7 @@ def dip_vae(
     >>> terms.diagonal.item()  # the codes do not vary, so both variances miss 1 by 1
     2.0
     """
-    if form not in ("i", "ii"):
-        raise ValueError(f"form must be 'i' or 'ii', got {form!r}")
+    check_choice("form", form, ("i", "ii"))
     result = model(x, noise)
     centred = result.moments.mean - result.moments.mean.mean(0)
     covariance = centred.mT @ centred / len(x)

@@ -104,7 +104,7 @@ def plateau_term(singular_values: Array, *, beta: float = 1.0, noise: float = 1.
         noise: variance σ² of the likelihood.
 
     Returns:
-        The term (...), in nats, summed over latents.
+        The term (...), in nats, summed over latents; minus infinity where s² / (βσ²) exceeds the type of s.
 
     >>> plateau_term(torch.tensor([0.0, 1.0]))
     tensor(-0.3466)

@@ -74,7 +74,10 @@ def local_posterior(
             [0.0000, 0.2000]])
     """
     jacobian = floating("weights", weights, "(..., data, latent)")
-    precision = optimal_precision(jacobian.mT @ jacobian / check_number("noise", noise, above=0), beta=beta)
+    pullback = jacobian.mT @ jacobian
+    if not pullback.isfinite().all():
+        raise ValueError(f"weights must have squares within {jacobian.dtype}, got ones that overflow")
+    precision = optimal_precision(pullback / check_number("noise", noise, above=0), beta=beta)
     if diagonal:
         return torch.diag_embed(1 / precision.diagonal(dim1=-2, dim2=-1))
     return torch.linalg.inv(precision)

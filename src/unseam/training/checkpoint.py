@@ -150,7 +150,10 @@ def _resumable(folder: Path, ensemble: Ensemble) -> bool:
     record = read_run(folder)
     if record.trials != ensemble.trials:
         raise ValueError(f"{folder} holds a run of other trials; choose another folder, or remove it first")
-    if any(a and b and a != b for a, b in zip(*map(_digests, (record.about, ensemble.about)), strict=False)):
+    if any(
+        "digest" in a and "digest" in b and a.get("read") == b.get("read") and a["digest"] != b["digest"]
+        for a, b in zip(*(about.get("worlds", ()) for about in (record.about, ensemble.about)), strict=False)
+    ):
         raise ValueError(
             f"{folder} holds a run of these trials on other data; choose another folder, or remove it first"
         )
@@ -163,11 +166,6 @@ def _resumable(folder: Path, ensemble: Ensemble) -> bool:
             f"folder, or remove it first"
         )
     return True
-
-
-def _digests(about: Mapping[str, Any]) -> list[Any]:
-    """Digests of the data of each stack; nothing where an earlier version recorded none."""
-    return [world.get("digest") for world in about.get("worlds", ())]
 
 
 @ordinary_modes()
