@@ -19,8 +19,9 @@ BATCH = {"cpu": 1024, "cuda": 32_768}
 def rendering(device: torch.device) -> Iterator[dict[str, Any]]:
     """One row per world: random pictures rendered on the device, against the same read from a table there."""
     batch = BATCH[device.type]
-    for name in ("sprites", "shapes"):
-        world = data.load(name).to(device)
+    soft = {"resolution": 16, "softness": 1.0}
+    for name, options in (("sprites", {}), ("sprites, soft edges, 16 × 16", soft), ("shapes", {})):
+        world = data.load(name.partition(",")[0], **options).to(device)
         generator = torch.Generator(device=device).manual_seed(0)
         index = torch.randint(len(world), (batch,), device=device, generator=generator)
         seconds = seconds_per_call(partial(world.images, index), device=device, calls=5)

@@ -118,6 +118,10 @@ def test_inspecting_loads_nothing_that_it_does_not_use(root):
     assert not {"torch._dynamo", "sympy", "pandas", "sklearn", "scipy", "matplotlib", "rich"} & loaded
 
 
+def test_reports_load_scipy_on_use(root):
+    assert not {"scipy", "sklearn"} & modules_after("import unseam.report", root)
+
+
 def test_front_door_opens_on_demand(root):
     assert "torch" in modules_after("import unseam; unseam.data", root)
 

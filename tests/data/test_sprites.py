@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from unseam.data import sprites
 from unseam.data.grid import grid_index
 from unseam.data.sprites import ELLIPSE, HALF_SIDE, HEART, Sprites, _heart_curve, render_sprites
 
@@ -436,6 +437,19 @@ def test_soft_world_is_rendered_softly_and_rounded_to_bytes():
     pose = (0.5 + 0.25 * scale, 0 * x, 0.25 + x / 6, 0.25 + y / 6)
     drawn = render_sprites(torch.ones(len(world), dtype=torch.int64), *pose, resolution=24, softness=1.0)
     assert (drawn - images).abs().max() <= 0.5 / 255 + 1e-5
+
+
+@pytest.mark.parametrize("softness", [None, 0.5, 1.2])
+def test_drawing_shape_by_shape_in_windows_and_blocks_changes_no_picture(softness, monkeypatch):
+    monkeypatch.setattr(sprites, "BLOCK", 5000)
+    world = Sprites(resolution=64, scales=2, orientations=4, positions=3, softness=softness)
+    index = torch.randperm(len(world), generator=torch.Generator().manual_seed(0))
+    factors = world.factors[index]
+    grids = [(0.5, 1, 2), (0, 2 * pi, 4), (0, 1, 3), (0, 1, 3)]
+    pose = [torch.linspace(*grid, dtype=torch.float64)[factors[:, k + 1]] for k, grid in enumerate(grids)]
+    error = (world.images(index) - render_sprites(factors[:, 0], *pose, softness=softness)).abs()
+    # in single precision a pixel's centre may lie on the other side of a hard edge
+    assert error.max() <= 0.5 / 255 + 1e-5 if softness else (error > 0).double().mean() < 1e-5
 
 
 @pytest.mark.parametrize("span", [0.0, -1.0, 1.5])

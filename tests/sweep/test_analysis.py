@@ -143,7 +143,7 @@ def linked(seeds=30):
             density = (dto if posterior == "diagonal" else 0.0) + 0.3 * generator.normal()
             mig = -density + 0.3 * generator.normal()
             rows.append({"posterior": posterior, "seed": seed, "precision_error": error, "dto_active": dto,
-                         "coupling": density, "hadamard_gap": 0.0, "mig": mig})  # fmt: skip
+                         "coupling_active": density, "hadamard_gap": 0.0, "mig": mig})  # fmt: skip
     return pd.DataFrame(rows)
 
 
@@ -152,7 +152,7 @@ def test_the_link_that_breaks_is_found_for_the_kind_of_model_that_breaks_it():
     open_ones = [key for key, one in found.items() if one.verdict != "holds"]
     assert open_ones == [("Jacobian to density", "full")]
     assert found[open_ones[0]].verdict == "open"
-    assert (found[open_ones[0]].effect, found["density to factors", "full"].models) == ("coupling", 30)
+    assert (found[open_ones[0]].effect, found["density to factors", "full"].models) == ("coupling_active", 30)
     assert {one.verdict for one in chain(linked().assign(mig=lambda t: -t["mig"]))} == {
         "holds",
         "open",
@@ -172,7 +172,7 @@ def test_a_better_predictor_is_told_from_a_worse_one():
 
 
 def test_questions_are_answered_with_intervals():
-    asked = ("prediction", "chain", "selection", "contrast", "coupling", "absent", "")
+    asked = ("prediction", "chain", "selection", "contrast", "coupling_active", "absent", "")
     first, *_ = sweep_sections(linked(), [Question(f"ask {name}", name) for name in asked])
     said = {one.split("\n")[0].removeprefix("ask "): one.split("\n")[1:] for _, one in first.said}
     assert said["prediction"][0].startswith("MIG: as expected: DtO −0.")
@@ -182,7 +182,7 @@ def test_questions_are_answered_with_intervals():
     assert "opposite to what is expected: DtO 0." in section.said[0][1]
     assert "holds for diagonal (" in said["chain"][1] and "; open for full (" in said["chain"][1]
     assert said["selection"][0].startswith("DtO: gain in MIG ")
-    assert said["coupling"][0].startswith("posterior diagonal: coupling ")
+    assert said["coupling_active"][0].startswith("posterior diagonal: coupling ")
     assert (
         said["contrast"]
         == said["absent"]
@@ -225,8 +225,8 @@ def test_no_model_is_left_out_of_the_charts():
 
 def test_seeds_without_a_measure_are_not_counted_as_measured():
     table = linked().assign(stopped=None)
-    table.loc[table.index[0], ["coupling", "stopped"]] = [np.nan, 3.0]
-    (section, *_) = sweep_sections(table, [Question("ask", "coupling")])
+    table.loc[table.index[0], ["coupling_active", "stopped"]] = [np.nan, 3.0]
+    (section, *_) = sweep_sections(table, [Question("ask", "coupling_active")])
     first, second = section.said[0][1].split("\n")[1:3]
     whole = len(table) // 2
     assert first.endswith(f"], {whole - 1} of {whole} seeds") and second.endswith(f"], {whole} seeds")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ from typer.testing import CliRunner
 import unseam
 from unseam import sweep
 from unseam.cli import app
-from unseam.sweep import Job, Score, work
+from unseam.independence import coupling
+from unseam.run import Run
+from unseam.sweep import Job, Score, measures, work
 from unseam.sweep.engines import _watch
 from unseam.sweep.store import Store, trial_row
 from unseam.trial import Trial
@@ -352,6 +355,27 @@ def test_members_fit_what_is_free(monkeypatch):
     monkeypatch.setattr(pieces, "free_memory", lambda device: int(5.5 * each / pieces.USED))
     assert pieces.capacity(trial, (1, 64, 64), torch.device("cpu")) == 5
     assert pieces.capacity(trial, (1, 64, 64), torch.device("cpu"), share=0.01) == 1
+
+
+@pytest.mark.parametrize("mask", [[True, False, True], [False, True, False]])
+def test_coupling_of_active_latents_is_that_with_the_others_held(monkeypatch, mask):
+    trial = Trial(**SMALL | {"latent": 3, "precision": "float64"})
+    run, settings = Run.of(unseam.train(trial, device="cpu")), Score(points=5)
+    active = torch.tensor(mask)
+    monkeypatch.setattr(Run, "inspect", lambda *_, **__: {0: SimpleNamespace(active=active)})
+    (found,) = measures.coupling(run, [0], settings).values()
+    decode, codes = run.subject(0).decoder, run.codes([0], points=5, seed=settings.seed).mean[0]
+    assert found["coupling"] == pytest.approx(float(coupling(decode, codes).off_diagonal))
+    if active.sum() < 2:
+        assert found["coupling_active"] is None
+        return
+
+    def held(code):
+        return lambda u: decode(u @ torch.eye(3, dtype=code.dtype)[active] + code * ~active)
+
+    each = [coupling(held(code), code[active][None]).off_diagonal for code in codes]
+    assert found["coupling_active"] == pytest.approx(float(torch.stack(each).mean()))
+    assert found["coupling_active"] != pytest.approx(found["coupling"], rel=1e-3)
 
 
 def test_a_measure_of_ones_own_adds_columns(tmp_path, monkeypatch):

@@ -140,7 +140,7 @@ def test_stacked_layers_train_as_plain_ones(posterior, name, tolerance):
 
 
 def test_convolutions_train_with_kernels_as_without(monkeypatch):
-    """By the trainer's own step, every parameter updated by itself."""
+    """By the trainer's own step, every parameter updated by itself; without being asked for, no kernel convolves."""
     monkeypatch.setattr("unseam.training.step.GATHERED", 0)
     world = unseam.data.load("sprites", scales=2, orientations=2, positions=4, resolution=16)
     trial = Trial(
@@ -150,7 +150,7 @@ def test_convolutions_train_with_kernels_as_without(monkeypatch):
     trials = [dataclasses.replace(trial, seed=seed) for seed in range(2)]
     start = stack_trials(trials, world.shape, size=len(world), device=DEVICE).flat
     runs = []
-    for kernels in ({"kernels": False}, {}):
+    for kernels in ({}, {"kernels": True}):
         LAUNCHES.clear()
         runs.append((trained(trials, world, products=True, **kernels).flat, len(LAUNCHES)))
     (without, few), (ours, many) = runs
@@ -310,7 +310,7 @@ def test_networks_with_kernels_compute_what_they_are_stacked_from(part, monkeypa
     x = torch.randn(2, 3, *((3,) if part else (3, 16, 20)), generator=torch.Generator().manual_seed(2)).to(
         DEVICE
     )
-    twin = products.stacked(networks[0])
+    twin = products.stacked(networks[0], kernels=True)
     by_kernel, convolve = [], products.convolve
     monkeypatch.setattr(
         products, "convolve", lambda *given, **options: (by_kernel.append(1), convolve(*given, **options))[1]

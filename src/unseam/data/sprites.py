@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
-from functools import cache
-from math import ceil, hypot, pi, prod
+from functools import cache, partial
+from math import ceil, hypot, log, pi, prod
 from typing import Final, Self, final
 
 import torch
@@ -29,6 +29,9 @@ ELLIPSE: Final = (12.76, 7.22)
 HEART: Final = (9.595, 0.662, 2.17)
 REACH: Final = hypot(HALF_SIDE, HALF_SIDE)
 HEART_EDGES: Final = 40
+
+# Pixels drawn at once on a host: the temporary tensors of a distance then fit its caches.
+BLOCK: Final = 2**16
 
 
 @final
@@ -117,16 +120,25 @@ class Sprites(World):
         """Images at ``index`` (batch,), float32 (batch, 1, resolution, resolution) in [0, 1]."""
         index = check_index(index, len(self)).to(self.device)
         positions = grid_factors(index, [len(value) for value in self._values]).unbind(-1)
-        pose = [value[position] for value, position in zip(self._values, positions, strict=True)]
-        resolution = self.shape[-1]
-        if self._softness is not None:
-            # divided by a tensor, as a table of bytes is: a number would be inverted first, and round otherwise
-            unit = torch.full((), 255.0, dtype=torch.float32, device=self.device)
-            image = _soft(*pose, resolution=resolution, softness=self._softness, edges=self._edges)
-            return torch.round(unit * image) / unit
-        # No sprite of the grid exceeds scale 1, so a window that holds that one holds them all.
-        window = min(resolution, ceil(2 * REACH * resolution / 64) + 1)
-        return _silhouette(*pose, resolution=resolution, window=window)
+        shape, *pose = (value[position] for value, position in zip(self._values, positions, strict=True))
+        resolution, softness = self.shape[-1], self._softness
+        # No sprite of the grid exceeds scale 1, so a window that holds that one, as far as a soft edge reaches
+        # before it rounds to 0, holds them all.
+        reach = REACH * resolution / 64 + log(2 * 255) * (softness or 0.0)
+        window = min(resolution, ceil(2 * reach) + 1)
+        draw = partial(_draw, resolution=resolution, window=window, softness=softness, edges=self._edges)
+        if self.device.type == "cpu":
+            image = pose[0].new_empty(len(shape), *self.shape)
+            for code in shape.unique().tolist():
+                for rows in (shape == code).nonzero()[:, 0].split(max(1, BLOCK // window**2)):
+                    image[rows] = draw(code, *(number[rows] for number in pose))
+        else:
+            image = draw(shape, *pose)
+        if softness is None:
+            return image
+        # divided by a tensor, as a table of bytes is: a number would be inverted first, and round otherwise
+        unit = torch.full((), 255.0, dtype=torch.float32, device=self.device)
+        return torch.round(unit * image) / unit
 
     @property
     def factors(self) -> Tensor:
@@ -185,46 +197,49 @@ def render_sprites(
     check_rendering(resolution, softness)
     numbers = {"scale": scale, "orientation": orientation, "x": x, "y": y}
     shape, *pose = check_pose(shape, SHAPES, numbers)
-    if softness is None:
-        return _silhouette(shape, *pose, resolution=resolution, window=resolution)
-    edges = _edge_table(pose[0].dtype, pose[0].device)
-    return _soft(shape, *pose, resolution=resolution, softness=softness, edges=edges)
+    edges = None if softness is None else _edge_table(pose[0].dtype, pose[0].device)
+    return _draw(shape, *pose, resolution=resolution, window=resolution, softness=softness, edges=edges)
 
 
-def _soft(
-    shape: Tensor,
+def _draw(
+    shape: Tensor | int,
     scale: Tensor,
     orientation: Tensor,
     x: Tensor,
     y: Tensor,
     *,
     resolution: int,
-    softness: float,
-    edges: Tensor,
+    window: int,
+    softness: float | None,
+    edges: Tensor | None,
 ) -> Tensor:
-    """Images with soft edges (batch, 1, resolution, resolution)."""
-    u, v, _ = _frame(scale, orientation, x, y, resolution=resolution, window=resolution)
-    pixel = (scale * (resolution / 64))[:, None, None]
-    distance = _select(shape, _square_distance(u, v), _ellipse_distance(u, v), _heart_distance(u, v, edges))
-    return torch.sigmoid(-distance * pixel / softness)[:, None]
+    """Images (batch, 1, resolution, resolution), evaluated in a square window of pixels around each sprite.
 
-
-def _silhouette(
-    shape: Tensor, scale: Tensor, orientation: Tensor, x: Tensor, y: Tensor, *, resolution: int, window: int
-) -> Tensor:
-    """Hard-edged images, evaluated in a square window of pixels around each sprite."""
+    Shapes may differ (batch,), which evaluates every outline for each, or be one number for all.
+    """
     u, v, corner = _frame(scale, orientation, x, y, resolution=resolution, window=window)
-    square = torch.maximum(u.abs(), v.abs()) <= HALF_SIDE
-    ellipse = (u / ELLIPSE[0]) ** 2 + (v / ELLIPSE[1]) ** 2 <= 1
-    inside = _select(shape, square, ellipse, _inside_heart(u, v)).to(scale.dtype)
+    outlines: tuple[Callable[..., Tensor], ...] = (_inside_square, _inside_ellipse, _inside_heart)
+    if softness is not None:
+        assert edges is not None
+        outlines = (_square_distance, _ellipse_distance, partial(_heart_distance, edges=edges))
+    if isinstance(shape, int):
+        values = outlines[shape](u, v)
+    else:
+        square, ellipse, heart = (outline(u, v) for outline in outlines)
+        code = shape[:, None, None]
+        values = torch.where(code == 0, square, torch.where(code == 1, ellipse, heart))
+    if softness is None:
+        values = values.to(scale.dtype)
+    else:
+        values = torch.sigmoid(-values * (scale * (resolution / 64))[:, None, None] / softness)
     if window == resolution:
-        return inside[:, None]
+        return values[:, None]
     line = torch.arange(window, device=u.device)
     pixels = (line[:, None] * resolution + line).flatten() + (corner[1] * resolution + corner[0]).long()[
         :, None
     ]
     image = torch.zeros(len(u), resolution * resolution, dtype=scale.dtype, device=u.device)
-    return image.scatter_(1, pixels, inside.flatten(1)).view(-1, 1, resolution, resolution)
+    return image.scatter_(1, pixels, values.flatten(1)).view(-1, 1, resolution, resolution)
 
 
 def _frame(
@@ -247,9 +262,12 @@ def _frame(
     return u, v, (column, row)
 
 
-def _select(shape: Tensor, square: Tensor, ellipse: Tensor, heart: Tensor) -> Tensor:
-    shape = shape[:, None, None]
-    return torch.where(shape == 0, square, torch.where(shape == 1, ellipse, heart))
+def _inside_square(u: Tensor, v: Tensor) -> Tensor:
+    return torch.maximum(u.abs(), v.abs()) <= HALF_SIDE
+
+
+def _inside_ellipse(u: Tensor, v: Tensor) -> Tensor:
+    return (u / ELLIPSE[0]) ** 2 + (v / ELLIPSE[1]) ** 2 <= 1
 
 
 def _square_distance(u: Tensor, v: Tensor) -> Tensor:
@@ -264,15 +282,15 @@ def _ellipse_distance(u: Tensor, v: Tensor) -> Tensor:
     cosine = sine = torch.full_like(u, 0.5**0.5)
     for _ in range(6):
         centre_u, centre_v = (a * a - b * b) / a * cosine**3, (b * b - a * a) / b * sine**3
-        radius = _length(a * cosine - centre_u, b * sine - centre_v)
+        radius = _square_length(a * cosine - centre_u, b * sine - centre_v).sqrt()
         to_u, to_v = u - centre_u, v - centre_v
-        ratio = radius / _length(to_u, to_v).clamp(min=1e-9)
+        ratio = radius / _square_length(to_u, to_v).clamp(min=1e-18).sqrt()
         cosine = ((to_u * ratio + centre_u) / a).clamp(0, 1)
         sine = ((to_v * ratio + centre_v) / b).clamp(0, 1)
-        norm = _length(cosine, sine)
+        norm = _square_length(cosine, sine).sqrt()
         cosine, sine = cosine / norm, sine / norm
     # Along the outward normal the difference has a sign, and no square root that vanishes on the outline.
-    normal = _length(cosine / a, sine / b)
+    normal = _square_length(cosine / a, sine / b).sqrt()
     return ((u - a * cosine) * cosine / a + (v - b * sine) * sine / b) / normal
 
 
@@ -320,18 +338,23 @@ def _heart_distance(u: Tensor, v: Tensor, edges: Tensor) -> Tensor:
 
 def _nearest_edge(u: Tensor, v: Tensor) -> Tensor:
     """Position of the edge nearest to each point, found one edge at a time to spare memory."""
-    best, nearest = torch.full_like(u, torch.inf), torch.zeros_like(u, dtype=torch.int64)
+    best, nearest = torch.full_like(u, torch.inf), torch.zeros_like(u, dtype=torch.uint8)
     for k, (start_u, start_v, step_u, step_v) in enumerate(_heart_edges()):
         a, b = u - start_u, v - start_v
-        along = ((a * step_u + b * step_v) / (step_u**2 + step_v**2)).clamp(0, 1)
-        square = (a - along * step_u) ** 2 + (b - along * step_v) ** 2
-        closer = square < best
-        best, nearest = torch.where(closer, square, best), torch.where(closer, k, nearest)
-    return nearest
+        along = (a * step_u).add_(b * step_v).div_(step_u**2 + step_v**2).clamp(0, 1)
+        square = a.sub_(along * step_u).square_().add_(b.sub_(along.mul_(step_v)).square_())
+        # the positions ascend, so that the larger one is the later; bytes are cheaper to choose by than a mask
+        nearest = torch.maximum(nearest, (square < best).view(torch.uint8).mul_(k))
+        best = torch.minimum(best, square)
+    return nearest.long()
 
 
 def _length(a: Tensor, b: Tensor) -> Tensor:
     """Euclidean length whose derivative at zero is zero rather than undefined."""
-    square = a * a + b * b
+    square = _square_length(a, b)
     positive = square > 0
     return torch.where(positive, torch.where(positive, square, 1.0).sqrt(), 0.0)
+
+
+def _square_length(a: Tensor, b: Tensor) -> Tensor:
+    return a * a + b * b

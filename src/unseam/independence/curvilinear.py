@@ -8,8 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.integrate import RK45
-from scipy.interpolate import CubicHermiteSpline
 from torch import Tensor
 
 from unseam.geometry import FisherWeighted
@@ -162,6 +160,8 @@ class _Curve:
     """A reference curve as a cubic spline of arc length, and its closest points."""
 
     def __init__(self, curves: Submanifold, place: int) -> None:
+        from scipy.interpolate import CubicHermiteSpline
+
         times, points, tangents = (
             part[place].double().cpu().numpy()
             for part in (curves.latent_length, curves.points, curves.directions)
@@ -262,6 +262,8 @@ def _span(
     stride: float | None,
 ) -> _Span:
     """Move points on their surfaces for one span of time."""
+    from scipy.integrate import RK45
+
     met: list[Followed] = []
     confidence = np.ones(len(points))
 

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.integrate import RK45
 from torch import Tensor
 
 from unseam.geometry import FisherWeighted
@@ -289,6 +288,8 @@ class _System:
         rows: NDArray[np.int64],
     ) -> Iterator[_Step]:
         """Accepted steps of the solver, one by one; the reference moves on with each of them."""
+        from scipy.integrate import RK45
+
         met: list[Followed] = []
         near = np.zeros(len(rows), bool)
 

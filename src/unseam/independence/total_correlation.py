@@ -8,8 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
-from scipy.special import digamma
 from torch import Tensor
 
 from unseam.geometry import hadamard_gap
@@ -168,6 +166,9 @@ def _gram(values: Tensor) -> Tensor:
 
 def _multi_information(points: NDArray[np.float64], neighbours: int) -> NDArray[np.float64]:
     """Kraskov's I⁽¹⁾ (...) of normal scores (..., batch, component)."""
+    from scipy.spatial import cKDTree
+    from scipy.special import digamma
+
     batch, component = points.shape[-2:]
     reach = np.empty((*points.shape[:-1], 1))
     for place in np.ndindex(*points.shape[:-2]):

@@ -333,7 +333,7 @@ def _correlate_kernel(triton: Any, tl: Any) -> Any:
         parity = place % parities
         o = (place // parities) % blocks * block + tl.arange(0, block)
         n = place // (parities * blocks) * pixels + tl.arange(0, pixels)
-        live, inside = n < rows, o < columns
+        row_mask, column_mask = n < rows, o < columns
         picture, q = n // (height * width), n % (height * width)
         qy, qx = q // width, q % width
         ry, rx = parity // stride, parity % stride
@@ -358,14 +358,14 @@ def _correlate_kernel(triton: Any, tl: Any) -> Any:
             kx = tl.max_constancy(j % line // channels, even)
             c = tl.max_contiguous(j % channels, even)
             row, column = iy[:, None] + ky[None, :], ix[:, None] + kx[None, :]
-            met = live[:, None] & (row >= 0) & (row < high) & (column >= 0) & (column < wide)
+            window_mask = row_mask[:, None] & (row >= 0) & (row < high) & (column >= 0) & (column < wide)
             if summands % inner != 0:
-                met = met & (j < summands)[None, :]
+                window_mask = window_mask & (j < summands)[None, :]
             offset = (ky * wide + kx) * channels + c
-            a = tl.load(x + start[:, None] + offset[None, :], met, 0.0)
-            known = inside[None, :] & (j < summands)[:, None]
+            a = tl.load(x + start[:, None] + offset[None, :], window_mask, 0.0)
+            weight_mask = column_mask[None, :] & (j < summands)[:, None]
             if kind == 0:
-                w = tl.load(packed + j[:, None] * coarse + o[None, :], known, 0.0)
+                w = tl.load(packed + j[:, None] * coarse + o[None, :], weight_mask, 0.0)
             else:
                 uy, ux = ky[:, None], kx[:, None]
                 if kind == 1:
@@ -377,9 +377,9 @@ def _correlate_kernel(triton: Any, tl: Any) -> Any:
                     vx = ((ox + padding) // stride - left)[None, :] - ux
                     ty = ((oy + padding) % stride)[None, :] + stride * vy
                     tx = ((ox + padding) % stride)[None, :] + stride * vx
-                    known = known & (vy >= 0) & (vy < reach) & (vx >= 0) & (vx < reach)
+                    weight_mask = weight_mask & (vy >= 0) & (vy < reach) & (vx >= 0) & (vx < reach)
                 t = ty * kernel + tx
-                w = tl.load(packed + (t * fine + f[None, :]) * coarse + c[:, None], known, 0.0)
+                w = tl.load(packed + (t * fine + f[None, :]) * coarse + c[:, None], weight_mask, 0.0)
             a = a.to(w.dtype)
             if multiplication == "tf32":
                 # to nearest, since tensor cores drop the bits that TF32 has no room for: every product would shrink
@@ -391,24 +391,24 @@ def _correlate_kernel(triton: Any, tl: Any) -> Any:
                 w = tl.where(w == w, (right_bits & -0x2000).to(tl.float32, bitcast=True), w)
             acc = tl.dot(a, w, acc, input_precision=multiplication)
         if kind == 0:
-            there = n[:, None] * coarse + o[None, :]
+            target = n[:, None] * coarse + o[None, :]
         else:
             if kind == 1:
-                spot = ((picture * height + qy) * stride + ry) * (width * stride) + qx * stride + rx
-                there = spot[:, None] * fine + o[None, :]
+                pixel = ((picture * height + qy) * stride + ry) * (width * stride) + qx * stride + rx
+                target = pixel[:, None] * fine + o[None, :]
             else:
-                spot = (picture * height + qy) * (span * width * span) + qx * span
-                there = (spot[:, None] + (oy * (width * span) + ox)[None, :]) * fine + f[None, :]
+                pixel = (picture * height + qy) * (span * width * span) + qx * span
+                target = (pixel[:, None] + (oy * (width * span) + ox)[None, :]) * fine + f[None, :]
         area: tl.constexpr = coarse if kind == 0 else span * span * fine
-        there += member * rows * area
-        both = live[:, None] & inside[None, :]
+        target += member * rows * area
+        target_mask = row_mask[:, None] & column_mask[None, :]
         if biased:
-            acc += tl.load(bias + member * bias_stride + f, inside, 0.0).to(tl.float32)[None, :]
+            acc += tl.load(bias + member * bias_stride + f, column_mask, 0.0).to(tl.float32)[None, :]
         if rectified:
             acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
         if masked:
-            acc = tl.where(tl.load(mask + there, both, 0.0) > 0, acc, 0.0)
-        tl.store(y + there, acc, both)
+            acc = tl.where(tl.load(mask + target, target_mask, 0.0) > 0, acc, 0.0)
+        tl.store(y + target, acc, target_mask)
 
     return correlate
 
@@ -418,40 +418,45 @@ def _weigh_kernel(triton: Any, tl: Any) -> Any:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def weigh(  # type: ignore[no-untyped-def]
-        given, seen, product, sums, rows, splits, each: tl.constexpr, kernel: tl.constexpr, stride: tl.constexpr,
-        padding: tl.constexpr, fine: tl.constexpr, coarse: tl.constexpr, height: tl.constexpr,
-        width: tl.constexpr, even: tl.constexpr, bias: tl.constexpr, narrow: tl.constexpr, multiplication: tl.constexpr,
+        fine_pictures, coarse_pictures, product, sums, rows, splits, each: tl.constexpr,
+        kernel: tl.constexpr, stride: tl.constexpr, padding: tl.constexpr, fine: tl.constexpr,
+        coarse: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
+        even: tl.constexpr, bias: tl.constexpr, narrow: tl.constexpr, multiplication: tl.constexpr,
         pixels: tl.constexpr, inner: tl.constexpr, block: tl.constexpr,
     ):  # fmt: skip
         line: tl.constexpr = kernel * fine
         summands: tl.constexpr = kernel * line
-        strips: tl.constexpr = (summands + inner - 1) // inner
+        row_blocks: tl.constexpr = (summands + inner - 1) // inner
         high: tl.constexpr = height * stride
         wide: tl.constexpr = width * stride
         member, split = tl.program_id(2).to(tl.int64), tl.program_id(1)
-        strip, group = tl.program_id(0) % strips, tl.program_id(0) // strips
-        j, g = strip * inner + tl.arange(0, inner), group * block + tl.arange(0, block)
+        row_block, column_block = tl.program_id(0) % row_blocks, tl.program_id(0) // row_blocks
+        j, g = row_block * inner + tl.arange(0, inner), column_block * block + tl.arange(0, block)
         ky, kx = tl.max_constancy(j // line, even), tl.max_constancy(j % line // fine, even)
         offset = (ky * wide + kx) * fine + tl.max_contiguous(j % fine, even)
-        known, inside = j < summands, g < coarse
-        given += member * rows * (stride * stride * fine)
-        seen += member * rows * coarse
+        row_mask, column_mask = j < summands, g < coarse
+        fine_pictures += member * rows * (stride * stride * fine)
+        coarse_pictures += member * rows * coarse
         acc = tl.zeros((inner, block), dtype=tl.float32)
-        tall = tl.zeros((inner, 16), dtype=tl.float32)
-        flat = tl.zeros((16, block), dtype=tl.float32)
+        fine_sums = tl.zeros((inner, 16), dtype=tl.float32)
+        coarse_sums = tl.zeros((16, block), dtype=tl.float32)
         for begin in range(0, each, pixels):
             n = split * each + begin + tl.arange(0, pixels)
-            live = n < rows
+            pixel_mask = n < rows
             picture, q = n // (height * width), n % (height * width)
             iy, ix = q // width * stride - padding, q % width * stride - padding
             start = ((picture * high + iy) * wide + ix) * fine
             row, column = iy[:, None] + ky[None, :], ix[:, None] + kx[None, :]
-            met = (
-                (live[:, None] & known[None, :]) & (row >= 0) & (row < high) & (column >= 0) & (column < wide)
+            window_mask = (
+                (pixel_mask[:, None] & row_mask[None, :])
+                & (row >= 0)
+                & (row < high)
+                & (column >= 0)
+                & (column < wide)
             )
-            a = tl.load(given + start[:, None] + offset[None, :], met, 0.0).to(narrow)
-            here = live[:, None] & inside[None, :]
-            c = tl.load(seen + n[:, None] * coarse + g[None, :], here, 0.0).to(narrow)
+            a = tl.load(fine_pictures + start[:, None] + offset[None, :], window_mask, 0.0).to(narrow)
+            coarse_mask = pixel_mask[:, None] & column_mask[None, :]
+            c = tl.load(coarse_pictures + n[:, None] * coarse + g[None, :], coarse_mask, 0.0).to(narrow)
             if multiplication == "tf32":
                 left_bits, right_bits = (
                     a.to(tl.int32, bitcast=True) + 0x1000,
@@ -463,17 +468,17 @@ def _weigh_kernel(triton: Any, tl: Any) -> Any:
             # sums over pixels as products with ones
             if bias == 1:
                 one = tl.full((16, pixels), 1.0, dtype=narrow)
-                flat = tl.dot(one, c, flat, input_precision=multiplication)
+                coarse_sums = tl.dot(one, c, coarse_sums, input_precision=multiplication)
             if bias == 2:
                 one = tl.full((pixels, 16), 1.0, dtype=narrow)
-                tall = tl.dot(tl.trans(a), one, tall, input_precision=multiplication)
+                fine_sums = tl.dot(tl.trans(a), one, fine_sums, input_precision=multiplication)
         part = member * splits + split
-        lying = j % fine * (kernel * kernel) + j // fine
-        there = part * (coarse * summands) + g[None, :] * summands + lying[:, None]
-        tl.store(product + there, acc, known[:, None] & inside[None, :])
-        if bias == 1 and strip == 0:
-            tl.store(sums + part * coarse + g, tl.max(flat, axis=0), inside)
-        if bias == 2 and group == 0:
-            tl.store(sums + part * summands + j, tl.max(tall, axis=1), known)
+        weight_row = j % fine * (kernel * kernel) + j // fine
+        target = part * (coarse * summands) + g[None, :] * summands + weight_row[:, None]
+        tl.store(product + target, acc, row_mask[:, None] & column_mask[None, :])
+        if bias == 1 and row_block == 0:
+            tl.store(sums + part * coarse + g, tl.max(coarse_sums, axis=0), column_mask)
+        if bias == 2 and column_block == 0:
+            tl.store(sums + part * summands + j, tl.max(fine_sums, axis=1), row_mask)
 
     return weigh

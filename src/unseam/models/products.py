@@ -37,11 +37,11 @@ class Geometry(NamedTuple):
         return self.kernel // self.stride
 
 
-def stacked(module: nn.Module, *, kernels: bool = True) -> nn.Module:
+def stacked(module: nn.Module, *, kernels: bool = False) -> nn.Module:
     """A copy of a module that computes the same under ``vmap`` over members, faster on a GPU.
 
     Vectorised convolutions become grouped ones, which GPU libraries run group by group when groups are narrow. In the
-    copy a convolution is one kernel for all members, or gathers windows for one batched matrix product; gradients of
+    copy a convolution gathers windows for one batched matrix product, or is one kernel for all members; gradients of
     affine layers are laid out as parameters, and a Bernoulli likelihood passes over pixels once. It has the same
     parameter names, and works under ``vmap`` over members and reverse-mode differentiation only.
 
@@ -97,7 +97,7 @@ class StackedConvolution(nn.Module):
     torch.Size([3, 5, 8, 4, 4])
     """
 
-    def __init__(self, layer: nn.Conv2d | nn.ConvTranspose2d, *, kernels: bool = True) -> None:
+    def __init__(self, layer: nn.Conv2d | nn.ConvTranspose2d, *, kernels: bool = False) -> None:
         super().__init__()
         if not self.suits(layer):
             raise ValueError(

@@ -37,6 +37,7 @@ LABEL_FREE: dict[str, int] = {
     "dto_active": -1,
     "cosine": -1,
     "hadamard_gap": -1,
+    "coupling_active": -1,
     "coupling": -1,
     "precision_error": -1,
     "delta_kl": -1,
@@ -268,8 +269,8 @@ def chain(table: pd.DataFrame, *, equal: Sequence[str] = (), seed: int = 0) -> l
     """Each link of the chain by kind of model: posterior to Jacobian, Jacobian to density, density to factors.
 
     A link is the rank correlation, among models that differ in nothing but their seed, of the measure that it begins
-    with and the one that it ends with: the error of Equation 7, DtO, the coupling of the density's components (the
-    Hadamard gap, where coupling was not measured) and the first score.
+    with and the one that it ends with: the error of Equation 7, DtO, the coupling of the density's components (of
+    active latents; else of all, or the Hadamard gap) and the first score.
 
     Args:
         table: of a sweep.
@@ -282,7 +283,11 @@ def chain(table: pd.DataFrame, *, equal: Sequence[str] = (), seed: int = 0) -> l
     >>> [(one.name, round(one.within, 6), one.expected) for one in chain(frame)]
     [('posterior to Jacobian', 1.0, 1)]
     """
-    measured = [name for name in ("coupling", "hadamard_gap") if name in table and table[name].notna().any()]
+    measured = [
+        name
+        for name in ("coupling_active", "coupling", "hadamard_gap")
+        if name in table and table[name].notna().any()
+    ]
     density, scores = next(iter(measured), "hadamard_gap"), score_columns(table)
     links = [
         ("posterior to Jacobian", "precision_error", "dto_active", 1),

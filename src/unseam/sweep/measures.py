@@ -186,16 +186,25 @@ def compare_seeds(members: Iterable[Member], settings: Score) -> dict[Member, di
 
 
 def coupling(run: Run, members: Sequence[int], settings: Score) -> dict[int, Columns]:
-    """Mean coupling of the components of the pushforward density at the posterior means; costs as many Hessians."""
+    """Mean coupling of the components of the pushforward density at the posterior means; costs as many Hessians.
+
+    Over all latents, and over pairs of active ones: a collapsed latent has a component too, of a column that is noise.
+    """
     found: dict[int, Columns] = {}
     for member in members:
         codes = run.codes([member], points=settings.points, seed=settings.seed).mean[0]
         try:
-            found[member] = {
-                "coupling": float(measure_coupling(run.subject(member).decoder, codes).off_diagonal)
-            }
+            every = measure_coupling(run.subject(member).decoder, codes)
         except NotSmoothError:
-            found[member] = {"coupling": None}
+            found[member] = {"coupling": None, "coupling_active": None}
+            continue
+        active = run.inspect([member], points=settings.points, seed=settings.seed)[member].active
+        pairs = None if active is None else every.matrix[active][:, active]
+        pairs = None if pairs is None or len(pairs) < 2 else pairs[~torch.eye(len(pairs), dtype=torch.bool)]
+        found[member] = {
+            "coupling": float(every.off_diagonal),
+            "coupling_active": None if pairs is None else float(pairs.mean()),
+        }
     return found
 
 

@@ -6,7 +6,6 @@ from itertools import permutations, product
 from typing import NamedTuple
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from unseam.inputs import Array
@@ -98,6 +97,8 @@ def _signed_permutations(latent: int, device: torch.device) -> list[Tensor]:
 
 def _best_assignment(cross: Tensor) -> Tensor:
     """The signed permutation of largest cross term for each member."""
+    from scipy.optimize import linear_sum_assignment  # a fifth of a second to import
+
     found = torch.zeros_like(cross).reshape(-1, *cross.shape[-2:])
     for alignment, one in zip(found, cross.reshape(found.shape), strict=True):
         rows, columns = linear_sum_assignment(-one.abs().cpu().numpy())

@@ -6,7 +6,6 @@ import math
 from typing import NamedTuple
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from unseam.inputs import Array, check_number
@@ -155,6 +154,8 @@ def _true_error(
 
 def _best(cross: Tensor) -> Tensor:
     """Largest trace of the cross term over signed permutations."""
+    from scipy.optimize import linear_sum_assignment  # a fifth of a second to import
+
     flat = cross.abs().reshape(-1, *cross.shape[-2:])
     best = [float(one.numpy()[linear_sum_assignment(-one.numpy())].sum()) for one in flat.cpu()]
     return torch.tensor(best, dtype=cross.dtype).view(cross.shape[:-2])

@@ -145,7 +145,7 @@ def stack_trials(
     size: int,
     device: torch.device | str = "cpu",
     products: bool | None = None,
-    kernels: bool = True,
+    kernels: bool = False,
     drawn: bool = True,
 ) -> Stack:
     """A fresh stack of trials that differ in member fields only.
