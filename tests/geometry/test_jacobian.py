@@ -351,3 +351,13 @@ def test_decoder_without_forward_mode_is_refused(points, function):
 def test_bad_chunk_size_is_refused(function, points):
     with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
         function(lambda z: z, points, chunk_size=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_weight_more_precise_than_a_half_precision_decoder(dtype):
+    from unseam.models import Gaussian
+
+    z = torch.tensor([[0.5, 2.0]])
+    found = pullback(lambda z: z**2, z.to(dtype), likelihood=Gaussian(variance=0.25))
+    expected = pullback(lambda z: z**2, z, likelihood=Gaussian(variance=0.25))
+    torch.testing.assert_close(found.float(), expected)

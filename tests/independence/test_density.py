@@ -346,3 +346,8 @@ def test_a_cuda_device_gives_the_same_numbers(network, points):
         torch.testing.assert_close(there.cpu(), here)
     turned = log_density(network, z, basis=torch.eye(3)).log_density
     torch.testing.assert_close(turned.cpu().detach(), expected[0])
+
+
+def test_points_at_once_are_counted():
+    with pytest.raises(ValueError, match="chunk_size must be"):
+        axis_density(torch.sin, torch.zeros(2, 2), 0, reach=1.0, nodes=5, chunk_size=1e300)

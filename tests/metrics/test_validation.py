@@ -377,3 +377,8 @@ def test_kept_grid_is_what_its_record_says(kept):
     )
     rows = table[table["metric"] == "mig"].reset_index(drop=True)
     pd.testing.assert_frame_equal(rows, again, rtol=1e-5, atol=1e-8)  # written with six digits
+
+
+def test_points_must_be_a_count():
+    with pytest.raises(ValueError, match="points must be a"):
+        validation_grid(["mig"], points=torch.ones(3))

@@ -106,3 +106,9 @@ def test_noise_is_ignored(make_model, normal):
 def test_a_point_posterior_is_refused(make_model, normal):
     with pytest.raises(ValueError, match="model must have a diagonal or full posterior"):
         deterministic_elbo(make_model(posterior="point"), normal(4, 3), normal(4, 2))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 4, 3)])
+def test_data_of_other_shapes_are_refused_by_their_name(make_model, shape):
+    with pytest.raises(ValueError, match=r"x must have shape \(batch, \*data\) with items as the model has"):
+        deterministic_elbo(make_model(), torch.zeros(shape), torch.zeros(1, 2))

@@ -230,7 +230,8 @@ def _metric(pushed: Pushed, likelihood: FisherWeighted | None, factor: _LastFact
     if likelihood is None:
         return (rows @ rows.mT).expand(len(pushed), -1, -1)
     weight = likelihood.fisher_weight(pushed.primal).flatten(1).unsqueeze(1)
-    return (weight * rows) @ rows.mT
+    weighted = weight * rows  # in half precision a weight may be more precise than the rows
+    return weighted @ rows.mT.to(weighted.dtype)
 
 
 def _sound(pushed: Pushed) -> Tensor:

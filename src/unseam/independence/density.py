@@ -164,6 +164,8 @@ def axis_density(
     if check_count("nodes", nodes, 5) % 4 != 1:
         raise ValueError(f"nodes must be 4 k + 1, got {nodes}")
     check_number("reach", reach, above=0)
+    if chunk_size is not None:
+        check_count("chunk_size", chunk_size, 1)
     check_decoder(decoder, points)
     steps = torch.arange(1 - nodes, nodes, dtype=points.dtype, device=points.device)
     fine = steps * (reach / (nodes - 1))  # exactly symmetric, with 0 in the middle

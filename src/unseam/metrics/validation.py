@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from unseam.inputs import check_count
 from unseam.metrics._inputs import default_generator
 from unseam.metrics.evaluate import Metric, draw_seed, evaluate
 
@@ -137,7 +138,7 @@ def validation_grid(
     """
     import pandas as pd
 
-    if points < math.prod(SIZES):
+    if check_count("points", points) < math.prod(SIZES):
         raise ValueError(f"points must be at least those of one grid, {math.prod(SIZES)}, got {points}")
     seed = draw_seed(default_generator(generator))
     parts = []

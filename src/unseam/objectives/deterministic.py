@@ -72,6 +72,10 @@ def deterministic_elbo(
     if isinstance(model.posterior, Point):
         raise ValueError("model must have a diagonal or full posterior: a point posterior has no entropy")
     moments = model.moments(x)
+    if moments.mean.ndim != 2 or not len(x):
+        raise ValueError(
+            f"x must have shape (batch, *data) with items as the model has, got {tuple(x.shape)}"
+        )
     metric = pullback(model.decode, moments.mean, likelihood=model.likelihood)
     variance = model.posterior.variance(moments)
     if variance.ndim == 2:
